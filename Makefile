@@ -1,0 +1,42 @@
+# Tocsin: every command a developer or an operator needs. `make help` lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv demo serve test check fmt bench conformance lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tocsin needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@echo "setting up .venv (once; about a minute)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv: $(READY) ## set up the virtual environment only
+
+test: $(READY) ## all set-up, then all tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY) ## lint, types, import directions, sizes, docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/check_sizes.py
+	@$(BIN)/python tools/check_docs.py
+
+fmt: $(READY) ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: ## pin the newest allowed versions, with hashes (needs uv)
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c requirements.txt -o requirements-dev.txt
+
+clean: ## remove what make made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/node_modules

@@ -1,0 +1,247 @@
+"""The ports: what Tocsin asks of the platform it runs on, in Cloudflare's words and Python's case.
+
+`platform/local` implements them on asyncio and SQLite, `platform/cloudflare` on the real thing.
+Everything else in this package talks to these protocols and to nothing below them.
+
+Storage calls take effect when they are *called*; awaiting one only fetches its result. That is how
+Cloudflare's promises behave, and it is why `storage.put(...)` without `await` is still a write.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+
+T = TypeVar("T")
+
+# What storage, RPC and logs carry: text, integers of any size, finite floats, bool, None, and lists
+# and dicts (text keys) of these. `values.py` says no to everything else.
+JSON: TypeAlias = Any
+Row: TypeAlias = dict[str, Any]
+
+
+class Clock(Protocol):
+    """The only source of time. Instants are wall-clock unix milliseconds; durations are monotonic."""
+
+    def now(self) -> int: ...
+    def monotonic(self) -> float: ...
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Logger(Protocol):
+    """Structured lines, `noun.verb_past` and fields. A required argument everywhere: no default sink."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None: ...
+    def info(self, event: str, /, **fields: JSON) -> None: ...
+    def warn(self, event: str, /, **fields: JSON) -> None: ...
+    def error(self, event: str, /, **fields: JSON) -> None: ...
+    def bind(self, **fields: JSON) -> "Logger": ...
+
+
+Level: TypeAlias = Literal["DEBUG", "INFO", "WARN", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line on its way to a log service."""
+
+    level: Level
+    message: str
+    context: Mapping[str, JSON]
+
+
+class Logs(Protocol):
+    """The worker-logs service: takes batches, answers nothing that a caller may rely on."""
+
+    async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """A complete answer. Header names are lower-case; redirects are answers, not followed."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Fetch(Protocol):
+    """One HTTP exchange. Raises `FetchTimeout`, `FetchTooLarge` or `FetchFailed`; never retries."""
+
+    async def __call__(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 8.0,
+        body_max: int = 8 * 1024 * 1024,
+    ) -> FetchResponse: ...
+
+
+class KV(Protocol):
+    """Text under keys, with expiry: Workers KV."""
+
+    async def get(self, key: str) -> str | None: ...
+    async def get_many(self, keys: Sequence[str]) -> dict[str, str]: ...
+    async def put(self, key: str, value: str, *, expiration_ttl: int | None = None) -> None: ...
+    async def delete(self, key: str) -> None: ...
+    async def list(self, *, prefix: str = "", limit: int = 1000, cursor: str | None = None) -> "KVList": ...
+
+
+@dataclass(frozen=True, slots=True)
+class KVList:
+    """A page of key names in byte order; `cursor` continues it, None when it is the last."""
+
+    keys: list[str]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DBMeta:
+    """What a statement did."""
+
+    changes: int
+    last_row_id: int
+    rows_read: int
+    rows_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class DBResult:
+    """Rows of one statement, and what it did."""
+
+    results: list[Row]
+    meta: DBMeta
+
+
+class Statement(Protocol):
+    """A prepared statement of D1: `bind` gives a new one, nothing runs before `first`, `all` or `run`."""
+
+    def bind(self, *values: str | int | float | bytes | None) -> "Statement": ...
+    async def first(self) -> Row | None: ...
+    async def all(self) -> DBResult: ...
+    async def run(self) -> DBResult: ...
+
+
+class Database(Protocol):
+    """D1. There is no interactive transaction: what must be atomic is one `batch`."""
+
+    def prepare(self, sql: str) -> Statement: ...
+    async def batch(self, statements: Sequence[Any]) -> list[DBResult]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmInfo:
+    """What `alarm()` is told. `scheduled_time` is the time that was set, on every retry."""
+
+    scheduled_time: int
+    retry_count: int
+
+    @property
+    def is_retry(self) -> bool:
+        return self.retry_count > 0
+
+
+class Transaction(Protocol):
+    """Storage as seen inside `transaction()`."""
+
+    @overload
+    def get(self, key: str, /) -> Awaitable[JSON]: ...
+    @overload
+    def get(self, key: Sequence[str], /) -> Awaitable[dict[str, JSON]]: ...
+    @overload
+    def put(self, key: str, value: JSON, /) -> Awaitable[None]: ...
+    @overload
+    def put(self, key: Mapping[str, JSON], /) -> Awaitable[None]: ...
+    @overload
+    def delete(self, key: str, /) -> Awaitable[bool]: ...
+    @overload
+    def delete(self, key: Sequence[str], /) -> Awaitable[int]: ...
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, JSON]]: ...
+    def get_alarm(self) -> Awaitable[int | None]: ...
+    def set_alarm(self, scheduled_time: float) -> Awaitable[None]: ...
+    def delete_alarm(self) -> Awaitable[None]: ...
+    def rollback(self) -> None: ...
+
+
+class Storage(Protocol):
+    """An object's own durable storage and its one alarm."""
+
+    @overload
+    def get(self, key: str, /) -> Awaitable[JSON]: ...
+    @overload
+    def get(self, key: Sequence[str], /) -> Awaitable[dict[str, JSON]]: ...
+    @overload
+    def put(self, key: str, value: JSON, /) -> Awaitable[None]: ...
+    @overload
+    def put(self, key: Mapping[str, JSON], /) -> Awaitable[None]: ...
+    @overload
+    def delete(self, key: str, /) -> Awaitable[bool]: ...
+    @overload
+    def delete(self, key: Sequence[str], /) -> Awaitable[int]: ...
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, JSON]]: ...
+    def delete_all(self) -> Awaitable[None]: ...
+    def get_alarm(self) -> Awaitable[int | None]: ...
+    def set_alarm(self, scheduled_time: float) -> Awaitable[None]: ...
+    def delete_alarm(self) -> Awaitable[None]: ...
+    def sync(self) -> Awaitable[None]: ...
+    def transaction(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]: ...
+    def transaction_sync(self, work: Callable[[], T]) -> T: ...
+
+
+class ObjectId(Protocol):
+    """Names one object of one namespace; its text is 64 hex digits."""
+
+    @property
+    def name(self) -> str | None: ...
+
+
+class ObjectContext(Protocol):
+    """`ctx`: what the platform hands to an object's constructor."""
+
+    @property
+    def id(self) -> ObjectId: ...
+    @property
+    def storage(self) -> Storage: ...
+    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    def wait_until(self, work: Awaitable[Any]) -> None: ...
+    def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None: ...
+
+
+class Namespace(Protocol):
+    """A binding such as `env.SCHEDULER`: finds objects; `get(id)` answers a stub that carries calls."""
+
+    def id_from_name(self, name: str) -> Any: ...
+    def get(self, id: Any) -> Any: ...  # noqa: A002 - Cloudflare's word
+
+
+class Env(Protocol):
+    """The bindings by name, as an object receives them."""
+
+    @property
+    def SCHEDULER(self) -> Namespace: ...  # noqa: N802 - a binding's name is upper-case
+    @property
+    def DB(self) -> Database: ...  # noqa: N802 - as above
+    @property
+    def KV(self) -> KV: ...  # noqa: N802 - as above
+    @property
+    def LOGS(self) -> Logs | None: ...  # noqa: N802 - as above

@@ -1,0 +1,1 @@
+"""The two places Tocsin runs: embedded on one machine, and on Cloudflare."""
