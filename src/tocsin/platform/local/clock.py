@@ -1,0 +1,123 @@
+"""The one clock of the local platform: wall time for alarms, monotonic time for everything else.
+
+`SystemClock.ring_at` sleeps in the kernel until a wall-clock instant. On Linux that is a timerfd armed
+with an absolute time and told to report when somebody sets the clock, so an idle process does not
+wake up at all between alarms, and a jump of the clock is noticed at once. Elsewhere it is a plain
+loop timer that looks at the wall clock again every half minute.
+"""
+
+import asyncio
+import ctypes
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+RECHECK_S = 30.0  # how stale a wall-clock jump may go unnoticed where there is no timerfd
+
+_CLOCK_REALTIME = 0
+_TFD_NONBLOCK_CLOEXEC = 0o4000 | 0o2000000
+_TFD_ABSTIME_CANCEL_ON_SET = 1 | 2
+
+
+class LocalClock(Protocol):
+    """The `Clock` binding, and one timer for the runtime's alarms."""
+
+    def now(self) -> int: ...
+    def monotonic(self) -> float: ...
+    async def sleep(self, seconds: float) -> None: ...
+
+    def ring_at(self, at_ms: int | None) -> None:
+        """Call the bell at this wall-clock time; None disarms. Replaces what was set before."""
+
+    def open(self, bell: Callable[[], None]) -> None:
+        """Start, on the running loop. The bell may also ring without being due: look at the clock."""
+
+    def close(self) -> None: ...
+
+
+class SystemClock:
+    """Real time."""
+
+    def __init__(self) -> None:
+        self._timer: _TimerFd | _LoopTimer | None = None
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def open(self, bell: Callable[[], None]) -> None:
+        self._timer = _TimerFd(bell) if sys.platform == "linux" else _LoopTimer(self.now, bell)
+
+    def ring_at(self, at_ms: int | None) -> None:
+        assert self._timer is not None, "the clock is not open"
+        self._timer.ring_at(at_ms)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+
+
+class _TimerFd:
+    """timerfd(2) by ctypes: the standard library has it only since Python 3.13."""
+
+    def __init__(self, bell: Callable[[], None]) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.timerfd_create(_CLOCK_REALTIME, _TFD_NONBLOCK_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create failed")
+        self._bell = bell
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def ring_at(self, at_ms: int | None) -> None:
+        # An absolute time of zero disarms; a time already past fires at once.
+        seconds, ms = divmod(at_ms or 0, 1000)
+        spec = struct.pack("@qqqq", 0, 0, seconds, ms * 1_000_000)
+        if self._libc.timerfd_settime(self._fd, _TFD_ABSTIME_CANCEL_ON_SET, spec, None) < 0:
+            # ECANCELED: the wall clock was set since the last call; the timer is armed all the same.
+            self._loop.call_soon(self._bell)
+
+    def _on_readable(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # ECANCELED: somebody set the wall clock; the bell looks at it
+        self._bell()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+
+class _LoopTimer:
+    """A loop timer that never sleeps longer than RECHECK_S, so that it notices a jump of the clock."""
+
+    def __init__(self, now: Callable[[], int], bell: Callable[[], None]) -> None:
+        self._now = now
+        self._bell = bell
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._at_ms: int | None = None
+
+    def ring_at(self, at_ms: int | None) -> None:
+        self._at_ms = at_ms
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if at_ms is not None:
+            delay_s = max(0, at_ms - self._now()) / 1000
+            self._handle = self._loop.call_later(min(delay_s, RECHECK_S), self._bell)
+
+    def close(self) -> None:
+        self.ring_at(None)

@@ -1,0 +1,119 @@
+"""Virtual time: an event loop that jumps to the next timer instead of waiting for it.
+
+Work in threads (`run_in_executor`) and sockets of this machine are real and are waited for; time
+stands still meanwhile. When nothing at all is left to wait for, the loop says so instead of hanging.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+START_MS = 1_778_700_600_000  # an arbitrary, round instant of 2026
+THREAD_WAIT_S = 30.0  # real time granted to a thread before a test is called stuck
+SOCKET_GRACE_S = 0.002  # real time granted to bytes on their way through loopback
+
+
+class _Selector(selectors.DefaultSelector):
+    """Asks the kernel without waiting; waiting means moving the loop's clock."""
+
+    loop: "VirtualLoop"
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if self.loop.threads_busy:
+            return super().select(THREAD_WAIT_S)
+        if len(self.get_map()) > 1:  # more than the loop's own wake-up pipe
+            ready = super().select(SOCKET_GRACE_S)
+            if ready:
+                return ready
+        if timeout is None:
+            raise RuntimeError("virtual time stands still: no timer, no thread, nothing is ready")
+        self.loop.advance(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop whose `time()` moves only when everybody waits."""
+
+    def __init__(self) -> None:
+        selector = _Selector()
+        selector.loop = self
+        self.threads_busy = 0
+        self._now_s = 0.0
+        super().__init__(selector)
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self._now_s
+
+    def advance(self, seconds: float) -> None:
+        self._now_s += seconds
+
+    def run_in_executor(  # type: ignore[override]  # the stub's generics are narrower than we need
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        self.threads_busy += 1
+        future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._thread_done)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's name
+        self.threads_busy += 1  # it waits for a thread that is not an executor's job
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self.threads_busy -= 1
+
+    def _thread_done(self, _future: "asyncio.Future[Any]") -> None:
+        self.threads_busy -= 1
+
+
+class VirtualClock:
+    """A `LocalClock` on a virtual loop. `jump` moves the wall clock without moving time."""
+
+    def __init__(self, start_ms: int = START_MS) -> None:
+        self._wall_ms = start_ms
+        self._bell: Callable[[], None] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._at_ms: int | None = None
+
+    def now(self) -> int:
+        return self._wall_ms + int(self.monotonic() * 1000 + 1e-6)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def jump(self, by_ms: int) -> None:
+        self._wall_ms += by_ms
+        if self._bell is not None:
+            asyncio.get_running_loop().call_soon(self._bell)
+
+    def open(self, bell: Callable[[], None]) -> None:
+        self._bell = bell
+
+    def ring_at(self, at_ms: int | None) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if at_ms is not None and self._bell is not None:
+            delay_s = max(0, at_ms - self.now()) / 1000
+            self._handle = asyncio.get_running_loop().call_later(delay_s, self._bell)
+
+    def close(self) -> None:
+        self.ring_at(None)
+        self._bell = None
+
+
+def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
