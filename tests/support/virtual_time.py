@@ -63,7 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's name
+    async def shutdown_default_executor(self, _timeout: float | None = None) -> None:
         self.threads_busy += 1  # it waits for a thread that is not an executor's job
         try:
             await super().shutdown_default_executor()
