@@ -2,7 +2,7 @@
 
 TocsinError
 ├── UsageError           the caller's mistake: the sentence says how to fix it
-│   └── ValueRefused     a value that storage or RPC does not carry; names the key and the type
+│   └── ValueRefused     an argument that is not taken; names it, its type and what is taken
 ├── StartError           the process must not start: names the cause and the fix
 │   ├── DataDirInUse     another process holds the data directory
 │   ├── StoreUnusable    disk full or read-only, a corrupt file
@@ -26,7 +26,7 @@ class UsageError(TocsinError):
 
 
 class ValueRefused(UsageError, TypeError):
-    """Not a value that storage or RPC carries; nothing of the call was written."""
+    """An argument that is not taken as it is; nothing of the call was written."""
 
 
 class StartError(TocsinError):

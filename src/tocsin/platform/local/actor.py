@@ -1,0 +1,435 @@
+"""One live object: built on its first event, given turns, reset when it breaks, evicted when idle.
+
+Everything that enters an object is an event with a reply: a call through a stub, or a ring of its
+alarm. A reply leaves only when all that the object has committed so far is durable; if the object
+is reset before that, every open reply fails with the reason, whatever its code had returned.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import itertools
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from tocsin.bindings import JSON, AlarmInfo, Logger
+from tocsin.durable_object import DurableObject
+from tocsin.errors import ObjectReset, RemoteError, UsageError, ValueRefused
+from tocsin.platform.local.alarm import Alarm
+from tocsin.platform.local.object_id import LocalObjectId
+from tocsin.platform.local.object_store import ObjectStore, Owner
+from tocsin.platform.local.output_gate import GATE
+from tocsin.platform.local.storage import ObjectStorage
+from tocsin.platform.local.turns import ACTIVITY, Activity, Gate, ObjectUnwound, Turning, Turns
+from tocsin.values import decode, encode
+
+T = TypeVar("T")
+
+SECTION_LIMIT_S = 30.0  # for block_concurrency_while and transaction
+ALARM_LIMIT_S = 15 * 60.0
+IDLE_S = 10.0  # an object without work is evicted after this
+RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocketClose", "webSocketError"})
+
+
+class Surroundings(Protocol):
+    """The runtime, as an object sees it."""
+
+    store: ObjectStore
+    logger: Logger
+
+    def now(self) -> int: ...
+    def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None: ...
+    def object_gone(self, actor: "Actor") -> None: ...
+
+
+class Ring:
+    """One ring of an alarm on its way through an object. The reply is True when the handler ran."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        self.alarm = alarm
+        self.reply: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.handler_started = False
+        self.retry = True
+
+
+class Actor(Turning):
+    """Also what `ctx` is made of: see LocalContext."""
+
+    def __init__(self, runtime: Surroundings, cls: type[DurableObject], env: Any, owner: Owner) -> None:
+        self._runtime = runtime
+        self._loop = asyncio.get_running_loop()
+        self._cls = cls
+        self._env = env
+        self.owner = owner
+        self.id = LocalObjectId(owner.object, owner.name)
+        self.storage = ObjectStorage(
+            runtime.store, owner, self, has_alarm_handler=callable(getattr(cls, "alarm", None))
+        )
+        self.in_turn = False
+        self.ring: Ring | None = None
+        self._error: ObjectReset | None = None
+        self._instance: DurableObject | None = None
+        self._gate = Gate()
+        self._tickets = itertools.count()
+        self._replies: dict[asyncio.Future[Any], None] = {}  # in the order of their arrival
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._last_commit = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+        self._context = contextvars.Context()
+        self._context.run(GATE.set, self.output_gate)
+
+    # Events
+
+    def call(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
+        """Deliver a call; the arguments are one JSON list."""
+        reply: asyncio.Future[JSON] = self._loop.create_future()
+        if self._error is not None:
+            reply.set_exception(self._failure())
+            return reply
+        activity = Activity(self, self._gate, next(self._tickets))
+        self._open(reply, self._answer(reply, method, arguments, activity), activity)
+        return reply
+
+    def deliver(self, ring: Ring) -> None:
+        """Deliver a ring of the alarm; its reply says what became of it."""
+        self.ring = ring
+        activity = Activity(self, self._gate, next(self._tickets))
+        self._open(ring.reply, self._answer_ring(ring, activity), activity)
+
+    async def _answer(
+        self, reply: "asyncio.Future[JSON]", method: str, arguments: str, activity: Activity
+    ) -> None:
+        try:
+            self._construct()
+            result = await Turns(self._invoke(method, arguments), activity)
+            text = encode(result, f"the result of {method}()")
+            await self.durable()
+        except ObjectReset as error:
+            _fail(reply, error)
+        except asyncio.CancelledError:
+            _fail(reply, self._failure() if self._error else RemoteError(f"{method}() was cancelled"))
+        except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
+            _fail(reply, _as_remote(error))
+        else:
+            if not reply.done():
+                reply.set_result(decode(text))
+
+    async def _invoke(self, method: str, arguments: str) -> JSON:
+        result = self._method(method)(*decode(arguments))
+        return await result if inspect.isawaitable(result) else result
+
+    async def _answer_ring(self, ring: Ring, activity: Activity) -> None:
+        limit = self._loop.call_later(ALARM_LIMIT_S, self._overstayed, "alarm()", ALARM_LIMIT_S)
+        try:
+            self._construct()
+            ran = await Turns(self._ring(ring), activity)
+            await self.durable()
+        except Exception as error:  # noqa: BLE001 - a failed run, whatever it is
+            _fail(ring.reply, error)
+        except asyncio.CancelledError:
+            _fail(ring.reply, self._failure() if self._error else RemoteError("alarm() was cancelled"))
+        else:
+            if not ring.reply.done():
+                ring.reply.set_result(ran)
+        finally:
+            limit.cancel()
+            self.ring = None
+            self.storage.ringing = None
+
+    async def _ring(self, ring: Ring) -> bool:
+        """The handler and, in the commit of its last turn, the removal of its alarm."""
+        alarm, instance = ring.alarm, self._instance
+        if not self.storage.alarm_in_force(alarm.generation):
+            return False  # the constructor, or a call before it, has set or deleted the alarm
+        handler = getattr(instance, "alarm", None)
+        if handler is None:
+            self._runtime.logger.error("alarm.dropped", object=self.owner.object, reason="no alarm() handler")
+        else:
+            self.storage.ringing = alarm.generation
+            ring.handler_started = True
+            info = AlarmInfo(alarm.scheduled_at, alarm.retry_count)
+            result = handler(info) if inspect.signature(handler).parameters else handler()
+            if inspect.isawaitable(result):
+                await result
+        self.storage.alarm_succeeded(alarm.generation)
+        return True
+
+    def _construct(self) -> None:
+        if self._instance is not None:
+            return
+        self._check_alive()
+        self.in_turn = True
+        try:
+            self._instance = self._cls(LocalContext(self), self._env)
+        except Exception as error:
+            self.reset(ObjectReset(str(error)))
+            raise self._failure() from error
+        finally:
+            self.in_turn = False
+        self.end_turn()
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        if name in RESERVED:
+            raise ValueRefused(f"'{name}' is a reserved method and cannot be called over RPC.")
+        for cls in self._cls.__mro__:
+            if name in cls.__dict__ and cls not in {DurableObject, object}:
+                if inspect.isfunction(cls.__dict__[name]) and not name.startswith("_"):
+                    return cls.__dict__[name].__get__(self._instance)  # type: ignore[no-any-return]
+                break
+        raise ValueRefused(f'The RPC receiver does not implement the method "{name}".')
+
+    # Turns, gates, sections
+
+    @property
+    def broken(self) -> bool:
+        return self._error is not None
+
+    def now(self) -> int:
+        return self._runtime.now()
+
+    def wrote(self) -> None:
+        """Something was written; outside of a driven turn nobody would commit it."""
+        if not self.in_turn:
+            self._loop.call_soon(self._end_stray_turn)
+
+    def _end_stray_turn(self) -> None:
+        if self._error is None:
+            try:
+                self.end_turn()
+            except ObjectUnwound:
+                return  # the object was reset, and whoever waits for it has been told
+
+    def end_turn(self) -> None:
+        """Commit what the turn wrote. A failed commit resets the object and unwinds its code."""
+        changes = self.storage.take_turn()
+        if changes is None:
+            return
+        try:
+            self._last_commit = self._runtime.store.commit(self.owner, changes)
+        except (sqlite3.Error, OSError) as error:
+            self.reset(
+                ObjectReset(
+                    f"The object was reset and rolled back to its last committed state: {error}",
+                    durable_object_reset=False,
+                )
+            )
+            raise ObjectUnwound from error
+        self.storage.turn_committed()
+        if changes.alarm_changed:
+            self._runtime.alarm_changed(self.owner, changes.alarm)
+
+    async def durable(self) -> None:
+        """The output gate: wait until everything committed so far is on disk."""
+        self._check_alive()
+        waiting = self._runtime.store.durable(self._last_commit)
+        if waiting is not None:
+            await waiting
+            self._check_alive()
+
+    async def output_gate(self) -> None:
+        self._check_alive()
+        self.end_turn()
+        await self.durable()
+
+    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """A critical section whose failure is the caller's."""
+        return self._section(work, fatal=False)
+
+    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """A critical section whose failure resets the object."""
+        return self._section(work, fatal=True)
+
+    def _section(self, work: Callable[[], Awaitable[T]], *, fatal: bool) -> "asyncio.Future[T]":
+        self._check_alive()
+        current = ACTIVITY.get()
+        around = current.gate if current is not None and current.object is self else self._gate
+        gate = Gate(around.living())
+        activity = Activity(self, gate, next(self._tickets))
+        assert gate.parent is not None
+        if gate.parent.holder is None:
+            gate.parent.holder = gate  # closed from here on, not only when the section's task starts
+        result: asyncio.Future[T] = self._loop.create_future()
+        self._spawn(self._run_section(gate, work, result, activity, fatal=fatal), activity)
+        return result
+
+    async def _run_section(
+        self,
+        gate: Gate,
+        work: Callable[[], Awaitable[T]],
+        result: "asyncio.Future[T]",
+        activity: Activity,
+        *,
+        fatal: bool,
+    ) -> None:
+        parent = gate.parent
+        assert parent is not None
+        while parent.holder is not gate:
+            if parent.holder is None:
+                parent.holder = gate
+            else:
+                await parent.wait(activity.ticket)
+        limit = self._loop.call_later(
+            SECTION_LIMIT_S, self._overstayed, "A call to block_concurrency_while()", SECTION_LIMIT_S
+        )
+        try:
+            value = await Turns(_coroutine(work), activity)
+        except Exception as error:
+            if fatal:
+                self.reset(ObjectReset(str(error)))
+                result.cancel()
+                raise ObjectUnwound from error
+            if not result.done():
+                result.set_exception(error)
+        except BaseException:
+            result.cancel()
+            raise
+        else:
+            # First the caller, then those who wait at the gate: its task is woken before theirs.
+            if not result.done():
+                result.set_result(value)
+        finally:
+            limit.cancel()
+            gate.ended = True
+            parent.release()
+
+    # Reset and eviction
+
+    def abort(self, reason: str | None, *, retry_alarm: bool) -> None:
+        if self.ring is not None:
+            self.ring.retry = retry_alarm
+        self.reset(ObjectReset(reason or "The object called abort() and was reset."))
+        raise ObjectUnwound
+
+    def reset(self, error: ObjectReset) -> None:
+        """Drop what is not committed, fail every open reply, end all code of this instance."""
+        if self._error is not None:
+            return
+        self._error = error
+        self.storage.break_with(error)
+        self._runtime.object_gone(self)
+        for reply in list(self._replies):
+            _fail(reply, self._failure())
+        running = asyncio.current_task()
+        for task in self._tasks:
+            if task is not running:
+                task.cancel()
+
+    async def close(self) -> None:
+        """The process is going down: end all code without calling that a failure."""
+        self.reset(ObjectReset("The process is shutting down."))
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _overstayed(self, what: str, limit_s: float) -> None:
+        self.reset(
+            ObjectReset(
+                f"{what} in an object waited for too long: it has {limit_s:.0f} s. The object was reset.",
+                overloaded=True,
+            )
+        )
+
+    def _failure(self) -> ObjectReset:
+        """A new exception for each who is told: one that is raised twice mixes up its tracebacks."""
+        error = self._error
+        assert error is not None
+        return ObjectReset(
+            str(error), overloaded=error.overloaded, durable_object_reset=error.durable_object_reset
+        )
+
+    def _check_alive(self) -> None:
+        if self._error is not None:
+            raise self._failure()
+
+    # Tasks
+
+    def _open(
+        self, reply: "asyncio.Future[Any]", work: Coroutine[Any, Any, None], activity: Activity
+    ) -> None:
+        self._replies[reply] = None
+        reply.add_done_callback(self._replies.pop)
+        self._spawn(work, activity)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
+        context = self._context.copy()
+        context.run(ACTIVITY.set, activity)
+        # Not create_task: the loop's task factory would take this for a child of whoever calls.
+        self.adopt(asyncio.Task(work, loop=self._loop, context=context))
+
+    def adopt(self, task: "asyncio.Task[Any]") -> None:
+        """While this task runs the object is not idle; when the object is reset, it ends."""
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def wait_until(self, work: Awaitable[Any]) -> None:
+        self._spawn(self._wait_until(work), Activity(self, self._gate, next(self._tickets)))
+
+    async def _wait_until(self, work: Awaitable[Any]) -> None:
+        try:
+            await Turns(_coroutine(lambda: work), ACTIVITY.get() or Activity(self, self._gate, 0))
+        except Exception as error:  # noqa: BLE001 - nobody else would hear of it
+            self._runtime.logger.warn("wait_until.failed", object=self.owner.object, error=repr(error))
+
+    def _task_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not self._tasks and self._error is None:
+            self._idle_since = self._loop.time()
+            if self._idle_timer is None:
+                self._idle_timer = self._loop.call_later(IDLE_S, self._look_idle)
+
+    def _look_idle(self) -> None:
+        self._idle_timer = None
+        if self._tasks or self._error is not None:
+            return
+        left_s = self._idle_since + IDLE_S - self._loop.time()
+        if left_s > 0:
+            self._idle_timer = self._loop.call_later(left_s, self._look_idle)
+        else:
+            self._runtime.object_gone(self)
+
+
+class LocalContext:
+    """`ctx`."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    @property
+    def id(self) -> LocalObjectId:
+        return self._actor.id
+
+    @property
+    def storage(self) -> ObjectStorage:
+        return self._actor.storage
+
+    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        return self._actor.block_concurrency_while(work)
+
+    def wait_until(self, work: Awaitable[Any]) -> None:
+        self._actor.wait_until(work)
+
+    def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None:
+        self._actor.abort(reason, retry_alarm=retry_alarm)
+
+
+async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()
+
+
+def _fail(reply: "asyncio.Future[Any]", error: BaseException) -> None:
+    if not reply.done():
+        reply.set_exception(error)
+
+
+def _as_remote(error: Exception) -> Exception:
+    """The error as the caller gets it: built-in classes and refusals stay, others become RemoteError."""
+    if type(error).__module__ == "builtins" or isinstance(error, UsageError):
+        with contextlib.suppress(TypeError):  # a class that cannot be made from its arguments
+            copy = type(error)(*error.args)
+            copy.remote = True  # type: ignore[union-attr]  # Cloudflare's flag
+            return copy
+    return RemoteError(f"{type(error).__name__}: {error}")

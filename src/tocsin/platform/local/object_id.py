@@ -1,0 +1,57 @@
+"""Object ids as Cloudflare makes them: 64 hex digits that prove which namespace they belong to.
+
+The first half comes from the name (or from chance), the second half is a MAC of the first under a key
+of the namespace. The same name therefore always finds the same object, also after a restart.
+"""
+
+import hashlib
+import hmac
+import os
+import string
+from dataclasses import dataclass, field
+
+from tocsin.errors import ValueRefused
+
+_HALF = 16
+_HEX = frozenset(string.hexdigits)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalObjectId:
+    """Equal ids are the same object; the name is known only where the id was made from it."""
+
+    hex: str
+    name: str | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.hex
+
+
+class IdFactory:
+    """Makes and checks the ids of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._key = hashlib.sha256(namespace.encode()).digest()
+
+    def from_name(self, name: str) -> LocalObjectId:
+        if type(name) is not str:
+            raise ValueRefused(f"an object's name is text, not {type(name).__name__}: id_from_name(str(...))")
+        return LocalObjectId(self._complete(self._mac(name.encode(errors="surrogatepass"))), name)
+
+    def new_unique(self) -> LocalObjectId:
+        return LocalObjectId(self._complete(os.urandom(_HALF)))
+
+    def from_string(self, text: str) -> LocalObjectId:
+        if len(text) != 4 * _HALF or not _HEX.issuperset(text):
+            raise ValueRefused(f"an object id is {4 * _HALF} hex digits, as str(id) gives them")
+        head = bytes.fromhex(text)[:_HALF]
+        if self._complete(head) != text.lower():
+            raise ValueRefused(f"this object id was not made by the namespace {self._namespace!r}")
+        return LocalObjectId(text.lower())
+
+    def _complete(self, head: bytes) -> str:
+        return (head + self._mac(head)).hex()
+
+    def _mac(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, "sha256")[:_HALF]

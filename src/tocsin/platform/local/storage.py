@@ -1,0 +1,376 @@
+"""An object's storage: what `ctx.storage` and the transaction handed to `transaction()` are.
+
+Every call takes effect at once and never yields to the loop; awaiting it only fetches the result.
+Writes collect in layers: the lowest is the turn (everything since the last real suspension), each
+explicit transaction puts one on top. A layer is either merged into the one below or dropped; the
+lowest is committed by the runtime when the turn ends. Reads look through the layers into the file.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Generic, Protocol, TypeVar, cast
+
+from tocsin.bindings import JSON, Transaction
+from tocsin.errors import UsageError, ValueRefused
+from tocsin.platform.local.alarm import Alarm
+from tocsin.platform.local.object_store import Changes, ObjectStore, Owner
+from tocsin.values import decode, encode
+
+T = TypeVar("T")
+
+ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together: Cloudflare's limit, so a class stays portable
+ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189, as on Cloudflare
+
+
+class Done(Generic[T]):
+    """A result that is already there: awaiting it does not suspend."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, T]:
+        yield from ()
+        return self._value
+
+
+_NOTHING: Done[None] = Done(None)
+
+
+class Host(Protocol):
+    """What storage needs of the runtime around the object: critical sections, the turn's end, the clock."""
+
+    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    def wrote(self) -> None: ...
+    def end_turn(self) -> None: ...
+    async def durable(self) -> None: ...
+    def now(self) -> int: ...
+
+
+class ObjectStorage:
+    """`ctx.storage`."""
+
+    def __init__(self, store: ObjectStore, owner: Owner, host: Host, *, has_alarm_handler: bool) -> None:
+        self._store = store
+        self._owner = owner
+        self._host = host
+        self._has_alarm_handler = has_alarm_handler
+        self._layers = [Changes()]
+        self._broken: BaseException | None = None
+        self._alarm = store.read_alarm(owner.object)
+        self.ringing: int | None = None  # generation of the alarm whose handler runs now
+
+    # Entries
+
+    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        self._usable()
+        if isinstance(key, str):
+            text = self._read(key)
+            return Done(None if text is None else decode(text))
+        found = {k: self._read(_key(k)) for k in key}
+        return Done({k: decode(text) for k, text in sorted(found.items()) if text is not None})
+
+    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
+        self._usable()
+        entries = {key: value} if isinstance(key, str) else key
+        # All are checked before the first is written: one bad value and nothing of the call happens.
+        texts = {_key(k): _entry(k, v) for k, v in entries.items()}
+        self._writing().entries.update(texts)
+        return _NOTHING
+
+    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        self._usable()
+        if isinstance(key, str):
+            return Done(self._delete(_key(key)))
+        return Done(sum(self._delete(k) for k in [_key(k) for k in key]))
+
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, JSON]]:
+        self._usable()
+        if start is not None and start_after is not None:
+            raise ValueRefused("list() takes start or start_after, not both")
+        if limit is not None and (type(limit) is not int or limit <= 0):
+            raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; leave it out for all")
+        first = start or ""
+        if start_after is not None:
+            first = start_after + "\0"  # the next text in byte order
+        first = max(first, prefix or "", key=_byte_order)
+        rows = self._scan(first, _Range(first, end, prefix or ""))
+        if reverse or any(layer.entries or layer.cleared for layer in self._layers):
+            rows = self._merged(rows, _Range(first, end, prefix or ""), reverse=reverse)
+        return Done({key: decode(text) for key, text in islice(rows, limit)})
+
+    def delete_all(self) -> Awaitable[None]:
+        self._usable()
+        if len(self._layers) > 1:
+            raise UsageError("Cannot call delete_all() within a transaction")
+        self._host.wrote()
+        self._layers[0] = Changes(cleared=True, alarm_changed=True)
+        return _NOTHING
+
+    # The alarm
+
+    def get_alarm(self) -> Awaitable[int | None]:
+        self._usable()
+        alarm = self._current_alarm()
+        # While its handler runs the alarm looks gone to everybody; on disk it stays until success.
+        if alarm is None or alarm.generation == self.ringing:
+            return _NOTHING
+        return Done(alarm.scheduled_at)
+
+    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
+        self._usable()
+        if not self._has_alarm_handler:
+            raise ValueRefused("the class must have an alarm() handler before set_alarm() can be called")
+        now = self._host.now()
+        at = max(_instant(scheduled_time), now)
+        self._change_alarm(Alarm(at, at, now, self._store.next_generation()))
+        return _NOTHING
+
+    def delete_alarm(self) -> Awaitable[None]:
+        self._usable()
+        if self._current_alarm() is not None:
+            self._change_alarm(None)
+        return _NOTHING
+
+    # Transactions
+
+    async def sync(self) -> None:
+        self._usable()
+        self._host.end_turn()
+        await self._host.durable()
+
+    def transaction(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
+        """Run work as a critical section; its writes all happen, or none when it raises."""
+        self._usable()
+
+        async def body() -> T:
+            self._host.end_turn()
+            layer = self._push()
+            try:
+                result = await work(cast("Transaction", LocalTransaction(self, layer)))
+            except BaseException:
+                self.drop(layer)
+                raise
+            if layer in self._layers:  # not rolled back
+                self._merge(layer)
+                self._host.end_turn()
+            return result
+
+        return self._host.enter(body)
+
+    def transaction_sync(self, work: Callable[[], T]) -> T:
+        self._usable()
+        layer = self._push()
+        try:
+            result = work()
+        except BaseException:
+            self.drop(layer)
+            raise
+        self._merge(layer)
+        return result
+
+    # For the runtime
+
+    def take_turn(self) -> Changes | None:
+        """What is to be committed now; None while nothing was written or a transaction is open."""
+        if len(self._layers) > 1 or not self._layers[0]:
+            return None
+        return self._layers[0]
+
+    def turn_committed(self) -> None:
+        if self._layers[0].alarm_changed:
+            self._alarm = self._layers[0].alarm
+        self._layers[0] = Changes()
+
+    def alarm_in_force(self, generation: int) -> bool:
+        """Is the alarm of this generation still the one that is set?"""
+        alarm = self._current_alarm()
+        return alarm is not None and alarm.generation == generation
+
+    def alarm_succeeded(self, generation: int) -> None:
+        """Remove the alarm together with the handler's last writes, unless it set another."""
+        if self.alarm_in_force(generation):
+            self._change_alarm(None)
+
+    def alarm_rescheduled(self, alarm: Alarm | None) -> None:
+        """The runtime has committed a retry, or the end of the retries."""
+        self._alarm = alarm
+
+    def break_with(self, error: BaseException) -> None:
+        self._broken = error
+        self._layers = [Changes()]
+
+    def drop(self, layer: Changes) -> None:
+        while layer in self._layers:
+            self._layers.pop()
+
+    def _usable(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _writing(self) -> Changes:
+        self._host.wrote()
+        return self._layers[-1]
+
+    def _push(self) -> Changes:
+        layer = _Layer()
+        self._layers.append(layer)
+        return layer
+
+    def _merge(self, layer: Changes) -> None:
+        assert self._layers[-1] is layer, "transactions end in the opposite order of their beginning"
+        self._layers.pop()
+        self._layers[-1].absorb(layer)
+
+    def _read(self, key: str) -> str | None:
+        _key(key)
+        for layer in reversed(self._layers):
+            if key in layer.entries:
+                return layer.entries[key]
+            if layer.cleared:
+                return None
+        return self._store.read(self._owner.object, key)
+
+    def _delete(self, key: str) -> bool:
+        existed = self._read(key) is not None
+        if existed:
+            self._writing().entries[key] = None
+        return existed
+
+    def _scan(self, first: str, wanted: "_Range") -> Iterator[tuple[str, str]]:
+        """What the file has, in order, without what was written since."""
+        for key, text in self._store.read_from(self._owner.object, first):
+            if key not in wanted:
+                return  # keys come in order: nothing more fits
+            yield key, text
+
+    def _merged(
+        self, scanned: Iterable[tuple[str, str]], wanted: "_Range", *, reverse: bool
+    ) -> Iterator[tuple[str, str]]:
+        rows = dict(scanned)
+        for layer in self._layers:
+            if layer.cleared:
+                rows.clear()
+            for key, text in layer.entries.items():
+                if key in wanted:
+                    if text is None:
+                        rows.pop(key, None)
+                    else:
+                        rows[key] = text
+        return iter(sorted(rows.items(), key=lambda row: _byte_order(row[0]), reverse=reverse))
+
+    def _current_alarm(self) -> Alarm | None:
+        for layer in reversed(self._layers):
+            if layer.alarm_changed:
+                return layer.alarm
+        return self._alarm
+
+    def _change_alarm(self, alarm: Alarm | None) -> None:
+        layer = self._writing()
+        layer.alarm, layer.alarm_changed = alarm, True
+
+
+class _Layer(Changes):
+    """A transaction's own writes. Two empty ones are not the same one."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class _Range:
+    """Keys from first (included) to end (excluded) that begin with the prefix."""
+
+    def __init__(self, first: str, end: str | None, prefix: str) -> None:
+        self._first = _byte_order(first)
+        self._end = None if end is None else _byte_order(end)
+        self._prefix = prefix
+
+    def __contains__(self, key: str) -> bool:
+        order = _byte_order(key)
+        return (
+            order >= self._first and (self._end is None or order < self._end) and key.startswith(self._prefix)
+        )
+
+
+class LocalTransaction:
+    """Storage as seen inside `transaction()`; unusable once rolled back."""
+
+    def __init__(self, storage: ObjectStorage, layer: Changes) -> None:
+        self._storage = storage
+        self._layer = layer
+        self._rolled_back = False
+
+    def rollback(self) -> None:
+        self._checked("rollback").drop(self._layer)
+        self._rolled_back = True
+
+    def __getattr__(self, call: str) -> JSON:
+        if call not in _TRANSACTION_CALLS:
+            raise AttributeError(f"a transaction has no {call}()")
+        return getattr(self._checked(call), call)
+
+    def _checked(self, call: str) -> ObjectStorage:
+        if self._rolled_back:
+            raise UsageError(f"Cannot {call}() on rolled back transaction")
+        return self._storage
+
+
+_TRANSACTION_CALLS = frozenset(
+    ["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"]
+)
+
+
+def _byte_order(key: str) -> bytes:
+    return key.encode()
+
+
+def _key(key: str) -> str:
+    if type(key) is not str:
+        raise ValueRefused(f"the key {key!r} is of type {type(key).__name__}: keys are text")
+    if not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise ValueRefused(f"the key {key!r} is not valid Unicode text") from None
+    return key
+
+
+def _entry(key: str, value: JSON) -> str:
+    text = encode(value, f"the value of {key!r}")
+    if len(key.encode()) + len(text) > ENTRY_MAX:  # the text is ASCII
+        raise ValueRefused(
+            f"the value of {key!r} takes {len(text):,} bytes as JSON; "
+            f"key and value together may take {ENTRY_MAX:,}"
+        )
+    return text
+
+
+def _instant(value: float | datetime) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueRefused("set_alarm() takes an aware datetime: give it a time zone")
+        value = value.timestamp() * 1000
+    if type(value) is not int and type(value) is not float:
+        raise ValueRefused(
+            f"set_alarm() takes unix milliseconds or an aware datetime, not {type(value).__name__}"
+        )
+    if type(value) is float and not math.isfinite(value):
+        raise ValueRefused(f"set_alarm() cannot be called with {value}: it is no time")
+    if value <= 0:
+        raise ValueRefused("set_alarm() cannot be called with an alarm time <= 0")
+    if value >= ALARM_MAX_MS:
+        raise ValueRefused("set_alarm() cannot be called with a time after the year 2189")
+    return int(value)

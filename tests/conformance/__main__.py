@@ -1,0 +1,58 @@
+"""Replay scenarios and compare them: `make conformance [SCENARIOS=path] [TRACES=path] [ONLY=A01,B02]`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from conformance.replay import replay
+from conformance.verdicts import state, verdict
+
+DATA = Path(__file__).parent / "data"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
+    parser.add_argument("--scenarios", type=Path, default=DATA / "scenarios.json")
+    parser.add_argument("--traces", type=Path, default=DATA / "traces.json")
+    parser.add_argument("--only", default="", help="ids or their beginnings, with commas")
+    parser.add_argument("--real-time", action="store_true", help="do not use virtual time")
+    parser.add_argument("--out", type=Path, help="write what our runtime did, in the shape of the traces")
+    options = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True)
+
+    traces = json.loads(options.traces.read_text())["scenarios"]
+    wanted = tuple(filter(None, options.only.split(",")))
+    scenarios = [s for s in json.loads(options.scenarios.read_text()) if s["id"].startswith(wanted or "")]
+    recorded = {}
+    failed = 0
+    for scenario in scenarios:
+        name, (how, why) = scenario["id"], state(scenario)
+        if how == "not applicable":
+            console.print(f"[dim]skip[/] {name}: {why}")
+            continue
+        if name not in traces:
+            console.print(f"[red]FAIL[/] {name}: no recording of it in {options.traces.name}")
+            failed += 1
+            continue
+        ours = recorded[name] = replay(scenario, traces[name]["events"], real_time=options.real_time)
+        found = verdict(scenario, traces[name]["events"], ours)
+        failed += bool(found)
+        mark = "[red]FAIL[/]" if found else "[green]ok  [/]"
+        console.print(f"{mark} {name}: {scenario['desc']}" + (f" [dim]({how}: {why})[/]" if why else ""))
+        for line in found:
+            console.print(f"       {line}", markup=False)
+    if options.out:
+        options.out.write_text(
+            json.dumps({"scenarios": {n: {"events": e} for n, e in recorded.items()}}, indent=1)
+        )
+    console.print(
+        f"\n{len(recorded) - failed} passed, {failed} failed, {len(scenarios) - len(recorded)} skipped"
+    )
+    return 1 if failed or not recorded else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
