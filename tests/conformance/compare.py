@@ -127,7 +127,7 @@ def _same_instant(x: Any, y: Any, tx: int, ty: int, theirs: Instants, ours: Inst
     named = theirs.name(x)
     if named and ours.name(y):
         return bool(named & ours.name(y))
-    return abs((x - tx) - (y - ty)) <= SLACK_MS
+    return bool(abs((x - tx) - (y - ty)) <= SLACK_MS)
 
 
 def _gaps(left: list[Event], right: list[Event]) -> list[str]:
@@ -142,11 +142,11 @@ def _gaps(left: list[Event], right: list[Event]) -> list[str]:
 
 def _laws(ours: list[Event]) -> list[str]:
     """What must hold for every run of ours, whatever was recorded."""
-    found = []
-    runs = [e for e in ours if e["ev"] == "alarm.start"]
-    for event in runs:
-        if event["t"] < event["schedRel"]:
-            found.append(f"early: {_short(event)} rang {event['schedRel'] - event['t']} ms before its time")
+    found = [
+        f"early: {_short(event)} rang {event['schedRel'] - event['t']} ms before its time"
+        for event in ours
+        if event["ev"] == "alarm.start" and event["t"] < event["schedRel"]
+    ]
     for index, event in enumerate(ours):
         if event["ev"] == "alarm.start" and event["retryCount"] > 0:
             before = [e for e in ours[:index] if e["src"] == "do" and e["ev"] != "constructor"]

@@ -118,7 +118,7 @@ class Scripted(DurableObject):
 
 
 def error_info(error: Exception) -> dict[str, JSON]:
-    names = {TypeError: "TypeError", ValueError: "RangeError"}
+    names: dict[type[Exception], str] = {TypeError: "TypeError", ValueError: "RangeError"}
     name = next((n for kind, n in names.items() if isinstance(error, kind)), "Error")
     info: dict[str, JSON] = {"name": name, "message": str(error)}
     if getattr(error, "remote", False):
@@ -162,7 +162,7 @@ async def _set_alarm_raw(do: Scripted, label: str, out: list[JSON], arg: JSON) -
     special = {"NaN": float("nan"), "Infinity": float("inf"), "undefined": None}
     value: Any = special.get(arg, arg) if isinstance(arg, str) else arg
     if isinstance(arg, dict):
-        at = do.world.now() + arg.get("date", arg.get("rel"))
+        at = do.world.now() + arg["date" if "date" in arg else "rel"]
         value = datetime.fromtimestamp(at / 1000, UTC) if "date" in arg else at
     await do.ctx.storage.set_alarm(value)
     at = await do.ctx.storage.get_alarm()

@@ -21,10 +21,10 @@ from typing import Any
 from tocsin.bindings import JSON, Logger
 from tocsin.durable_object import DurableObject
 from tocsin.errors import ObjectReset, UsageError, ValueRefused
-from tocsin.platform.local.actor import Actor, Ring
 from tocsin.platform.local.alarm import Alarm, after_failure
 from tocsin.platform.local.alarm_schedule import AlarmSchedule
 from tocsin.platform.local.clock import LocalClock
+from tocsin.platform.local.live_object import LiveObject, Ring
 from tocsin.platform.local.object_id import IdFactory, LocalObjectId
 from tocsin.platform.local.object_store import Changes, ObjectStore, Owner
 from tocsin.platform.local.output_gate import output_gate
@@ -67,7 +67,7 @@ class Runtime:
         self._on_fatal = on_fatal
         self._chance = chance
         self._namespaces: dict[str, LocalNamespace] = {}
-        self._live: dict[str, Actor] = {}
+        self._live: dict[str, LiveObject] = {}
         self._ringing: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -94,8 +94,8 @@ class Runtime:
         """Stop at once, as a kill would, but tidily: interrupted alarms ring again at the next start."""
         self._closing = True
         self.alarms.close()
-        for actor in list(self._live.values()):
-            await actor.close()
+        for live in list(self._live.values()):
+            await live.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         asyncio.get_running_loop().set_task_factory(self._previous_factory)
         await self.store.close()
@@ -108,21 +108,22 @@ class Runtime:
     def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None:
         self.alarms.set(owner, alarm)
 
-    def object_gone(self, actor: Actor) -> None:
-        if self._live.get(actor.owner.object) is actor:
-            del self._live[actor.owner.object]
-        if actor.broken and not self._closing:
+    def object_gone(self, live: LiveObject) -> None:
+        if self._live.get(live.owner.object) is live:
+            del self._live[live.owner.object]
+        if live.broken and not self._closing:
             self.metrics.objects_reset += 1
-            self.logger.warn("object.reset", **_who(actor.owner))
+            self.logger.warn("object.reset", **_who(live.owner))
 
-    def live(self, owner: Owner) -> Actor:
-        actor = self._live.get(owner.object)
-        if actor is None:
+    def live(self, owner: Owner) -> LiveObject:
+        """The live instance of an object; made when there is none."""
+        live = self._live.get(owner.object)
+        if live is None:
             if self._closing:
                 raise UsageError("the runtime is closed")
-            namespace = self._namespaces[owner.namespace]
-            actor = self._live[owner.object] = Actor(self, namespace.cls, self.env, owner)
-        return actor
+            cls = self._namespaces[owner.namespace].cls
+            live = self._live[owner.object] = LiveObject(self, cls, self.env, owner)
+        return live
 
     def _task_factory(
         self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any
@@ -134,7 +135,7 @@ class Runtime:
             return asyncio.Task(coro, loop=loop, **options)
         task = asyncio.Task(_turns(Turns(coro, activity)), loop=loop, **options)
         task.add_done_callback(lambda _done: coro.close())  # if it was cancelled before it began
-        assert isinstance(activity.object, Actor)
+        assert isinstance(activity.object, LiveObject)
         activity.object.adopt(task)
         return task
 
@@ -177,8 +178,8 @@ class Runtime:
             counted = ring.handler_started
             retry = after_failure(ring.alarm, counted=counted, now=self.now(), chance=self._chance())
         self.store.commit(owner, Changes(alarm=retry, alarm_changed=True))
-        if (actor := self._live.get(owner.object)) is not None:
-            actor.storage.alarm_rescheduled(retry)
+        if (live := self._live.get(owner.object)) is not None:
+            live.storage.alarm_rescheduled(retry)
         self.alarms.set(owner, retry)
         if retry is not None or not ring.retry:
             retry_at = None if retry is None else retry.due_at
@@ -193,8 +194,8 @@ class Runtime:
 
     def _disk_failed(self, error: OSError) -> None:
         self.logger.error("store.failed", error=repr(error))
-        for actor in list(self._live.values()):
-            actor.reset(ObjectReset(f"Writes cannot be made durable any more ({error}): start again."))
+        for live in list(self._live.values()):
+            live.reset(ObjectReset(f"Writes cannot be made durable any more ({error}): start again."))
         if self._on_fatal is not None:
             self._on_fatal(error)
 
@@ -239,7 +240,7 @@ class Stub:
     def __init__(self, runtime: Runtime, owner: Owner, id: LocalObjectId) -> None:  # noqa: A002 - Cloudflare's word
         self._runtime = runtime
         self._owner = owner
-        self._actor: Actor | None = None
+        self._live: LiveObject | None = None
         self.id = id
         self.name = id.name
 
@@ -262,9 +263,9 @@ class Stub:
         return await self._deliver(method, arguments)
 
     def _deliver(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
-        if self._actor is None or not self._actor.broken:
-            self._actor = self._runtime.live(self._owner)
-        return self._actor.call(method, arguments)
+        if self._live is None or not self._live.broken:
+            self._live = self._runtime.live(self._owner)
+        return self._live.call(method, arguments)
 
 
 async def _turns(turns: Turns[Any]) -> Any:

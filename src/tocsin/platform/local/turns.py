@@ -8,7 +8,7 @@ open. The gate is closed for everybody outside while a critical section (`block_
 
 import asyncio
 import bisect
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -116,3 +116,8 @@ class Turns(Generic[T]):
                 yield suspended_on
             except BaseException as thrown:  # noqa: BLE001 - as above
                 error = thrown
+
+
+async def coroutine(work: Callable[[], Awaitable[T]]) -> T:
+    """Any awaitable as a coroutine, which is what `Turns` can drive."""
+    return await work()

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import itertools
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -21,13 +20,13 @@ from tocsin.platform.local.alarm import Alarm
 from tocsin.platform.local.object_id import LocalObjectId
 from tocsin.platform.local.object_store import ObjectStore, Owner
 from tocsin.platform.local.output_gate import GATE
+from tocsin.platform.local.sections import Sections
 from tocsin.platform.local.storage import ObjectStorage
-from tocsin.platform.local.turns import ACTIVITY, Activity, Gate, ObjectUnwound, Turning, Turns
+from tocsin.platform.local.turns import ACTIVITY, Activity, ObjectUnwound, Turns, coroutine
 from tocsin.values import decode, encode
 
 T = TypeVar("T")
 
-SECTION_LIMIT_S = 30.0  # for block_concurrency_while and transaction
 ALARM_LIMIT_S = 15 * 60.0
 IDLE_S = 10.0  # an object without work is evicted after this
 RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocketClose", "webSocketError"})
@@ -41,7 +40,7 @@ class Surroundings(Protocol):
 
     def now(self) -> int: ...
     def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None: ...
-    def object_gone(self, actor: "Actor") -> None: ...
+    def object_gone(self, live: "LiveObject") -> None: ...
 
 
 class Ring:
@@ -54,7 +53,7 @@ class Ring:
         self.retry = True
 
 
-class Actor(Turning):
+class LiveObject:
     """Also what `ctx` is made of: see LocalContext."""
 
     def __init__(self, runtime: Surroundings, cls: type[DurableObject], env: Any, owner: Owner) -> None:
@@ -71,8 +70,7 @@ class Actor(Turning):
         self.ring: Ring | None = None
         self._error: ObjectReset | None = None
         self._instance: DurableObject | None = None
-        self._gate = Gate()
-        self._tickets = itertools.count()
+        self._sections = Sections(self)
         self._replies: dict[asyncio.Future[Any], None] = {}  # in the order of their arrival
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_commit = 0
@@ -89,14 +87,14 @@ class Actor(Turning):
         if self._error is not None:
             reply.set_exception(self._failure())
             return reply
-        activity = Activity(self, self._gate, next(self._tickets))
+        activity = self._sections.activity()
         self._open(reply, self._answer(reply, method, arguments, activity), activity)
         return reply
 
     def deliver(self, ring: Ring) -> None:
         """Deliver a ring of the alarm; its reply says what became of it."""
         self.ring = ring
-        activity = Activity(self, self._gate, next(self._tickets))
+        activity = self._sections.activity()
         self._open(ring.reply, self._answer_ring(ring, activity), activity)
 
     async def _answer(
@@ -122,7 +120,7 @@ class Actor(Turning):
         return await result if inspect.isawaitable(result) else result
 
     async def _answer_ring(self, ring: Ring, activity: Activity) -> None:
-        limit = self._loop.call_later(ALARM_LIMIT_S, self._overstayed, "alarm()", ALARM_LIMIT_S)
+        limit = self._loop.call_later(ALARM_LIMIT_S, self.overstayed, "alarm()", ALARM_LIMIT_S)
         try:
             self._construct()
             ran = await Turns(self._ring(ring), activity)
@@ -236,64 +234,13 @@ class Actor(Turning):
 
     def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """A critical section whose failure is the caller's."""
-        return self._section(work, fatal=False)
+        self._check_alive()
+        return self._sections.enter(work, fatal=False)
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """A critical section whose failure resets the object."""
-        return self._section(work, fatal=True)
-
-    def _section(self, work: Callable[[], Awaitable[T]], *, fatal: bool) -> "asyncio.Future[T]":
         self._check_alive()
-        current = ACTIVITY.get()
-        around = current.gate if current is not None and current.object is self else self._gate
-        gate = Gate(around.living())
-        activity = Activity(self, gate, next(self._tickets))
-        assert gate.parent is not None
-        if gate.parent.holder is None:
-            gate.parent.holder = gate  # closed from here on, not only when the section's task starts
-        result: asyncio.Future[T] = self._loop.create_future()
-        self._spawn(self._run_section(gate, work, result, activity, fatal=fatal), activity)
-        return result
-
-    async def _run_section(
-        self,
-        gate: Gate,
-        work: Callable[[], Awaitable[T]],
-        result: "asyncio.Future[T]",
-        activity: Activity,
-        *,
-        fatal: bool,
-    ) -> None:
-        parent = gate.parent
-        assert parent is not None
-        while parent.holder is not gate:
-            if parent.holder is None:
-                parent.holder = gate
-            else:
-                await parent.wait(activity.ticket)
-        limit = self._loop.call_later(
-            SECTION_LIMIT_S, self._overstayed, "A call to block_concurrency_while()", SECTION_LIMIT_S
-        )
-        try:
-            value = await Turns(_coroutine(work), activity)
-        except Exception as error:
-            if fatal:
-                self.reset(ObjectReset(str(error)))
-                result.cancel()
-                raise ObjectUnwound from error
-            if not result.done():
-                result.set_exception(error)
-        except BaseException:
-            result.cancel()
-            raise
-        else:
-            # First the caller, then those who wait at the gate: its task is woken before theirs.
-            if not result.done():
-                result.set_result(value)
-        finally:
-            limit.cancel()
-            gate.ended = True
-            parent.release()
+        return self._sections.enter(work, fatal=True)
 
     # Reset and eviction
 
@@ -325,13 +272,9 @@ class Actor(Turning):
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _overstayed(self, what: str, limit_s: float) -> None:
-        self.reset(
-            ObjectReset(
-                f"{what} in an object waited for too long: it has {limit_s:.0f} s. The object was reset.",
-                overloaded=True,
-            )
-        )
+    def overstayed(self, what: str, limit_s: float) -> None:
+        reason = f"{what} in an object waited for too long: it has {limit_s:.0f} s. The object was reset."
+        self.reset(ObjectReset(reason, overloaded=True))
 
     def _failure(self) -> ObjectReset:
         """A new exception for each who is told: one that is raised twice mixes up its tracebacks."""
@@ -352,9 +295,9 @@ class Actor(Turning):
     ) -> None:
         self._replies[reply] = None
         reply.add_done_callback(self._replies.pop)
-        self._spawn(work, activity)
+        self.spawn(work, activity)
 
-    def _spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
         context = self._context.copy()
         context.run(ACTIVITY.set, activity)
         # Not create_task: the loop's task factory would take this for a child of whoever calls.
@@ -366,11 +309,11 @@ class Actor(Turning):
         task.add_done_callback(self._task_done)
 
     def wait_until(self, work: Awaitable[Any]) -> None:
-        self._spawn(self._wait_until(work), Activity(self, self._gate, next(self._tickets)))
+        self.spawn(self._wait_until(work), self._sections.activity())
 
     async def _wait_until(self, work: Awaitable[Any]) -> None:
         try:
-            await Turns(_coroutine(lambda: work), ACTIVITY.get() or Activity(self, self._gate, 0))
+            await Turns(coroutine(lambda: work), self._sections.activity())
         except Exception as error:  # noqa: BLE001 - nobody else would hear of it
             self._runtime.logger.warn("wait_until.failed", object=self.owner.object, error=repr(error))
 
@@ -395,29 +338,25 @@ class Actor(Turning):
 class LocalContext:
     """`ctx`."""
 
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
+    def __init__(self, live: LiveObject) -> None:
+        self._live = live
 
     @property
     def id(self) -> LocalObjectId:
-        return self._actor.id
+        return self._live.id
 
     @property
     def storage(self) -> ObjectStorage:
-        return self._actor.storage
+        return self._live.storage
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        return self._actor.block_concurrency_while(work)
+        return self._live.block_concurrency_while(work)
 
     def wait_until(self, work: Awaitable[Any]) -> None:
-        self._actor.wait_until(work)
+        self._live.wait_until(work)
 
     def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None:
-        self._actor.abort(reason, retry_alarm=retry_alarm)
-
-
-async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:
-    return await work()
+        self._live.abort(reason, retry_alarm=retry_alarm)
 
 
 def _fail(reply: "asyncio.Future[Any]", error: BaseException) -> None:
@@ -430,6 +369,6 @@ def _as_remote(error: Exception) -> Exception:
     if type(error).__module__ == "builtins" or isinstance(error, UsageError):
         with contextlib.suppress(TypeError):  # a class that cannot be made from its arguments
             copy = type(error)(*error.args)
-            copy.remote = True  # type: ignore[union-attr]  # Cloudflare's flag
+            copy.remote = True  # type: ignore[attr-defined]  # Cloudflare's flag
             return copy
     return RemoteError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,45 @@
+"""Files and functions stay readable: at most 400 lines a file, 70 a function."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+# A list of cases may be longer than code: each entry with its reason.
+LONG_FILES = {
+    "tests/conformance/worker.py": "one short function for each op of the recordings",
+}
+
+
+def findings(path: Path) -> list[str]:
+    text = path.read_text()
+    found = []
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX and str(path) not in LONG_FILES:
+        found.append(f"{path}: {lines} lines; split it (at most {FILE_LINES_MAX})")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                found.append(
+                    f"{path}:{node.lineno}: {node.name}() has {length} lines (at most {FUNCTION_LINES_MAX})"
+                )
+    return found
+
+
+def main() -> int:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [line for name in listed.stdout.split() if Path(name).exists() for line in findings(Path(name))]
+    print("\n".join(found) or "sizes: fine")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
