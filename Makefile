@@ -30,6 +30,11 @@ check: $(READY) ## lint, types, import directions, sizes, docs
 	@$(BIN)/python tools/check_sizes.py
 	@$(BIN)/python tools/check_docs.py
 
+conformance: $(READY) ## replay workerd's recordings [SCENARIOS=path TRACES=path ONLY=ids REAL_TIME=1 OUT=path]
+	@cd tests && ../$(BIN)/python -m conformance \
+	  $(if $(SCENARIOS),--scenarios $(abspath $(SCENARIOS))) $(if $(TRACES),--traces $(abspath $(TRACES))) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(REAL_TIME),--real-time) $(if $(OUT),--out $(abspath $(OUT)))
+
 fmt: $(READY) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .

@@ -62,7 +62,7 @@ class LiveObject:
         self._cls = cls
         self._env = env
         self.owner = owner
-        self.id = LocalObjectId(owner.object, owner.name)
+        self.id = LocalObjectId(owner.object, owner.namespace, owner.name)
         self.storage = ObjectStorage(
             runtime.store, owner, self, has_alarm_handler=callable(getattr(cls, "alarm", None))
         )

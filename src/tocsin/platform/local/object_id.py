@@ -9,8 +9,11 @@ import hmac
 import os
 import string
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tocsin.errors import ValueRefused
+
+NAMES_REMEMBERED = 1024  # a few names are asked for again and again
 
 _HALF = 16
 _HEX = frozenset(string.hexdigits)
@@ -21,6 +24,7 @@ class LocalObjectId:
     """Equal ids are the same object; the name is known only where the id was made from it."""
 
     hex: str
+    namespace: str
     name: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -33,25 +37,29 @@ class IdFactory:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._key = hashlib.sha256(namespace.encode()).digest()
+        self._remembered = lru_cache(NAMES_REMEMBERED)(self._from_name)
 
     def from_name(self, name: str) -> LocalObjectId:
         if type(name) is not str:
             raise ValueRefused(f"an object's name is text, not {type(name).__name__}: id_from_name(str(...))")
-        return LocalObjectId(self._complete(self._mac(name.encode(errors="surrogatepass"))), name)
+        return self._remembered(name)
+
+    def _from_name(self, name: str) -> LocalObjectId:
+        return self._make(self._mac(name.encode(errors="surrogatepass")), name)
 
     def new_unique(self) -> LocalObjectId:
-        return LocalObjectId(self._complete(os.urandom(_HALF)))
+        return self._make(os.urandom(_HALF))
 
     def from_string(self, text: str) -> LocalObjectId:
         if len(text) != 4 * _HALF or not _HEX.issuperset(text):
             raise ValueRefused(f"an object id is {4 * _HALF} hex digits, as str(id) gives them")
-        head = bytes.fromhex(text)[:_HALF]
-        if self._complete(head) != text.lower():
+        made = self._make(bytes.fromhex(text)[:_HALF])
+        if made.hex != text.lower():
             raise ValueRefused(f"this object id was not made by the namespace {self._namespace!r}")
-        return LocalObjectId(text.lower())
+        return made
 
-    def _complete(self, head: bytes) -> str:
-        return (head + self._mac(head)).hex()
+    def _make(self, head: bytes, name: str | None = None) -> LocalObjectId:
+        return LocalObjectId((head + self._mac(head)).hex(), self._namespace, name)
 
     def _mac(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")[:_HALF]

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,7 @@ CREATE TABLE alarms (
   last_failure_counted INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+QUICK_DISK_S = 0.001  # a disk that answers within this is waited for on the loop
 CHECKPOINT_COMMITS = 1_000  # commits after which the log is copied into the database
 LOG_RESTART_COMMITS = 50_000  # commits after which the writer itself waits for that, once
 
@@ -92,6 +94,7 @@ class ObjectStore:
         self.synced = 0  # how many of them are durable
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._syncing = False
+        self._disk_s = 0.0  # how long the disk takes to answer, at worst, lately
         self._checkpointed = 0
         self._restarted = 0
         self._fatal: OSError | None = None
@@ -201,18 +204,23 @@ class ObjectStore:
         return future
 
     def _sync(self) -> None:
-        target = self.commits
+        """Make everything committed so far durable."""
         self.at_point("before sync", self._db)
-        job = self._loop.run_in_executor(self._threads, os.fdatasync, self._log_fd)
-        job.add_done_callback(lambda done: self._synced(target, done))
+        target = self.commits
+        if self._disk_s < QUICK_DISK_S:
+            # A quick disk is waited for here: to hand over to a thread and back takes longer.
+            self._synced(target, _timed_sync(self._log_fd))
+        else:
+            job = self._loop.run_in_executor(self._threads, _timed_sync, self._log_fd)
+            job.add_done_callback(lambda done: self._synced(target, done.result()))
 
-    def _synced(self, target: int, job: "asyncio.Future[None]") -> None:
-        error = job.exception()
-        if error is not None:
-            assert isinstance(error, OSError)
-            self._die(error)
+    def _synced(self, target: int, took: float | OSError) -> None:
+        if isinstance(took, OSError):
+            self._die(took)
             return
         self.at_point("after sync", self._db)
+        # One slow answer moves the waiting into the thread; it comes back when answers stay quick.
+        self._disk_s = max(took, self._disk_s * 0.98)
         self.syncs += 1
         self.synced = target
         while self._waiters and self._waiters[0][0] <= target:
@@ -254,6 +262,16 @@ class ObjectStore:
         self._threads.shutdown()
         self._db.close()
         os.close(self._log_fd)
+
+
+def _timed_sync(fd: int) -> float | OSError:
+    """How long it took, or why it failed."""
+    began_at = time.perf_counter()
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        return error
+    return time.perf_counter() - began_at
 
 
 def _copy_log(connection: sqlite3.Connection) -> None:

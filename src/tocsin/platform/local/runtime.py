@@ -190,7 +190,7 @@ class Runtime:
             "alarm.exhausted", **_who(owner), error=repr(failure), runs=ring.alarm.retry_count + 1
         )
         if self._on_exhausted is not None:
-            await self._on_exhausted(LocalObjectId(owner.object, owner.name), failure)
+            await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
 
     def _disk_failed(self, error: OSError) -> None:
         self.logger.error("store.failed", error=repr(error))

@@ -1,0 +1,117 @@
+"""HTTP in front of objects on our runtime: the same routes as bench/workerd/worker.js."""
+
+import argparse
+import asyncio
+import gc
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import uvicorn
+import uvloop
+
+from tocsin.bindings import JSON, AlarmInfo
+from tocsin.durable_object import DurableObject
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.runtime import LocalNamespace, Runtime
+
+STARTED = time.time()
+lateness: list[float] = []
+first_alarm: list[float] = []
+
+
+class Quiet:
+    """A logger that a benchmark does not measure."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None: ...
+    def info(self, event: str, /, **fields: JSON) -> None: ...
+    def warn(self, event: str, /, **fields: JSON) -> None: ...
+    def error(self, event: str, /, **fields: JSON) -> None: ...
+    def bind(self, **_fields: JSON) -> "Quiet":
+        return self
+
+
+class Bench(DurableObject):
+    """What each request does."""
+
+    async def noop(self) -> int:
+        return 1
+
+    async def read_one(self) -> JSON:
+        return await self.ctx.storage.get("k") or 0
+
+    async def write_one(self) -> int:
+        await self.ctx.storage.put("k", time.time_ns())
+        return 1
+
+    async def arm(self, at: int, repeat_ms: int) -> None:
+        await self.ctx.storage.put("repeat", repeat_ms)
+        await self.ctx.storage.set_alarm(at)
+
+    async def alarm(self, info: AlarmInfo) -> None:
+        now = time.time() * 1000
+        lateness.append(now - info.scheduled_time)
+        if not first_alarm:
+            first_alarm.append(now)
+        repeat_ms = await self.ctx.storage.get("repeat")
+        if repeat_ms:
+            await self.ctx.storage.set_alarm(info.scheduled_time + repeat_ms)
+
+
+class App:
+    """Plain ASGI, as bench/workerd/worker.js is a plain handler: routing is not what is measured."""
+
+    def __init__(self, runtime: Runtime, namespace: LocalNamespace) -> None:
+        self._runtime = runtime
+        self._namespace = namespace
+
+    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
+        _, first, *rest = scope["path"].split("/")
+        if first == "b":
+            method, name = rest
+            body = str(await getattr(self._namespace.get_by_name(name), method)()).encode()
+        elif first == "arm":
+            body = await self._arm(dict(parse_qsl(scope["query_string"].decode())))
+        else:
+            store = self._runtime.store
+            found = {"lateness": lateness, "firstAlarm": first_alarm, "started": STARTED}
+            body = json.dumps({**found, "commits": store.commits, "syncs": store.syncs}).encode()
+        headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _arm(self, query: dict[str, str]) -> bytes:
+        n, at, within, repeat = (int(query.get(k, 0)) for k in ("n", "at", "within", "repeat"))
+        lateness.clear()
+        for i in range(n):
+            await self._namespace.get_by_name(f"alarm{i}").arm(at + i * within // n, repeat)
+        return b"armed"
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--dir", type=Path, required=True)
+    options = parser.parse_args()
+    env: Any = object()
+    runtime = Runtime(options.dir / "objects.sqlite", clock=SystemClock(), logger=Quiet(), env=env)
+    namespace = runtime.namespace("BENCH", Bench)
+    await runtime.open()
+    gc.freeze()
+    config = uvicorn.Config(
+        App(runtime, namespace),
+        port=options.port,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        lifespan="off",
+    )
+    await uvicorn.Server(config).serve()
+    await runtime.close()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

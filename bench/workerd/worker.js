@@ -1,0 +1,39 @@
+// The same routes as bench/objects_server.py, on the real runtime.
+import { DurableObject } from "cloudflare:workers";
+
+const lateness = [];
+const firstAlarm = [];
+const started = Date.now();
+
+export class Bench extends DurableObject {
+  noop() { return 1; }
+  async read_one() { return (await this.ctx.storage.get("k")) ?? 0; }
+  async write_one() { await this.ctx.storage.put("k", Date.now()); return 1; }
+  async arm(at, repeat) {
+    await this.ctx.storage.put("repeat", repeat);
+    await this.ctx.storage.setAlarm(at);
+  }
+  async alarm(info) {
+    const now = Date.now();
+    lateness.push(now - info.scheduledTime);
+    if (firstAlarm.length === 0) firstAlarm.push(now);
+    const repeat = await this.ctx.storage.get("repeat");
+    if (repeat) await this.ctx.storage.setAlarm(info.scheduledTime + repeat);
+  }
+}
+
+export default {
+  async fetch(request, env) {
+    const url = new URL(request.url);
+    const [, first, method, name] = url.pathname.split("/");
+    if (first === "b") return new Response(String(await env.BENCH.getByName(name)[method]()));
+    if (first === "results") return Response.json({ lateness, firstAlarm, started });
+    if (first === "arm") {
+      const [n, at, within, repeat] = ["n", "at", "within", "repeat"].map((k) => Number(url.searchParams.get(k) ?? 0));
+      lateness.length = 0;
+      for (let i = 0; i < n; i++) await env.BENCH.getByName("alarm" + i).arm(at + Math.floor((i * within) / n), repeat);
+      return Response.json({ armed: n });
+    }
+    return new Response("unknown", { status: 404 });
+  },
+};

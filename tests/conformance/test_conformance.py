@@ -1,0 +1,81 @@
+"""Every recorded scenario on our runtime, and proof that the comparison can fail."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.replay import replay
+from conformance.table import table
+from conformance.verdicts import state, verdict
+
+DATA = Path(__file__).parent / "data"
+SCENARIOS = {s["id"]: s for s in json.loads((DATA / "scenarios.json").read_text())}
+TRACES = json.loads((DATA / "traces.json").read_text())["scenarios"]
+PLAYED = [name for name, scenario in SCENARIOS.items() if state(scenario)[0] != "not applicable"]
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_scenario(name: str) -> None:
+    """Our runtime does what workerd did, or what the table says it does instead."""
+    events = replay(SCENARIOS[name], TRACES[name]["events"])
+
+    assert verdict(SCENARIOS[name], TRACES[name]["events"], events) == []
+
+
+def _event(events: list[Any], ev: str, nth: int = 0) -> Any:
+    return [event for event in events if event["ev"] == ev][nth]
+
+
+FORGERIES: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
+    "a retry count": ("C02_throw_twice", lambda e: _event(e, "alarm.start", 1).update(retryCount=2)),
+    "one alarm too few": ("B01_set_inside_ok", lambda e: e.remove(_event(e, "alarm.start", 1))),
+    "a stored value": ("R08_response_implies_durable", lambda e: _event(e, "get").update(v=2)),
+    "a result": ("E01_rmw_storage_only", lambda e: _event(e, "recv")["result"].update(value=[49])),
+    "an error's flag": (
+        "F02_bcw_try_catch",
+        lambda e: _event(e, "recv")["result"]["error"].pop("durableObjectReset"),
+    ),
+    "an error's words": (
+        "G04_broken_stub",
+        lambda e: _event(e, "recv")["result"]["value"]["abort"]["err"].update(message="other"),
+    ),
+    "which alarm it is": ("A02_override_later", lambda e: _event(e, "getAlarm").update(valRel=None)),
+    "the order of two calls": (
+        "G03_order",
+        lambda e: e.insert(2, e.pop(e.index(_event(e, "log", 1)))),
+    ),
+    "the time of a retry": (
+        "C02_throw_twice",
+        lambda e: [event.update(t=event["t"] + 3000) for event in e[e.index(_event(e, "alarm.start", 1)) :]],
+    ),
+    "a request that reached the network": (
+        "E11_commit_failure_holds_fetch",
+        lambda e: e.append({"t": 9, "src": "net", "ev": "request reached network", "path": "/x"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_the_comparison_notices(what: str) -> None:
+    """A recording that is changed in one place no longer matches."""
+    name, forge = FORGERIES[what]
+    forged = copy.deepcopy(TRACES[name]["events"])
+    forge(forged)
+
+    if SCENARIOS[name].get("restart"):
+        ours = copy.deepcopy(TRACES[name]["events"])
+    else:
+        ours = replay(SCENARIOS[name], TRACES[name]["events"])
+
+    assert verdict(SCENARIOS[name], forged, ours) != []
+
+
+def test_the_table_in_the_docs_lists_every_scenario() -> None:
+    """docs/conformance.md is what the scenarios and verdicts say; `make conformance` writes it anew."""
+    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
+
+    assert table(list(SCENARIOS.values())) in page
