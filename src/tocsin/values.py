@@ -6,7 +6,7 @@ NaN not at all. The same rule holds on both platforms, so a class cannot come to
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from tocsin.bindings import JSON
 from tocsin.errors import ValueRefused
@@ -20,7 +20,10 @@ _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circul
 
 def encode(value: JSON, where: str) -> str:
     """The value as JSON text. `where` names it in the refusal: "the value of 'cursor'"."""
-    huge = _check(value, lambda: where, 0)
+    try:
+        huge = _check(value, 0)
+    except _Refused as refused:
+        raise ValueRefused(f"{where}{refused.path} {refused.reason}") from None
     return _encode_huge(value) if huge else _compact(value)
 
 
@@ -31,35 +34,49 @@ def decode(text: str) -> JSON:
         return json.loads(text, parse_int=_parse_int)
 
 
-def _check(value: JSON, where: Callable[[], str], depth: int) -> bool:
+class _Refused(Exception):
+    """On its way out of the value it collects the path."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.path = ""
+
+
+def _check(value: JSON, depth: int) -> bool:
     """Raise on what is not JSON; True when an integer is too long for the standard encoder."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return False
     if kind is int:
         return not -_PIECE < value < _PIECE
-    if kind is float:
-        if value - value != 0:
-            raise ValueRefused(f"{where()} is {value!r}: only finite floats are stored; use None or text")
+    if kind is float and value - value == 0:
         return False
-    if depth >= DEPTH_MAX and kind in {list, dict}:
-        raise ValueRefused(f"{where()} is nested deeper than {DEPTH_MAX} levels, or contains itself")
     if kind is list:
-        flags = [_check(v, lambda i=i: f"{where()}[{i}]", depth + 1) for i, v in enumerate(value)]  # type: ignore[misc]
-        return any(flags)
+        return _check_items(enumerate(value), depth)
     if kind is dict:
-        huge = False
-        for key, item in value.items():
+        for key in value:
             if type(key) is not str:
-                raise ValueRefused(
-                    f"{where()} has the key {key!r} of type {type(key).__name__}: keys are text"
-                )
-            huge |= _check(item, lambda key=key: f"{where()}[{key!r}]", depth + 1)  # type: ignore[misc]
-        return huge
-    raise ValueRefused(
-        f"{where()} is of type {kind.__name__}: storage and RPC carry text, integers, finite floats, "
-        "bool, None, lists and dicts (a tuple must be made a list, a dataclass a dict, bytes text)"
+                raise _Refused(f"has the key {key!r} of type {type(key).__name__}: keys are text")
+        return _check_items(value.items(), depth)
+    if kind is float:
+        raise _Refused(f"is {value!r}: only finite floats are stored; use None or text")
+    raise _Refused(
+        f"is of type {kind.__name__}: storage and RPC carry text, integers, finite floats, bool, None, "
+        "lists and dicts (a tuple must be made a list, a dataclass a dict, bytes text)"
     )
+
+
+def _check_items(items: Iterable[tuple[object, JSON]], depth: int) -> bool:
+    if depth >= DEPTH_MAX:
+        raise _Refused(f"is nested deeper than {DEPTH_MAX} levels, or contains itself")
+    huge = False
+    for step, item in items:
+        try:
+            huge |= _check(item, depth + 1)
+        except _Refused as refused:
+            refused.path = f"[{step!r}]{refused.path}"
+            raise
+    return huge
 
 
 def _encode_huge(value: JSON) -> str:

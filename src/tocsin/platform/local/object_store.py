@@ -95,6 +95,7 @@ class ObjectStore:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._syncing = False
         self._disk_s = 0.0  # how long the disk takes to answer, at worst, lately
+        self._copying: asyncio.Future[None] | None = None
         self._checkpointed = 0
         self._restarted = 0
         self._fatal: OSError | None = None
@@ -244,13 +245,15 @@ class ObjectStore:
 
     def _checkpoint(self, target: int) -> None:
         """Copy the log into the database, so that it can start over instead of growing."""
+        if self._copying is not None and not self._copying.done():
+            return
         self._checkpointed = target
         if target - self._restarted >= LOG_RESTART_COMMITS:
             # Under constant load the copying never catches up by itself; here the writer waits for it.
             self._restarted = target
             self._db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         else:
-            self._loop.run_in_executor(self._threads, _copy_log, self._checkpointer)
+            self._copying = self._loop.run_in_executor(self._threads, _copy_log, self._checkpointer)
 
     async def close(self) -> None:
         while self._syncing and self._fatal is None:
@@ -258,8 +261,10 @@ class ObjectStore:
             if waiting is None:
                 break
             await waiting
-        await self._loop.run_in_executor(self._threads, self._checkpointer.close)
+        if self._copying is not None:
+            await self._copying
         self._threads.shutdown()
+        self._checkpointer.close()
         self._db.close()
         os.close(self._log_fd)
 

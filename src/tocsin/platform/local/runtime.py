@@ -250,7 +250,6 @@ class Stub:
 
         def call(*arguments: JSON) -> "asyncio.Future[JSON]":
             text = encode(list(arguments), f"the arguments of {method}()")
-            self._runtime.metrics.calls += 1
             if ACTIVITY.get() is None:
                 return self._deliver(method, text)
             # From inside an object this is output: it leaves when the caller's writes are durable.
@@ -263,6 +262,7 @@ class Stub:
         return await self._deliver(method, arguments)
 
     def _deliver(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
+        self._runtime.metrics.calls += 1
         if self._live is None or not self._live.broken:
             self._live = self._runtime.live(self._owner)
         return self._live.call(method, arguments)
