@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,10 @@ async def read(directory: Path) -> Any:
 
 
 async def record(directory: Path) -> None:
+    # A slow disk, waited for in the thread: what is told too early is then told long before it is safe.
+    object_store.QUICK_DISK_S = 0.0
+    quick_sync = object_store._timed_sync
+    object_store._timed_sync = lambda fd: (time.sleep(0.005), quick_sync(fd))[1]
     process = Process(directory)
     await process.runtime.open()
     store = process.runtime.store
