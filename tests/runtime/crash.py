@@ -135,7 +135,12 @@ async def record(directory: Path) -> None:
     # A slow disk, waited for in the thread: what is told too early is then told long before it is safe.
     object_store.QUICK_DISK_S = 0.0
     quick_sync = object_store._timed_sync
-    object_store._timed_sync = lambda fd: (time.sleep(0.005), quick_sync(fd))[1]
+
+    def slow_sync(fd: int) -> float | OSError:
+        time.sleep(0.005)
+        return quick_sync(fd)
+
+    object_store._timed_sync = slow_sync
     process = Process(directory)
     await process.runtime.open()
     store = process.runtime.store
