@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from support.local_store import open_kv
 from support.virtual_time import VirtualClock, VirtualLoop
-from tocsin.bindings import KVList
-from tocsin.platform.local.kv import SqliteKV
+from tocsin.bindings import KV, KVList
 
 T = TypeVar("T")
 
@@ -37,7 +36,7 @@ class KVModel(RuleBasedStateMachine):
         self.directory = TemporaryDirectory()
         self.clock = VirtualClock()
         self.model: dict[str, tuple[str, int | None]] = {}
-        self.kv: SqliteKV
+        self.kv: KV
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)

@@ -26,6 +26,7 @@ TTL_MAX_S = 10**10  # three centuries; more is a mistake of unit
 GET_MANY_MAX = 100
 LIST_MAX = 1000
 PURGE_MAX = 100  # expired rows that one write removes
+LOOP_WAIT_MAX_MS = 50  # how long a read may hold the loop up if another program locks the whole file
 
 KV_MIGRATIONS = Path(__file__).parent / "sql" / "kv"
 
@@ -48,6 +49,7 @@ class SqliteKV:
         self._clock = clock
         self._thread = SqliteThread(path)
         self._reader = connect(path, query_only=True)
+        self._reader.execute(f"PRAGMA busy_timeout = {LOOP_WAIT_MAX_MS}")
 
     async def get(self, key: str) -> str | None:
         _check_key(key)
