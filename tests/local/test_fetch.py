@@ -66,8 +66,9 @@ async def test_a_request_goes_out_as_it_was_given() -> None:
 async def test_connections_are_used_again_and_cookies_are_not() -> None:
     """Two exchanges in a row share one connection, and nothing else."""
     async with serving(saying(http(200, b"", "Set-Cookie: a=b"))) as server, fetching() as fetch:
-        await fetch(server.url)
-        await fetch(server.url)
+        by_name = server.url.replace("127.0.0.1", "localhost")  # an address could not have cookies at all
+        await fetch(by_name)
+        await fetch(by_name)
 
     assert server.connections == 1
     assert "cookie" not in server.requests[1].headers
