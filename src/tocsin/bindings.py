@@ -50,7 +50,7 @@ class LogEntry:
 
 
 class Logs(Protocol):
-    """The worker-logs service: takes batches, answers nothing that a caller may rely on."""
+    """The worker-logs service: takes a batch, or raises `LogsError`; answers nothing else of use."""
 
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
 

@@ -6,15 +6,22 @@ TocsinError
 ├── StartError           the process must not start: names the cause and the fix
 │   ├── DataDirInUse     another process holds the data directory
 │   ├── StoreUnusable    disk full or read-only, a corrupt file
-│   └── SchemaMismatch   a newer or different schema than this code expects
+│   ├── SchemaMismatch   a newer or different schema than this code expects
+│   └── MigrationFailed  a migration did not apply; nothing of it was kept
 ├── ObjectError          a call to an object failed; look at its flags
 │   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
 │   └── RemoteError      the object's own method raised something of its own
+├── StoreError           DB or KV refused a statement; nothing of the call was written
+│   ├── ConstraintViolated   a UNIQUE, FOREIGN KEY, CHECK or NOT NULL rule of the schema; look at `kind`
+│   └── StoreUnavailable     full, locked, damaged or closed: the same call may work later
+├── LogsError            the log service did not take a batch; look at `retryable`
 └── FetchError           an HTTP exchange that has no answer
     ├── FetchTimeout     no complete answer in time
     ├── FetchTooLarge    the body passed the cap
     └── FetchFailed      no connection, or it was cut
 """
+
+from typing import Literal, TypeAlias
 
 
 class TocsinError(Exception):
@@ -45,6 +52,10 @@ class SchemaMismatch(StartError):
     """The database was made by other code than this."""
 
 
+class MigrationFailed(StartError):
+    """A migration did not apply; the database is as the one before it left it."""
+
+
 class ObjectError(TocsinError):
     """A call to an object failed. The flags are Cloudflare's."""
 
@@ -67,6 +78,33 @@ class RemoteError(ObjectError):
     """The object's method raised an exception class of its own: `ClassName: message`."""
 
     remote = True
+
+
+class StoreError(TocsinError):
+    """DB or KV refused a statement; nothing of the call was written."""
+
+
+ConstraintKind: TypeAlias = Literal["unique", "foreign_key", "check", "not_null", "other"]
+
+
+class ConstraintViolated(StoreError):
+    """A rule of the schema said no. A primary key counts as `unique`, as it does in SQLite's own words."""
+
+    def __init__(self, message: str, kind: ConstraintKind) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be used now: full, locked, damaged or closed."""
+
+
+class LogsError(TocsinError):
+    """The log service did not take a batch. Not `retryable`: it never will."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class FetchError(TocsinError):

@@ -1,0 +1,109 @@
+"""One process per data directory: an flock on `tocsin.lock`, which the kernel drops with its holder.
+
+The file's text only serves the message to the next process. It is written when the start has succeeded, so a
+refused start changes nothing; a lock file that a refused start made is removed again.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tocsin.errors import DataDirInUse, StoreUnusable
+
+LOCK_NAME = "tocsin.lock"
+HOLDER_BYTES_MAX = 1000
+
+
+class DataLock:
+    """The lock on a directory, held until `release`, `abandon` or the end of the process."""
+
+    def __init__(self, directory: Path) -> None:
+        """Take the lock, or raise `DataDirInUse` naming its holder."""
+        self._path = directory / LOCK_NAME
+        self._fd = self._take(directory)
+
+    def _take(self, directory: Path) -> int:
+        while True:
+            fd, self._made = _open(self._path)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _holder(os.pread(fd, HOLDER_BYTES_MAX, 0))
+                os.close(fd)
+                raise DataDirInUse(
+                    f"{directory} is in use by {holder}. Stop that process, or give this one another "
+                    "directory with --data-dir"
+                ) from None
+            except OSError as error:
+                os.close(fd)
+                if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP}:
+                    raise
+                raise StoreUnusable(
+                    f"{directory} is on a file system without locks; give a directory on a local disk"
+                ) from error
+            if _same_file(fd, self._path):
+                return fd
+            os.close(fd)  # a refused start removed it between our two calls: take the new one
+
+    def sign(self, now: int) -> None:
+        """Write who holds the lock, since when and where."""
+        holder = {"pid": os.getpid(), "startedAt": now, "host": socket.gethostname()}
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(holder).encode() + b"\n", 0)
+
+    def abandon(self) -> None:
+        """Give the lock back as if it had never been taken."""
+        if self._made:
+            self._path.unlink()
+        os.close(self._fd)
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """The file, and whether this call made it."""
+    while True:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
+        except FileExistsError:
+            pass
+        try:
+            return os.open(path, os.O_RDWR), False
+        except FileNotFoundError:
+            pass
+
+
+def _same_file(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(text: bytes) -> str:
+    """Name the holder. The text may be of one that is gone, while the present one has not signed yet."""
+    try:
+        holder = json.loads(text)
+        pid, host = int(holder["pid"]), str(holder["host"])
+        since = datetime.fromtimestamp(holder["startedAt"] / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return "another process that is just starting"
+    if host == socket.gethostname() and not _alive(pid):
+        return "another process that is just starting"
+    return f"process {pid} on {host}, started {since}"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,136 @@
+"""`DB`: D1's shape on one SQLite file.
+
+Two connections, each on a thread of its own: the only writer, and a reader that SQLite itself keeps from
+writing (`query_only`). In WAL mode neither waits for the other, and the event loop waits for neither.
+
+Which of the two a statement belongs to is decided by SQLite, not by us: the sqlite3 module does not show
+`sqlite3_stmt_readonly`, so the first word makes a guess, and what the reader refuses as a write goes to the
+writer. A wrong guess costs one trip to a thread (about 0.1 ms), never an answer.
+
+Every call is one transaction: a statement as well as a batch. A write has been fsynced when it returns.
+D1's limits hold here too, so that what works here works there.
+"""
+
+import math
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tocsin.bindings import DBMeta, DBResult, Row
+from tocsin.errors import StoreUnavailable, UsageError, ValueRefused
+from tocsin.platform.local.output_gate import output_gate
+from tocsin.platform.local.sql_text import first_word, refuse_owned
+from tocsin.platform.local.sqlite_file import SqliteThread, store_errors
+
+Value: TypeAlias = str | int | float | bytes | None
+
+INT_MAX = 2**63 - 1  # what SQLite holds; D1 hands numbers to JavaScript, which is exact up to 2**53 only
+
+_READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
+_D1_LIMITS = {
+    sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 32,
+    sqlite3.SQLITE_LIMIT_LENGTH: 2_000_000,  # bytes of a text, a blob or a row
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 100,
+}
+
+
+class SqliteStatement:
+    """SQL and its values; nothing runs before `first`, `all` or `run`."""
+
+    def __init__(self, database: "SqliteDatabase", sql: str, values: tuple[Value, ...] = ()) -> None:
+        self.database = database
+        self.sql = sql
+        self.values = values
+
+    def bind(self, *values: Value) -> "SqliteStatement":
+        checked = tuple(_storable(value, number) for number, value in enumerate(values, 1))
+        return SqliteStatement(self.database, self.sql, checked)
+
+    async def all(self) -> DBResult:
+        return (await self.database.batch([self]))[0]
+
+    async def run(self) -> DBResult:
+        return await self.all()
+
+    async def first(self) -> Row | None:
+        rows = (await self.all()).results
+        return rows[0] if rows else None
+
+
+class SqliteDatabase:
+    """The `Database` binding on a file that exists."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = SqliteThread(path, limits=_D1_LIMITS)
+        self._reader = SqliteThread(path, limits=_D1_LIMITS, query_only=True)
+
+    def prepare(self, sql: str) -> SqliteStatement:
+        refuse_owned(sql)
+        return SqliteStatement(self, sql)
+
+    async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
+        """Run all in one transaction; if one fails, none has happened."""
+        for statement in statements:
+            if not isinstance(statement, SqliteStatement) or statement.database is not self:
+                raise UsageError("batch takes statements that this database prepared")
+        await output_gate()
+        if all(first_word(statement.sql) in _READS for statement in statements):
+            try:
+                return await self._reader.run(lambda connection: _execute(connection, "BEGIN", statements))
+            except StoreUnavailable as error:
+                if getattr(error.__cause__, "sqlite_errorcode", None) != sqlite3.SQLITE_READONLY:
+                    raise
+        return await self._writer.run(lambda connection: _execute(connection, "BEGIN IMMEDIATE", statements))
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._writer.close()
+
+
+def _execute(
+    connection: sqlite3.Connection, begin: str, statements: Sequence[SqliteStatement]
+) -> list[DBResult]:
+    with store_errors("DB: transaction"):
+        connection.execute(begin)
+        results = [_execute_one(connection, statement) for statement in statements]
+        connection.execute("COMMIT")
+    return results
+
+
+def _execute_one(connection: sqlite3.Connection, statement: SqliteStatement) -> DBResult:
+    changes_before = connection.total_changes
+    with store_errors(f"DB: {' '.join(statement.sql.split())[:80]}"):
+        cursor = connection.execute(statement.sql, statement.values)
+        names = [column[0] for column in cursor.description or ()]
+        rows = [dict(zip(names, values, strict=True)) for values in cursor]
+    changes = connection.total_changes - changes_before
+    # SQLite's own counters of rows visited are out of the sqlite3 module's reach: rows_read counts what was
+    # answered, rows_written what was changed. `changes` includes the rows changed by triggers and cascades.
+    return DBResult(rows, DBMeta(changes, cursor.lastrowid or 0, rows_read=len(rows), rows_written=changes))
+
+
+def _storable(value: Value, number: int) -> Value:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:
+        raise ValueRefused(f"bind: value {number} is an integer of more than 64 bits: bind amounts as text")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueRefused(
+            f"bind: value {number} is {value}, which SQLite and D1 would store as something else"
+        )
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueRefused(
+                f"bind: value {number} is text with half a character (a lone surrogate)"
+            ) from error
+    if value is not None and not isinstance(value, str | int | float | bytes):
+        raise ValueRefused(
+            f"bind: value {number} is a {type(value).__name__}; bind text, int, float, bytes, bool or None"
+        )
+    return value

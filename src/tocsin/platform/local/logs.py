@@ -1,0 +1,76 @@
+"""The `Logger` binding on structlog: one JSON object per line, on the stream given and nowhere else.
+
+    {"at": 1778700600000, "level": "INFO", "event": "run.recorded", "task": "sweep"}
+
+`tee` hands the same entry, already redacted, to a log service. The stream gets every line either way, so it
+is complete whatever the service does.
+"""
+
+import json
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, TextIO
+
+import structlog
+
+from tocsin.bindings import JSON, Clock, Level, LogEntry
+from tocsin.platform.local.redaction import Redactor
+
+_RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
+_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # a line's own names, and structlog's
+
+
+class LineLogger(structlog.BoundLoggerBase):
+    """Writes lines. `bind` answers a logger that adds the fields given to each of its lines."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._line("DEBUG", event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._line("INFO", event, fields)
+
+    def warn(self, event: str, /, **fields: JSON) -> None:
+        self._line("WARN", event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._line("ERROR", event, fields)
+
+    def bind(self, /, **fields: JSON) -> "LineLogger":
+        bound = super().bind(**_renamed(fields))
+        assert isinstance(bound, LineLogger)
+        return bound
+
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
+        # A stream that is gone (a closed pipe) is no reason to stop the work that was logged.
+        with suppress(OSError, ValueError):
+            self._proxy_to_logger("msg", event, level=level, **_renamed(fields))
+
+
+def open_logger(
+    stream: TextIO,
+    clock: Clock,
+    redact: Redactor,
+    *,
+    level_min: Level = "INFO",
+    tee: Callable[[LogEntry], None] | None = None,
+) -> LineLogger:
+    """A logger that writes to this stream, and offers each entry to `tee`."""
+
+    def drop_below(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if _RANKS[line["level"]] < _RANKS[level_min]:
+            raise structlog.DropEvent
+        return line
+
+    def render(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> str:
+        level: Level = line.pop("level")
+        event = redact.text(line.pop("event"))
+        fields = redact(line)
+        if tee is not None:
+            tee(LogEntry(level, event, fields))
+        return json.dumps({"at": clock.now(), "level": level, "event": event, **fields})
+
+    return LineLogger(structlog.WriteLogger(stream), processors=[drop_below, render], context={})
+
+
+def _renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
+    return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}

@@ -1,0 +1,67 @@
+"""Makes a value fit to leave the process: JSON, bounded, and without any secret known at start.
+
+Every way out (the log stream, the log service) passes through one `Redactor`; nothing relies on callers
+to remember which field is secret.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from tocsin.bindings import JSON
+
+MASK = "[redacted]"
+TEXT_MAX = 8_000  # characters of one text; an upstream's whole page does not belong in a line
+ITEMS_MAX = 200  # of one list or dict
+DEPTH_MAX = 8
+
+
+class Redactor:
+    """Turns any value into JSON without the secrets, be they written plainly, as in a URL, or as in JSON."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        forms = {
+            form
+            for secret in secrets
+            if secret
+            for form in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
+        }
+        # The longest first: one secret may be the beginning of another.
+        longest_first = sorted(forms, key=len, reverse=True)
+        self._secret = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def __call__(self, value: Any, depth: int = 0) -> JSON:
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float) and (not isinstance(value, float) or math.isfinite(value)):
+            text = str(value)
+            return value if self._secret.search(text) is None else self.text(text)
+        if depth < DEPTH_MAX:
+            if isinstance(value, Mapping):
+                items = list(value.items())[:ITEMS_MAX]
+                return {self.text(_said(key)): self(item, depth + 1) for key, item in items}
+            if isinstance(value, list | tuple | set | frozenset):
+                return [self(item, depth + 1) for item in list(value)[:ITEMS_MAX]]
+        return self.text(_said(value))
+
+    def text(self, text: str) -> str:
+        # Mask before cutting: a cut through a secret would leave its beginning.
+        clean = self._secret.sub(MASK, text)
+        return clean if len(clean) <= TEXT_MAX else f"{clean[:TEXT_MAX]}… and {len(clean) - TEXT_MAX} more"
+
+
+def _said(value: object) -> str:
+    """Any object as text; a line about a failure must not fail itself."""
+    try:
+        if isinstance(value, BaseException):
+            return f"{type(value).__name__}: {value}"
+        if isinstance(value, bytes):
+            return value.decode(errors="backslashreplace")
+        return str(value)
+    except Exception:  # noqa: BLE001 - whatever a foreign __str__ raises
+        return f"<{type(value).__name__} that cannot be shown>"

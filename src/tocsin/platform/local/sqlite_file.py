@@ -1,0 +1,138 @@
+"""One SQLite file: how it is made and opened, the thread that uses it, how its errors read."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from tocsin.errors import ConstraintKind, ConstraintViolated, StoreError, StoreUnavailable, UsageError
+
+T = TypeVar("T")
+
+_PRAGMAS = (
+    "journal_mode = WAL",  # a reader never waits for the writer, nor the writer for a reader
+    "synchronous = FULL",  # a commit that returned survives a power cut; one fsync each
+    "foreign_keys = ON",  # as on D1; SQLite's own default is off
+    "busy_timeout = 5000",  # ms; a backup or an operator's shell may hold the file for a moment
+    "journal_size_limit = 16777216",  # bytes; the log shrinks again after a burst
+)
+
+_UNAVAILABLE = frozenset(
+    (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    )
+)
+_CONSTRAINTS: dict[str, ConstraintKind] = {
+    "UNIQUE": "unique",
+    "FOREIGN KEY": "foreign_key",
+    "CHECK": "check",
+    "NOT NULL": "not_null",
+}
+
+
+def create(path: Path) -> None:
+    """Make an empty database that appears complete or not at all.
+
+    Hence a database file of zero bytes is damage for certain, never a first start that was killed.
+    """
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with closing(sqlite3.connect(draft)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")  # writes and syncs the first page
+    draft.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
+    """Open an existing database; transactions are explicit. Any one thread at a time may use it."""
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    for pragma in (*_PRAGMAS, "query_only = ON") if query_only else _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+class SqliteThread:
+    """A connection and the one thread that uses it.
+
+    A job runs whole or not at all: cancelling the task that waits for it takes a job that has not begun
+    out of the queue, and lets one that has begun finish. What a failed job left open is rolled back.
+    """
+
+    def __init__(
+        self, path: Path, *, query_only: bool = False, limits: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        self._path = path
+        self._interrupt_at_close = query_only
+        self._connection = connect(path, query_only=query_only)
+        for category, limit in limits.items():
+            self._connection.setlimit(category, limit)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-{'r' if query_only else 'w'}")
+        self._closed = False
+
+    async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"{self._path.name} is closed: the process is stopping")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_whole, job)
+
+    def _run_whole(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return job(self._connection)
+        finally:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+
+    async def close(self) -> None:
+        """Finish the writes that were accepted, give up a read under way, close the file."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._interrupt_at_close:
+            self._connection.interrupt()
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._connection.close)
+        self._executor.shutdown(wait=False)
+
+
+@contextmanager
+def store_errors(subject: str) -> Iterator[None]:
+    """Say SQLite's errors in our own classes; `subject` names what was attempted, without its values."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translated(error, subject) from error
+
+
+def _translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
+    code = getattr(error, "sqlite_errorcode", None)
+    text = str(error)
+    if code is None:  # the sqlite3 module's own complaint, before SQLite was asked
+        if "closed" in text:
+            return StoreUnavailable(f"{subject}: the database is closed, the process is stopping")
+        return UsageError(f"{subject}: {text}")
+    primary = code & 0xFF
+    if primary == sqlite3.SQLITE_CONSTRAINT:
+        kind = _CONSTRAINTS.get(text.partition(" constraint failed")[0], "other")
+        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
+    if primary in _UNAVAILABLE:
+        return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")
+    return StoreError(f"{subject}: {text}; nothing of the call was written")

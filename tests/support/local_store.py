@@ -1,0 +1,52 @@
+"""Databases of the local platform, made in a test's own directory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+from tocsin.bindings import Clock, Database
+from tocsin.platform.local import sqlite_file
+from tocsin.platform.local.database import SqliteDatabase
+from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
+from tocsin.platform.local.migrations import load, migrate
+
+ITEMS = """
+CREATE TABLE items (
+  id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INTEGER NOT NULL DEFAULT 0 CHECK (n >= 0)
+)"""
+
+
+def make_file(path: Path, *statements: str) -> Path:
+    sqlite_file.create(path)
+    with closing(sqlite_file.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return path
+
+
+@asynccontextmanager
+async def open_database(directory: Path, *statements: str) -> AsyncIterator[SqliteDatabase]:
+    database = SqliteDatabase(make_file(directory / "db.sqlite", *statements))
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def open_kv(directory: Path, clock: Clock) -> AsyncIterator[SqliteKV]:
+    path = directory / "kv.sqlite"
+    if not path.exists():
+        sqlite_file.create(path)
+    with closing(sqlite_file.connect(path)) as connection:
+        migrate(connection, load(KV_MIGRATIONS), path.name, now=0)
+    kv = SqliteKV(path, clock)
+    try:
+        yield kv
+    finally:
+        await kv.close()
+
+
+async def item_names(database: Database) -> list[str]:
+    rows = (await database.prepare("SELECT name FROM items ORDER BY id").all()).results
+    return [row["name"] for row in rows]

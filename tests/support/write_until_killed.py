@@ -1,0 +1,31 @@
+"""Runs in a process of its own: writes to DB and KV for ever, and tells of each write that returned.
+
+python -m support.write_until_killed DIRECTORY
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.database import SqliteDatabase
+from tocsin.platform.local.kv import SqliteKV
+
+
+async def main() -> None:
+    directory = Path(sys.argv[1])
+    database = SqliteDatabase(directory / "db.sqlite")
+    kv = SqliteKV(directory / "kv.sqlite", SystemClock())
+    insert = database.prepare("INSERT INTO pairs (n, half) VALUES (?, ?)")
+    number = 0
+    while True:
+        number += 1
+        await database.batch([insert.bind(number, "left"), insert.bind(number, "right")])
+        sys.stdout.write(f"db {number}\n")
+        await kv.put(f"k{number}", "v")
+        sys.stdout.write(f"kv {number}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
