@@ -39,9 +39,14 @@ fmt: $(READY) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+bench: $(READY) ## measure; installs wrk (apt) and workerd (npm) where they are missing
+	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
+	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
+	@$(BIN)/python bench/measure_runtime.py
+
 lock: ## pin the newest allowed versions, with hashes (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c requirements.txt -o requirements-dev.txt
 
 clean: ## remove what make made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/node_modules
+	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules

@@ -15,6 +15,10 @@ import uvloop
 from tocsin.bindings import JSON, AlarmInfo
 from tocsin.durable_object import DurableObject
 from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.data_dir import DataDir
+from tocsin.platform.local.migrations import load
+from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.objects import OBJECTS_FILE
 from tocsin.platform.local.runtime import LocalNamespace, Runtime
 
 STARTED = time.time()
@@ -95,8 +99,9 @@ async def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dir", type=Path, required=True)
     options = parser.parse_args()
-    env: Any = object()
-    runtime = Runtime(options.dir / "objects.sqlite", clock=SystemClock(), logger=Quiet(), env=env)
+    clock = SystemClock()
+    data = DataDir(options.dir, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=Quiet())
+    runtime = Runtime(options.dir / OBJECTS_FILE, clock=clock, logger=Quiet(), env=None)
     namespace = runtime.namespace("BENCH", Bench)
     await runtime.open()
     gc.freeze()
@@ -110,6 +115,7 @@ async def main() -> None:
     )
     await uvicorn.Server(config).serve()
     await runtime.close()
+    data.close()
 
 
 if __name__ == "__main__":

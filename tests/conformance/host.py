@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.worker import CLASSES, FAIL_COMMIT_KEY, World, error_info
+from support.local_store import make_objects_file
 from tocsin.bindings import JSON
 from tocsin.platform.local.clock import LocalClock, SystemClock
 from tocsin.platform.local.output_gate import output_gate
@@ -51,7 +52,7 @@ class Host:
         self.world.fetch = self._fetch
         self._clock = clock
         self.runtime = Runtime(
-            directory / "objects.sqlite", clock=clock, logger=Silent(), env=self.world, chance=chance
+            make_objects_file(directory), clock=clock, logger=Silent(), env=self.world, chance=chance
         )
         for cls in CLASSES:
             setattr(self.world, cls.__name__, self.runtime.namespace(cls.__name__, cls))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from support.lines import Lines
+from support.local_store import make_objects_file
 from tocsin.bindings import AlarmInfo
 from tocsin.durable_object import DurableObject
 from tocsin.platform.local import object_store
@@ -87,7 +88,7 @@ class Process:
     """The runtime on a directory, and the steps."""
 
     def __init__(self, directory: Path) -> None:
-        self.runtime = Runtime(directory / "objects.sqlite", clock=SystemClock(), logger=Lines(), env=None)
+        self.runtime = Runtime(make_objects_file(directory), clock=SystemClock(), logger=Lines(), env=None)
         self.namespace = self.runtime.namespace("LEDGER", Ledger)
 
     @property

@@ -9,6 +9,7 @@ from tocsin.platform.local import sqlite_file
 from tocsin.platform.local.database import SqliteDatabase
 from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
 from tocsin.platform.local.migrations import load, migrate
+from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
 
 ITEMS = """
 CREATE TABLE items (
@@ -33,14 +34,22 @@ async def open_database(directory: Path, *statements: str) -> AsyncIterator[Sqli
         await database.close()
 
 
-@asynccontextmanager
-async def open_kv(directory: Path, clock: Clock) -> AsyncIterator[SqliteKV]:
-    path = directory / "kv.sqlite"
+def make_objects_file(directory: Path) -> Path:
+    """The file that a DataDir would have made for the objects."""
+    return _migrated(directory / "objects.sqlite", OBJECT_MIGRATIONS)
+
+
+def _migrated(path: Path, migrations: Path) -> Path:
     if not path.exists():
         sqlite_file.create(path)
     with closing(sqlite_file.connect(path)) as connection:
-        migrate(connection, load(KV_MIGRATIONS), path.name, now=0)
-    kv = SqliteKV(path, clock)
+        migrate(connection, load(migrations), path.name, now=0)
+    return path
+
+
+@asynccontextmanager
+async def open_kv(directory: Path, clock: Clock) -> AsyncIterator[SqliteKV]:
+    kv = SqliteKV(_migrated(directory / "kv.sqlite", KV_MIGRATIONS), clock)
     try:
         yield kv
     finally:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.lines import Lines
+from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
 from tocsin.durable_object import DurableObject
 from tocsin.platform.local.runtime import LocalNamespace, Runtime
@@ -22,7 +23,7 @@ class Objects:
         self.log = Lines()
         self.env = SimpleNamespace(now=self.clock.now)
         self.runtime = Runtime(
-            directory / "objects.sqlite", clock=self.clock, logger=self.log, env=self.env, **options
+            make_objects_file(directory), clock=self.clock, logger=self.log, env=self.env, **options
         )
         self.namespace: LocalNamespace = self.runtime.namespace("TEST", cls)
         self.env.TEST = self.namespace

@@ -20,30 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tocsin.errors import StoreUnusable
 from tocsin.platform.local.alarm import Alarm
+from tocsin.platform.local.sqlite_file import connect, sync_directory
 
-SCHEMA_VERSION = 1
-SCHEMA = """
-CREATE TABLE entries (
-  object TEXT NOT NULL,
-  key    TEXT NOT NULL,
-  value  TEXT NOT NULL,
-  PRIMARY KEY (object, key)
-) WITHOUT ROWID;
-CREATE TABLE alarms (
-  object       TEXT PRIMARY KEY,
-  namespace    TEXT NOT NULL,
-  name         TEXT,
-  scheduled_at INTEGER NOT NULL,
-  due_at       INTEGER NOT NULL,
-  decided_at   INTEGER NOT NULL,
-  generation   INTEGER NOT NULL,
-  retry_count  INTEGER NOT NULL,
-  backoff      INTEGER NOT NULL,
-  last_failure_counted INTEGER NOT NULL
-) WITHOUT ROWID;
-"""
+OBJECT_MIGRATIONS = Path(__file__).parent / "sql" / "objects"
 QUICK_DISK_S = 0.001  # a disk that answers within this is waited for on the loop
 CHECKPOINT_COMMITS = 1_000  # commits after which the log is copied into the database
 LOG_RESTART_COMMITS = 50_000  # commits after which the writer itself waits for that, once
@@ -101,18 +81,15 @@ class ObjectStore:
         self._fatal: OSError | None = None
 
     def open(self) -> None:
+        """Open the file, which exists and has OBJECT_MIGRATIONS: a DataDir has seen to that."""
         self._loop = asyncio.get_running_loop()
         self._db = _connect(self._path)
-        try:
-            _migrate(self._db, self._path)
-        except BaseException:
-            self._db.close()
-            raise
+        # The log's file exists from here on, and must be found after a power cut.
+        (newest,) = self._db.execute("SELECT coalesce(max(generation), 0) FROM alarms").fetchone()
+        sync_directory(self._path.parent)
         self._log_fd = os.open(f"{self._path}-wal", os.O_RDONLY)
-        _sync_directory(self._path.parent)
         self._checkpointer = _connect(self._path)
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tocsin-store")
-        (newest,) = self._db.execute("SELECT coalesce(max(generation), 0) FROM alarms").fetchone()
         self._generation: int = newest
 
     def next_generation(self) -> int:
@@ -284,37 +261,10 @@ def _copy_log(connection: sqlite3.Connection) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    try:
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
-        db.execute("PRAGMA journal_mode = WAL")  # a commit appends; readers and the copying never block it
-        db.execute("PRAGMA synchronous = NORMAL")  # the log is synced by us, before anybody is told
-        db.execute("PRAGMA wal_autocheckpoint = 0")  # copying happens in a thread, not inside a commit
-        db.execute("PRAGMA foreign_keys = ON")
-    except sqlite3.Error as error:
-        raise StoreUnusable(
-            f"{path} cannot be opened ({error}). Check that the disk is writable and not full; "
-            "if the file is damaged, restore it from a backup."
-        ) from error
+    db = connect(path)
+    db.execute("PRAGMA synchronous = NORMAL")  # the log is synced by us, before anybody is told
+    db.execute("PRAGMA wal_autocheckpoint = 0")  # copying happens in a thread, not inside a commit
     return db
-
-
-def _migrate(db: sqlite3.Connection, path: Path) -> None:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-    elif version != SCHEMA_VERSION:
-        raise StoreUnusable(
-            f"{path} has schema version {version}, this program knows {SCHEMA_VERSION}: "
-            "start it with the version of Tocsin that wrote it, or newer."
-        )
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _alarm(row: tuple[int, int, int, int, int, int, int]) -> Alarm:

@@ -56,7 +56,12 @@ def create(path: Path) -> None:
     with closing(sqlite3.connect(draft)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")  # writes and syncs the first page
     draft.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names of new files in it survive a power cut."""
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

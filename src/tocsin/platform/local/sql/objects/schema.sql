@@ -1,0 +1,20 @@
+-- What the migrations beside this file add up to; a test compares.
+CREATE TABLE entries (
+  object TEXT NOT NULL,
+  key    TEXT NOT NULL,
+  value  TEXT NOT NULL,
+  PRIMARY KEY (object, key)
+) WITHOUT ROWID;
+
+CREATE TABLE alarms (
+  object       TEXT PRIMARY KEY,
+  namespace    TEXT NOT NULL,
+  name         TEXT,
+  scheduled_at INTEGER NOT NULL,
+  due_at       INTEGER NOT NULL,
+  decided_at   INTEGER NOT NULL,
+  generation   INTEGER NOT NULL,
+  retry_count  INTEGER NOT NULL,
+  backoff      INTEGER NOT NULL,
+  last_failure_counted INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,76 @@
+"""Documentation is true where a script can tell: links resolve, commands and pages exist, versions agree."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
+MAKE = re.compile(r"`?\bmake ([a-z][a-z-]*)\b")
+HELP = re.compile(r"^([a-z.][a-z-]*):.*## ", re.MULTILINE)
+LINES_MAX = {"README.md": 120, "CONTRIBUTING.md": 150, "docs/architecture.md": 200}
+
+
+def pages() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+
+
+def findings(page: Path, targets: set[str]) -> list[str]:
+    text, name = page.read_text(), str(page.relative_to(ROOT))
+    found = [
+        f"{name}: the link {target} leads nowhere"
+        for target, _ in LINK.findall(text)
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    found += [
+        f"{name}: there is no `make {target}`"
+        for line in text.splitlines()
+        for target in MAKE.findall(line)
+        if f"`make {target}" in line and target not in targets
+    ]
+    lines = text.count("\n")
+    if lines > LINES_MAX.get(name, 10**6):
+        found.append(f"{name}: {lines} lines; say it in {LINES_MAX[name]}")
+    return found
+
+
+def orphans(all_pages: list[Path]) -> list[str]:
+    """Every page in docs/ is linked from somewhere."""
+    linked = {
+        (page.parent / target).resolve() for page in all_pages for target, _ in LINK.findall(page.read_text())
+    }
+    docs = [page for page in all_pages if page.is_relative_to(ROOT / "docs")]
+    return [f"{page.relative_to(ROOT)}: no page links to it" for page in docs if page.resolve() not in linked]
+
+
+def version_findings() -> list[str]:
+    project = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    package = re.search(r'__version__ = "([^"]+)"', (ROOT / "src/tocsin/__init__.py").read_text())
+    changelog = re.search(r"^## \[?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    found = {match[1] if match else "none" for match in (project, package, changelog)}
+    return (
+        []
+        if len(found) == 1
+        else [f"versions differ between pyproject, package and changelog: {sorted(found)}"]
+    )
+
+
+def main() -> int:
+    targets = set(HELP.findall((ROOT / "Makefile").read_text()))
+    all_pages = pages()
+    found = [line for page in all_pages for line in findings(page, targets)]
+    found += orphans(all_pages) + version_findings()
+    print("\n".join(found) or "docs: fine")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
