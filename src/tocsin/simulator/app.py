@@ -1,0 +1,146 @@
+"""The wire face: both upstreams below one loopback address, with real hangs, drips and cut connections.
+
+`/hiro` and `/tenero` are base URLs; below them the paths are the real ones. `/_control/{command}` takes
+the commands of `control.py`, `/_truth` tells what a perfect sweep would hold, `/_agents` the registered
+wallets in the import format. A cut needs the server of `serve.py`, which lends its connection.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request as WebRequest
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from tocsin.errors import UsageError
+from tocsin.simulator import control
+from tocsin.simulator.exchange import UPSTREAMS, Delivery, Request, Upstream
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.wallets import import_lines
+
+CUT_CONNECTION = "tocsin.cut_connection"  # in the scope's state, put there by the server
+CHUNK = 64 * 1024
+DRIPS = 20  # pieces of a body that comes slowly
+
+
+def simulator_app(simulator: Simulator, closing: asyncio.Event) -> Starlette:
+    """The ASGI app. Setting `closing` ends what hangs, so that the server can stop."""
+    console = _Console(simulator)
+    return Starlette(
+        routes=[
+            *(Mount(f"/{upstream}", _Face(simulator, upstream, closing)) for upstream in UPSTREAMS),
+            Route("/_control", console.state),
+            Route("/_control/{command}", console.command, methods=["POST"]),
+            Route("/_truth", console.truth),
+            Route("/_agents", console.agents),
+        ]
+    )
+
+
+class _Face:
+    """One upstream as an ASGI app."""
+
+    def __init__(self, simulator: Simulator, upstream: Upstream, closing: asyncio.Event) -> None:
+        self._simulator = simulator
+        self._upstream: Upstream = upstream
+        self._closing = closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        base = scope["root_path"]
+        request = Request(
+            scope["method"],
+            scope["path"].removeprefix(base),
+            scope["query_string"].decode("ascii", "replace"),
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        )
+        delivery = self._simulator.answer(self._upstream, request)
+        if delivery.hangs:
+            await self._hang(receive)
+        await self._sleep(delivery.delay_s)
+        if delivery.hangs or delivery.cut_after == 0:
+            await _cut(scope, receive)
+            return
+        await send(_start(delivery, base))
+        if delivery.undisturbed:
+            await send({"type": "http.response.body", "body": delivery.reply.body})
+            return
+        async for chunk in self._chunks(delivery):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if delivery.cut_after is not None:
+            await _cut(scope, receive)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _chunks(self, delivery: Delivery) -> AsyncIterator[bytes]:
+        body = delivery.reply.body[: delivery.cut_after]
+        step = max(1, len(body) // DRIPS) if delivery.drip_s else CHUNK
+        for first in range(0, len(body), step):
+            chunk = body[first : first + step]
+            await self._sleep(delivery.drip_s * len(chunk) / len(body))
+            yield chunk
+        for _ in range(0, delivery.padding, CHUNK):
+            yield b" " * CHUNK
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            await self._simulator.clock.sleep(seconds)
+
+    async def _hang(self, receive: Receive) -> None:
+        """Until the caller gives up, or the server stops."""
+        gone = asyncio.ensure_future(_disconnected(receive))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({gone, closing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            closing.cancel()
+
+
+class _Console:
+    """The routes that steer the simulator and tell what it knows."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    async def state(self, _request: WebRequest) -> Response:
+        return JSONResponse(control.state(self._simulator))
+
+    async def command(self, request: WebRequest) -> Response:
+        try:
+            values = json.loads(await request.body() or b"{}")
+            return JSONResponse(control.run(self._simulator, request.path_params["command"], values))
+        except (UsageError, ValueError) as error:
+            return JSONResponse({"error": str(error), "code": "bad_command", "retryable": False}, 400)
+
+    async def truth(self, _request: WebRequest) -> Response:
+        swaps = [swap.as_json() for swap in self._simulator.truth()]
+        return JSONResponse({"asOf": self._simulator.chain.now_ms, "swaps": swaps})
+
+    async def agents(self, _request: WebRequest) -> Response:
+        return PlainTextResponse(import_lines(self._simulator.chain.wallets))
+
+
+def _start(delivery: Delivery, base: str) -> dict[str, object]:
+    headers = dict(delivery.reply.headers)
+    if headers.get("location", "").startswith("/"):
+        headers["location"] = base + headers["location"]  # the upstream does not know where it is mounted
+    if not delivery.padding:  # a huge body does not announce itself
+        headers["content-length"] = str(len(delivery.reply.body))
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": delivery.reply.status, "headers": encoded}
+
+
+async def _cut(scope: Scope, receive: Receive) -> None:
+    cut: Callable[[], None] | None = scope.get("state", {}).get(CUT_CONNECTION)
+    if cut is None:
+        raise RuntimeError("this server does not lend its connection; run the app with simulator.serve")
+    cut()
+    await _disconnected(receive)  # a server that has noticed does not complain about the missing rest
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,230 @@
+"""Commands from outside: JSON in, JSON out. Each changes what the simulator does next."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, get_args
+
+from tocsin.errors import UsageError
+from tocsin.simulator.chain import Chain, Fate
+from tocsin.simulator.exchange import UPSTREAMS
+from tocsin.simulator.faults import KINDS, BadTimes, Fault
+from tocsin.simulator.ledger import Transaction
+from tocsin.simulator.limits import Plan
+from tocsin.simulator.simulator import Simulator
+
+Values = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def state(simulator: Simulator) -> dict[str, Any]:
+    """What is on, and where the chain stands."""
+    simulator.advance()
+    chain = simulator.chain
+    return {
+        "seed": chain.seed,
+        "chainNow": chain.now_ms,
+        "speed": simulator.speed,
+        "tipHeight": chain.tip_height,
+        "transactions": len(chain.transactions),
+        "requests": len(simulator.seen),
+        "faults": [{"kind": fault.kind, "upstream": fault.upstream} for fault in simulator.faults.active],
+        "badTimes": simulator.faults.schedule is not None,
+        "deprecatedGone": simulator.hiro.deprecated_gone,
+        "v3Absent": simulator.hiro.v3_absent,
+        "keysIgnored": simulator.hiro_gate.keys_ignored,
+        "indexLagMs": simulator.hiro.index_lag_ms,
+    }
+
+
+def fault(simulator: Simulator, values: Values) -> dict[str, Any]:
+    simulator.faults.add(Fault.of(values))
+    return state(simulator)
+
+
+def calm(simulator: Simulator, values: Values) -> dict[str, Any]:
+    """Clear all faults and the schedule."""
+    _only(values)
+    simulator.faults.clear()
+    return state(simulator)
+
+
+def bad_times(simulator: Simulator, values: Values) -> dict[str, Any]:
+    _only(values, "seed", "every_s", "lasting_s", "share", "kinds")
+    kinds = tuple(_get(values, "kinds", list, list(KINDS)))
+    if not kinds or not set(kinds) <= set(KINDS):
+        raise UsageError(f"kinds must be a list of {', '.join(KINDS)}")
+    simulator.faults.schedule = BadTimes(
+        seed=_get(values, "seed", int, simulator.chain.seed),
+        every_s=max(1.0, _number(values, "every_s", 1_800.0)),
+        lasting_s=_number(values, "lasting_s", 60.0),
+        share=_number(values, "share", 0.7),
+        kinds=kinds,
+    )
+    return state(simulator)
+
+
+def switch(simulator: Simulator, values: Values) -> dict[str, Any]:
+    _only(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms")
+    hiro, gate = simulator.hiro, simulator.hiro_gate
+    hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
+    hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
+    hiro.index_lag_ms = _get(values, "index_lag_ms", int, hiro.index_lag_ms)
+    gate.keys_ignored = _get(values, "keys_ignored", bool, gate.keys_ignored)
+    return state(simulator)
+
+
+def limits(simulator: Simulator, values: Values) -> dict[str, Any]:
+    """Change an upstream's plans, or use up calls as somebody else behind the same key or address."""
+    _only(values, "upstream", "keyed", "anonymous", "spend", "key")
+    upstream = values.get("upstream")
+    if upstream not in UPSTREAMS:
+        raise UsageError(f"upstream must be one of {', '.join(UPSTREAMS)}")
+    gate = simulator.gate(upstream)
+    gate.keyed = _plan(values, "keyed", gate.keyed)
+    gate.anonymous = _plan(values, "anonymous", gate.anonymous)
+    gate.spend(_get(values, "spend", int, 0), simulator.clock.now(), _get(values, "key", str, ""))
+    return state(simulator)
+
+
+def price(simulator: Simulator, values: Values) -> dict[str, Any]:
+    """Change how Tenero quotes a token, or fix its price (null: let it drift again)."""
+    _only(values, "token", "quoting", "usd")
+    token = _get(values, "token", str, "")
+    simulator.tenero.price(token, simulator.chain.now_ms)  # refuses an unknown token, whatever else is given
+    if "quoting" in values:
+        simulator.tenero.quote(token, values["quoting"])
+    if "usd" in values:
+        usd = None if values["usd"] is None else _number(values, "usd", 0.0)
+        simulator.tenero.set_price(token, usd)
+    return state(simulator)
+
+
+def swap(simulator: Simulator, values: Values) -> dict[str, Any]:
+    """One call, or a burst of `count`, of a wallet (its number or address); amounts are decimal text."""
+    _only(values, "wallet", "kind", "count", "token_in", "token_out", "amount_in", "amount_out")
+    simulator.advance()
+    chain = simulator.chain
+    wallet, kind = _wallet(chain, values), _get(values, "kind", str, "simple")
+    return _ids(
+        chain.swap(
+            wallet,
+            kind,
+            token_in=values.get("token_in"),
+            token_out=values.get("token_out"),
+            amount_in=int(_get(values, "amount_in", str, "0")) or None,
+            amount_out=int(_get(values, "amount_out", str, "0")) or None,
+        )
+        for _ in range(_get(values, "count", int, 1))
+    )
+
+
+def dust(simulator: Simulator, values: Values) -> dict[str, Any]:
+    _only(values, "wallet", "count")
+    simulator.advance()
+    chain = simulator.chain
+    return _ids(chain.dust(_wallet(chain, values), _get(values, "count", int, 30)))
+
+
+def mine(simulator: Simulator, values: Values) -> dict[str, Any]:
+    """A block right now with all that waits."""
+    _only(values)
+    simulator.advance()
+    return _ids(simulator.chain.mine().transactions)
+
+
+def reorg(simulator: Simulator, values: Values) -> dict[str, Any]:
+    _only(values, "depth", "fate")
+    fate = values.get("fate", "mixed")
+    if fate not in get_args(Fate):
+        raise UsageError(f"fate must be one of {', '.join(get_args(Fate))}")
+    simulator.advance()
+    return _ids(simulator.chain.reorg(_get(values, "depth", int, 3), fate))
+
+
+def drop(simulator: Simulator, values: Values) -> dict[str, Any]:
+    _only(values, "txid", "status")
+    tx = _transaction(simulator, values)
+    simulator.chain.drop(tx, _get(values, "status", str, "dropped_replace_by_fee"))
+    return _ids([tx])
+
+
+def rebroadcast(simulator: Simulator, values: Values) -> dict[str, Any]:
+    _only(values, "txid")
+    tx = _transaction(simulator, values)
+    simulator.chain.rebroadcast(tx)
+    return _ids([tx])
+
+
+COMMANDS: Mapping[str, Callable[[Simulator, Values], dict[str, Any]]] = {
+    "fault": fault,
+    "calm": calm,
+    "bad-times": bad_times,
+    "switch": switch,
+    "limits": limits,
+    "price": price,
+    "swap": swap,
+    "dust": dust,
+    "mine": mine,
+    "reorg": reorg,
+    "drop": drop,
+    "rebroadcast": rebroadcast,
+}
+
+
+def run(simulator: Simulator, name: str, values: Any) -> dict[str, Any]:
+    """Run a command; UsageError says what is accepted."""
+    if name not in COMMANDS:
+        raise UsageError(f"no command is called {name!r}; there are {', '.join(COMMANDS)}")
+    if not isinstance(values, dict):
+        raise UsageError("a command takes a JSON object")
+    return COMMANDS[name](simulator, values)
+
+
+def _only(values: Values, *names: str) -> None:
+    if unknown := sorted(set(values) - set(names)):
+        accepted = ", ".join(names) or "nothing"
+        raise UsageError(f"unknown: {', '.join(unknown)}; this command takes {accepted}")
+
+
+def _get(values: Values, name: str, kind: type[T], default: T) -> T:
+    value = values.get(name, default)
+    if type(value) is not kind:
+        raise UsageError(f"{name} must be {kind.__name__}, not {value!r}")
+    return value
+
+
+def _number(values: Values, name: str, default: float) -> float:
+    value = values.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def _plan(values: Values, name: str, current: Plan) -> Plan:
+    given = _get(values, name, dict, {})
+    _only(given, "second", "minute", "month")
+    return Plan(
+        second=_get(given, "second", int, current.second),
+        minute=_get(given, "minute", int, current.minute),
+        month=_get(given, "month", int, current.month),
+    )
+
+
+def _wallet(chain: Chain, values: Values) -> str:
+    wallet = values.get("wallet", 0)
+    if isinstance(wallet, str):
+        return wallet
+    if not isinstance(wallet, int) or not 0 <= wallet < len(chain.wallets):
+        raise UsageError(f"wallet must be an address or a number from 0 to {len(chain.wallets) - 1}")
+    return chain.wallets[wallet].address
+
+
+def _transaction(simulator: Simulator, values: Values) -> Transaction:
+    simulator.advance()
+    tx_id = _get(values, "txid", str, "").lower()
+    if tx_id not in simulator.chain.transactions:
+        raise UsageError(f"no transaction is called {tx_id!r}")
+    return simulator.chain.transactions[tx_id]
+
+
+def _ids(transactions: Iterable[Transaction]) -> dict[str, Any]:
+    return {"txids": [tx.tx_id for tx in transactions]}

@@ -1,0 +1,72 @@
+"""A request and the answer to it, as both upstreams and both faces see them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+
+Upstream: TypeAlias = Literal["hiro", "tenero"]
+UPSTREAMS: tuple[Upstream, ...] = ("hiro", "tenero")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an upstream is asked. The path is below the base URL; header names are lower-case."""
+
+    method: str
+    path: str
+    query_text: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def get(target: str, headers: Mapping[str, str] | None = None) -> "Request":
+        """A GET of a path with its query, as one text."""
+        parts = urlsplit(target)
+        lower = {name.lower(): value for name, value in (headers or {}).items()}
+        return Request("GET", unquote(parts.path), parts.query, lower)
+
+    def query(self) -> dict[str, list[str]]:
+        return parse_qs(self.query_text, keep_blank_values=True) if self.query_text else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete answer of an upstream that works."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def with_headers(self, headers: Mapping[str, str]) -> "Reply":
+        return replace(self, headers={**self.headers, **headers})
+
+
+def json_reply(status: int, value: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    body = json.dumps(value, separators=(",", ":")).encode()
+    return Reply(status, body, {"content-type": "application/json; charset=utf-8", **(headers or {})})
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A reply and what happens to it on its way. Without a fault it arrives at once and whole.
+
+    `delay_s` passes before the first byte, `drip_s` between the first and the last. `padding` spaces
+    follow the body. `cut_after` bytes of body the connection breaks: 0 already before the status line.
+    A delivery that hangs never arrives.
+    """
+
+    reply: Reply
+    delay_s: float = 0.0
+    drip_s: float = 0.0
+    padding: int = 0
+    cut_after: int | None = None
+    hangs: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.reply.body) + self.padding
+
+    @property
+    def undisturbed(self) -> bool:
+        return self == Delivery(self.reply)

@@ -1,0 +1,214 @@
+"""What goes wrong on the way: on command, or by a seeded schedule of bad times.
+
+A fault takes the good reply and says what arrives instead. It can be aimed (upstream, part of the path),
+counted (`times`), timed (`from_ms`, `until_ms`) and thinned out (`share` of the requests it meets).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from email.utils import formatdate
+from random import Random
+from typing import Any, Literal, TypeAlias, get_args
+
+from tocsin.errors import UsageError
+from tocsin.simulator.exchange import Delivery, Reply, Request, Upstream
+from tocsin.simulator.limits import Gate
+
+FaultKind: TypeAlias = Literal[
+    "limited",  # 429; `retry_after` seconds, or as a date when `as_date`, or no such header when None
+    "status",  # `status`, with `body` and `extra_headers` when given: 5xx, 401, 403, a redirect elsewhere …
+    "hang",  # no answer at all
+    "delay",  # the answer comes `seconds` late
+    "slow",  # headers at once, the body in drops over `seconds`
+    "cut",  # the connection breaks before the status line
+    "cut_body",  # … in the middle of the body
+    "truncated",  # a complete answer whose JSON ends too early
+    "wrong_json",  # 200 with a page of HTML
+    "wrong_types",  # JSON of the right outline, with values of other types here and there
+    "huge",  # valid JSON followed by `size` bytes of spaces
+]
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+NUMBERS = frozenset({"times", "share", "from_ms", "until_ms", "status", "retry_after", "seconds", "size"})
+HTML = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body></body></html>"
+ERROR_BODIES: Mapping[str, bytes] = {
+    "hiro": b'{"error":"The database service is unavailable"}',
+    "tenero": b'{"statusCode":500,"message":"Internal server error"}',
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong, and whom it hits."""
+
+    kind: FaultKind
+    upstream: Upstream | None = None
+    path: str = ""  # a part of the path
+    times: int | None = None  # None: until it is cleared
+    share: float = 1.0
+    from_ms: int = 0
+    until_ms: int | None = None
+    status: int = 503
+    retry_after: int | None = 30
+    as_date: bool = False
+    seconds: float = 20.0
+    size: int = 100 * 1024 * 1024
+    body: str | None = None
+    extra_headers: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> "Fault":
+        """A fault from JSON; the error says what is accepted."""
+        names = [field.name for field in fields(Fault)]
+        unknown = sorted(set(values) - set(names))
+        if unknown or values.get("kind") not in KINDS:
+            problem = f"unknown: {', '.join(unknown)}" if unknown else f"no kind {values.get('kind')!r}"
+            raise UsageError(f"{problem}; kinds are {', '.join(KINDS)}; fields are {', '.join(names)}")
+        for name in NUMBERS & set(values):
+            if not isinstance(values[name], int | float | None):
+                raise UsageError(f"{name} must be a number or null, not {values[name]!r}")
+        return Fault(**values)
+
+    def meets(self, upstream: Upstream, request: Request, now_ms: int) -> bool:
+        in_time = self.from_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
+        return in_time and self.upstream in {None, upstream} and self.path in request.path
+
+
+@dataclass(frozen=True, slots=True)
+class BadTimes:
+    """A seeded schedule: about once in `every_s` something is wrong for about `lasting_s`.
+
+    Time is cut into stretches of `every_s`; what each holds depends on the seed and its number alone.
+    """
+
+    seed: int
+    every_s: float = 1_800.0
+    lasting_s: float = 60.0
+    share: float = 0.7
+    kinds: tuple[FaultKind, ...] = KINDS
+
+    def fault_at(self, now_ms: int) -> Fault | None:
+        stretch_ms = int(self.every_s * 1000)
+        number = now_ms // stretch_ms
+        rng = Random(f"{self.seed}:bad-times:{number}")  # noqa: S311 - a repeatable model, not a secret
+        length_ms = min(stretch_ms, int(rng.uniform(0.3, 1.7) * self.lasting_s * 1000))
+        from_ms = number * stretch_ms + rng.randrange(max(1, stretch_ms - length_ms))
+        fault = Fault(
+            kind=rng.choice(self.kinds),
+            upstream=rng.choice(("hiro", "tenero", None)),
+            share=self.share,
+            from_ms=from_ms,
+            until_ms=from_ms + length_ms,
+            status=rng.choice((500, 502, 503, 504)),
+            retry_after=rng.choice((None, 1, 30, 300)),
+            as_date=rng.random() < 0.3,
+        )
+        return fault if from_ms <= now_ms < from_ms + length_ms else None
+
+
+class Faults:
+    """The faults that are on, the latest command first."""
+
+    def __init__(self, seed: int, schedule: BadTimes | None = None) -> None:
+        self.schedule = schedule
+        self.active: list[Fault] = []
+        self._rng = Random(f"{seed}:faults")  # noqa: S311 - a repeatable model, not a secret
+
+    def add(self, fault: Fault) -> None:
+        self.active.insert(0, fault)
+
+    def clear(self) -> None:
+        self.active.clear()
+        self.schedule = None
+
+    def deliver(
+        self, upstream: Upstream, request: Request, reply: Reply, gate: Gate, now_ms: int
+    ) -> tuple[Delivery, FaultKind | None]:
+        """What arrives of a good reply, and which fault saw to it."""
+        fault = self._pick(upstream, request, now_ms)
+        if fault is None:
+            return Delivery(reply), None
+        return _spoil(fault, upstream, reply, gate, self._rng, now_ms), fault.kind
+
+    def _pick(self, upstream: Upstream, request: Request, now_ms: int) -> Fault | None:
+        for number, fault in enumerate(self.active):
+            if fault.meets(upstream, request, now_ms) and self._hits(fault):
+                if fault.times == 1:
+                    del self.active[number]
+                elif fault.times is not None:
+                    self.active[number] = replace(fault, times=fault.times - 1)
+                return fault
+        scheduled = self.schedule.fault_at(now_ms) if self.schedule else None
+        if scheduled and scheduled.meets(upstream, request, now_ms) and self._hits(scheduled):
+            return scheduled
+        return None
+
+    def _hits(self, fault: Fault) -> bool:
+        return fault.share >= 1.0 or self._rng.random() < fault.share
+
+
+def _spoil(  # noqa: C901, PLR0911 - one case per kind
+    fault: Fault, upstream: Upstream, reply: Reply, gate: Gate, rng: Random, now_ms: int
+) -> Delivery:
+    match fault.kind:
+        case "limited":
+            refusal = gate.refusal("minute", _retry_after(fault, now_ms))
+            return Delivery(
+                refusal.with_headers(_without(reply.headers, "content-type", "etag", "retry-after"))
+            )
+        case "status":
+            body = ERROR_BODIES[upstream] if fault.body is None else fault.body.encode()
+            headers = {**_without(reply.headers, "etag"), **fault.extra_headers}
+            return Delivery(Reply(fault.status, body, headers))
+        case "hang":
+            return Delivery(reply, hangs=True)
+        case "delay":
+            return Delivery(reply, delay_s=fault.seconds)
+        case "slow":
+            return Delivery(reply, drip_s=fault.seconds)
+        case "cut":
+            return Delivery(reply, cut_after=0)
+        case "cut_body":
+            return Delivery(reply, cut_after=max(1, len(reply.body) // 2))
+        case "truncated":
+            return Delivery(replace(reply, body=reply.body[: max(1, len(reply.body) * 2 // 3)]))
+        case "wrong_json":
+            html = {**reply.headers, "content-type": "text/html; charset=utf-8"}
+            return Delivery(Reply(200, HTML, html))
+        case "wrong_types":
+            return Delivery(replace(reply, body=_with_wrong_types(reply.body, rng)))
+        case "huge":
+            return Delivery(reply, padding=fault.size)
+
+
+def _retry_after(fault: Fault, now_ms: int) -> str | None:
+    if fault.retry_after is None:
+        return None
+    if fault.as_date:
+        return formatdate(now_ms / 1000 + fault.retry_after, usegmt=True)
+    return str(fault.retry_after)
+
+
+def _without(headers: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in names}
+
+
+def _with_wrong_types(body: bytes, rng: Random) -> bytes:
+    """Replace about one value in six by something of another type."""
+    try:
+        value = json.loads(body)
+    except ValueError:  # a text answer has no types to get wrong
+        return body
+    other = _other_types(value, rng)
+    return json.dumps([value] if other == value else other).encode()
+
+
+def _other_types(value: Any, rng: Random) -> Any:
+    if rng.random() < 1 / 6:
+        others = [None, True, -1, 1.5, "text", [], {}, [value], {"value": value}, 10**40]
+        return rng.choice([other for other in others if type(other) is not type(value)])
+    if isinstance(value, dict):
+        return {name: _other_types(item, rng) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_other_types(item, rng) for item in value]
+    return value

@@ -1,0 +1,155 @@
+"""Which rows a page of Hiro's lists holds, and the cursors beside it.
+
+A v3 cursor names the first row of a page and is inclusive: `current` is this page's, `next` the first row
+left out, `previous` the row a page earlier. Paging down neither repeats nor skips a row; paging up, the
+newest page is a full one and may repeat rows of the page below it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.hiro_query import HiroRefusal, Query
+from tocsin.simulator.ledger import NO_MICROBLOCK, AssetKey, Event, Position, Transaction
+
+TX_INDEX_MAX = 0x7FFF
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """A page of a cursor-paged list."""
+
+    rows: Sequence[Row]
+    total: int
+    current: str | None
+    next: str | None
+    previous: str | None
+
+    def body(self, limit: int, render: Callable[[Row], dict[str, Any]]) -> dict[str, Any]:
+        cursor = {"next": self.next, "previous": self.previous, "current": self.current}
+        # An empty page has no row to read the total from: the real one answers 0 then, too.
+        total = self.total if self.rows else 0
+        return {
+            "total": total,
+            "limit": limit,
+            "cursor": cursor,
+            "results": [render(row) for row in self.rows],
+        }
+
+
+def cut_page(rows: Sequence[Row], first: int, limit: int, name: Callable[[Row], str]) -> Page[Row]:
+    """The page that begins at `first`, of a list that is whole and in page order."""
+    shown = rows[first : first + limit]
+    after = first + limit
+    return Page(
+        rows=shown,
+        total=len(rows),
+        current=name(shown[0]) if shown else None,
+        next=name(rows[after]) if after < len(rows) else None,
+        previous=name(rows[max(0, first - limit)]) if shown and first > 0 else None,
+    )
+
+
+def v1_span(chain: Chain, principal: str, query: Query) -> range:
+    """The part of a principal's list that `height` or `until_block` leaves."""
+    height, until = query.text("height", r"\d+"), query.text("until_block", r"\d+|0x[a-fA-F0-9]{64}")
+    if height is not None and until is not None:
+        raise HiroRefusal(400, "Can't handle both `height` and `until_block` in the same request")
+    if height is not None:
+        return range(_below(chain, principal, int(height) - 1), _below(chain, principal, int(height)))
+    if until is not None:
+        return range(_below(chain, principal, _height(chain, until)))
+    return range(len(chain.index.of(principal)))
+
+
+def v3_transactions(chain: Chain, principal: str, limit: int, cursor: str | None) -> Page[Transaction]:
+    listed = chain.index.of(principal)
+    count = len(listed) if cursor is None else chain.index.up_to(principal, _position(cursor))
+    newest_first = _Reversed(listed)
+    return cut_page(newest_first, len(listed) - count, limit, _transaction_cursor)
+
+
+ChangeRow = tuple[Transaction, AssetKey, int, int]
+
+
+def v3_balance_changes(
+    transactions: Sequence[Transaction], principal: str, limit: int, cursor: str | None
+) -> Page[ChangeRow]:
+    """One row per transaction and asset, newest transaction first, then STX, tokens, NFTs."""
+    mined = [tx for tx in transactions if tx.state == "mined"]
+    mined.sort(key=lambda tx: tx.position, reverse=True)
+    rows = [row for tx in mined for row in _changes(tx, principal)]
+    first = 0
+    if cursor is not None:
+        height, sequence, index, kind, asset = cursor.split(":", 4)
+        wanted = (-int(height), -int(sequence), -int(index), (int(kind), asset))
+        first = sum(1 for tx, key, *_ in rows if (*(-part for part in tx.position), key) < wanted)
+    return cut_page(rows, first, limit, lambda row: f"{_transaction_cursor(row[0])}:{_asset_cursor(row)}")
+
+
+def v3_transaction_balance_changes(
+    tx: Transaction | None, principal: str, limit: int, cursor: str | None
+) -> Page[ChangeRow]:
+    rows = _changes(tx, principal) if tx and tx.state == "mined" else []
+    first = 0
+    if cursor is not None:
+        kind, asset = cursor.split(":", 1)
+        first = sum(1 for _, key, *_ in rows if key < (int(kind), asset))
+    return cut_page(rows, first, limit, _asset_cursor)
+
+
+def v3_events(tx: Transaction, limit: int, first: int) -> Page[tuple[Event, int]]:
+    rows = list(zip(tx.events, range(len(tx.events)), strict=True))
+    return cut_page(rows, min(first, len(rows)), limit, lambda row: str(row[1]))
+
+
+class _Reversed(Sequence[Transaction]):
+    """A list seen from its end, without a copy of it: an old wallet's is long."""
+
+    def __init__(self, rows: Sequence[Transaction]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[n] for n in range(*at.indices(len(self)))]
+        return self._rows[len(self._rows) - 1 - at]
+
+
+def _changes(tx: Transaction, principal: str) -> list[ChangeRow]:
+    changes = sorted(tx.balance_changes(principal).items())
+    return [(tx, asset, sent, received) for asset, (sent, received) in changes]
+
+
+def _position(cursor: str) -> Position:
+    height, sequence, index = (int(part) for part in cursor.split(":"))
+    # `height:0:0` stands for the whole block, as no transaction is in a microblock any more.
+    return (height, NO_MICROBLOCK, TX_INDEX_MAX) if sequence == index == 0 else (height, sequence, index)
+
+
+def _transaction_cursor(tx: Transaction) -> str:
+    return ":".join(str(part) for part in tx.position)
+
+
+def _asset_cursor(row: ChangeRow) -> str:
+    kind, asset = row[1]
+    return f"{kind}:{asset}"
+
+
+def _below(chain: Chain, principal: str, height: int) -> int:
+    """How many of a principal's transactions are in blocks up to this height."""
+    return chain.index.up_to(principal, (height, NO_MICROBLOCK, TX_INDEX_MAX))
+
+
+def _height(chain: Chain, block: str) -> int:
+    if not block.startswith("0x"):
+        return int(block)
+    height = next((known.height for known in chain.blocks if known.hash == block.lower()), None)
+    if height is None:
+        raise HiroRefusal(404, "Could not find block by hash")
+    return height

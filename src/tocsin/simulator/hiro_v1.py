@@ -1,0 +1,198 @@
+"""Rows of Hiro's v1 endpoints."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tocsin.simulator import clarity
+from tocsin.simulator.chain import BURN_BLOCK_S
+from tocsin.simulator.ledger import (
+    NO_MICROBLOCK,
+    STX_KIND,
+    Argument,
+    AssetEvent,
+    ContractCall,
+    Event,
+    LogEvent,
+    NftEvent,
+    Transaction,
+)
+
+Json = dict[str, Any]
+
+
+def transaction(tx: Transaction, events: slice = slice(0), *, function_args: bool = True) -> Json:
+    """A transaction as v1 shows it: mined (also on a fork), waiting, or dropped."""
+    if tx.state in {"mempool", "dropped"}:
+        return _in_mempool(tx)
+    name = "v1" if function_args else "v1-no-args"
+    if name not in tx.rendered:
+        tx.rendered[name] = _mined(tx, function_args=function_args)
+    row: Json = tx.rendered[name]
+    chosen = tx.events[events]
+    if not chosen:
+        return row
+    first = events.start or 0
+    return {**row, "events": [event_row(event, first + n, tx.tx_id) for n, event in enumerate(chosen)]}
+
+
+def with_transfers(tx: Transaction, principal: str, *, function_args: bool) -> Json:
+    """A transaction and the legs that touch one principal, newest leg first."""
+    key = "v1-transfers:" + principal + str(function_args)
+    if key not in tx.rendered:
+        touching = [
+            event
+            for event in reversed(tx.events)
+            if not isinstance(event, LogEvent) and principal in {event.sender, event.recipient}
+        ]
+        sent, received = tx.balance_changes(principal).get((STX_KIND, "stx"), (0, 0))
+        if tx.sponsor and principal == tx.sender:
+            sent += tx.fee  # v1 books the fee on the sender even when the sponsor pays it
+        assets = [event for event in touching if isinstance(event, AssetEvent)]
+        tx.rendered[key] = {
+            "tx": transaction(tx, function_args=function_args),
+            "stx_sent": str(sent),
+            "stx_received": str(received),
+            "stx_transfers": [_leg(event) for event in assets if event.asset == "stx"],
+            "ft_transfers": [
+                {"asset_identifier": event.asset, **_leg(event)} for event in assets if event.asset != "stx"
+            ],
+            "nft_transfers": [
+                {"asset_identifier": event.asset, "value": clarity.uint(event.item), **_sides(event)}
+                for event in touching
+                if isinstance(event, NftEvent)
+            ],
+        }
+    row: Json = tx.rendered[key]
+    return row
+
+
+def event_row(event: Event, index: int, tx_id: str) -> Json:
+    if isinstance(event, LogEvent):
+        log = {"contract_id": event.contract, "topic": "print", "value": clarity.action_tuple(event.action)}
+        return {"event_index": index, "event_type": "smart_contract_log", "tx_id": tx_id, "contract_log": log}
+    asset: Json = {"asset_event_type": event.action, "sender": event.sender, "recipient": event.recipient}
+    if isinstance(event, NftEvent):
+        event_type = "non_fungible_token_asset"
+        asset |= {"asset_id": event.asset, "value": clarity.uint(event.item)}
+    elif event.asset == "stx":
+        event_type = "stx_asset"
+        asset |= {"amount": str(event.amount)}
+    else:
+        event_type = "fungible_token_asset"
+        asset |= {"asset_id": event.asset, "amount": str(event.amount)}
+    return {"event_index": index, "event_type": event_type, "tx_id": tx_id, "asset": asset}
+
+
+def iso(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _base(tx: Transaction) -> Json:
+    base: Json = {
+        "tx_id": tx.tx_id,
+        "nonce": tx.nonce,
+        "fee_rate": str(tx.fee),
+        "sender_address": tx.sender,
+        "sponsored": tx.sponsor is not None,
+        "post_condition_mode": "deny",
+        "post_conditions": [],
+        "anchor_mode": "any",
+    }
+    if tx.sponsor is not None:
+        base |= {"sponsor_nonce": tx.sponsor_nonce, "sponsor_address": tx.sponsor}
+    return base
+
+
+def _mined(tx: Transaction, *, function_args: bool) -> Json:
+    block = tx.block
+    assert block is not None, "it is rendered as mined only when it was"
+    parent_burn_s = block.burn_time_s - BURN_BLOCK_S
+    return {
+        **_base(tx),
+        "block_hash": block.hash,
+        "parent_block_hash": block.parent_hash,
+        "block_height": block.height,
+        "block_time": block.time_s,
+        "block_time_iso": iso(block.time_s),
+        "burn_block_time": block.burn_time_s,
+        "burn_block_time_iso": iso(block.burn_time_s),
+        "burn_block_height": block.burn_height,
+        "parent_burn_block_time": parent_burn_s,
+        "parent_burn_block_time_iso": iso(parent_burn_s),
+        "canonical": tx.state == "mined",
+        "is_unanchored": False,
+        "microblock_hash": "0x",
+        "microblock_sequence": NO_MICROBLOCK,
+        "microblock_canonical": True,
+        "tx_index": tx.index,
+        "tx_status": tx.status,
+        "tx_result": result(tx),
+        "event_count": len(tx.events),
+        "events": [],
+        "execution_cost_read_count": 30,
+        "execution_cost_read_length": 90_000,
+        "execution_cost_runtime": 120_000,
+        "execution_cost_write_count": 8,
+        "execution_cost_write_length": 300,
+        "vm_error": None,
+        **_payload(tx, mined=True, function_args=function_args),
+    }
+
+
+def _in_mempool(tx: Transaction) -> Json:
+    received_s = tx.received_ms // 1000
+    return {
+        **_base(tx),
+        "tx_status": tx.status,
+        "replaced_by_tx_id": tx.replaced_by,
+        "receipt_time": received_s,
+        "receipt_time_iso": iso(received_s),
+        **_payload(tx, mined=False, function_args=True),
+    }
+
+
+def result(tx: Transaction) -> clarity.Printed:
+    if tx.status in {"success", "abort_by_post_condition"}:
+        return clarity.ok_uint(tx.swap.amount_out if tx.swap else 1)
+    return clarity.err_uint(1)
+
+
+def _payload(tx: Transaction, *, mined: bool, function_args: bool) -> Json:
+    if not isinstance(tx.payload, ContractCall):
+        memo = "0x" + "00" * 34
+        transfer = {"recipient_address": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": memo}
+        return {"tx_type": "token_transfer", "token_transfer": transfer}
+    call: Json = {
+        "contract_id": tx.payload.contract,
+        "function_name": tx.payload.function,
+        "function_signature": f"(define-public ({tx.payload.function} ...))" if mined else "",
+    }
+    if function_args:
+        # While a transaction waits, the contract's interface is not joined to it.
+        call["function_args"] = [argument_row(argument) for argument in _shown(tx.payload, mined=mined)]
+    return {"tx_type": "contract_call", "contract_call": call}
+
+
+def _shown(call: ContractCall, *, mined: bool) -> Sequence[Argument]:
+    return call.arguments if mined else ()
+
+
+def argument_row(argument: Argument) -> Json:
+    if isinstance(argument.value, int):
+        return {**clarity.uint(argument.value), "name": argument.name, "type": "uint"}
+    return {
+        **clarity.optional_principal(argument.value),
+        "name": argument.name,
+        "type": "(optional principal)",
+    }
+
+
+def _leg(event: AssetEvent) -> Json:
+    return {"amount": str(event.amount), **_sides(event)}
+
+
+def _sides(event: AssetEvent | NftEvent) -> Json:
+    """A mint has no sender and a burn no recipient: the field is missing, not empty."""
+    sides = {"sender": event.sender, "recipient": event.recipient}
+    return {name: address for name, address in sides.items() if address}

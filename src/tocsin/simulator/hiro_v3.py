@@ -1,0 +1,168 @@
+"""Rows of Hiro's v3 endpoints."""
+
+from collections.abc import Collection
+from typing import Any
+
+from tocsin.simulator import clarity
+from tocsin.simulator.hiro_v1 import argument_row, result
+from tocsin.simulator.ledger import (
+    FT_KIND,
+    NFT_KIND,
+    STX_KIND,
+    AssetEvent,
+    AssetKey,
+    Block,
+    ContractCall,
+    Event,
+    LogEvent,
+    NftEvent,
+    Transaction,
+)
+
+Json = dict[str, Any]
+
+ASSET_TYPES = {STX_KIND: "stx", FT_KIND: "ft", NFT_KIND: "nft"}
+INCLUDES = ("function_args", "post_conditions", "source_code", "result")
+
+
+def transaction(tx: Transaction, include: Collection[str]) -> Json:
+    """One transaction, with the heavy fields that were asked for."""
+    row = {**(_summary(tx) if tx.state == "mined" else _in_mempool(tx))}
+    if "post_conditions" in include:
+        row |= {"post_condition_mode": "deny", "post_conditions": []}
+    if "function_args" in include and isinstance(tx.payload, ContractCall):
+        args = [argument_row(argument) for argument in tx.payload.arguments]
+        shown = [{"hex": arg["hex"], "repr": arg["repr"]} for arg in args]
+        row["contract_call"] = {**row["contract_call"], "function_args": shown}
+    if tx.state != "mined":
+        return row
+    if "result" in include:
+        row["result"] = result(tx)
+    block = _block(tx)
+    return {
+        **row,
+        "parent_block": {"hash": block.parent_hash, "index_hash": block.parent_index_hash},
+        "event_count": len(tx.events),
+        "execution_cost": {
+            "read_count": 30,
+            "read_length": 90_000,
+            "runtime": 120_000,
+            "write_count": 8,
+            "write_length": 300,
+        },
+        "vm_error": None,
+    }
+
+
+def principal_transaction(tx: Transaction, principal: str) -> Json:
+    """A row of a principal's list: the transaction's summary and what it did to the principal."""
+    key = "v3:" + principal
+    if key not in tx.rendered:
+        changes = tx.balance_changes(principal)
+        sent, received = changes.get((STX_KIND, "stx"), (0, 0))
+        kinds = {kind for kind, _ in changes}
+        tx.rendered[key] = {
+            "transaction": _summary(tx),
+            "involvement": _involvement(tx, principal),
+            "balance_changes": {"stx": _change(sent, received)},
+            "affected_balances": {
+                "stx": STX_KIND in kinds,
+                "ft": FT_KIND in kinds,
+                "nft": NFT_KIND in kinds,
+            },
+        }
+    row: Json = tx.rendered[key]
+    return row
+
+
+def balance_change(asset: AssetKey, sent: int, received: int) -> Json:
+    kind, identifier = asset
+    shown = {"type": ASSET_TYPES[kind]}
+    if kind != STX_KIND:
+        shown["identifier"] = identifier
+    return {"asset": shown, "balance_change": _change(sent, received)}
+
+
+def event_row(event: Event, index: int) -> Json:
+    if isinstance(event, LogEvent):
+        log = {"contract_id": event.contract, "topic": "print", "value": clarity.action_tuple(event.action)}
+        return {"event_index": index, "type": "contract_log", "contract_log": log}
+    moved: Json = {"type": event.action}
+    if event.sender:
+        moved["sender"] = event.sender
+    if event.recipient:
+        moved["recipient"] = event.recipient
+    if isinstance(event, NftEvent):
+        name = "nft_asset"
+        moved |= {"asset_identifier": event.asset, "value": clarity.uint(event.item)}
+    else:
+        name = "stx_asset" if event.asset == "stx" else "ft_asset"
+        moved |= _amount(event)
+    return {"event_index": index, "type": name, name: moved}
+
+
+def _amount(event: AssetEvent) -> Json:
+    if event.asset != "stx":
+        return {"asset_identifier": event.asset, "amount": str(event.amount)}
+    memo = {"memo": None} if event.action == "transfer" else {}
+    return {"amount": str(event.amount), **memo}
+
+
+def _summary(tx: Transaction) -> Json:
+    if "v3" not in tx.rendered:
+        block = _block(tx)
+        tx.rendered["v3"] = {
+            **_people(tx),
+            "block": {
+                "height": block.height,
+                "hash": block.hash,
+                "index_hash": block.index_hash,
+                "time": block.time_s,
+                "tx_index": tx.index,
+            },
+            "bitcoin_block": {"height": block.burn_height, "time": block.burn_time_s},
+            "status": tx.status,
+            **_payload(tx),
+        }
+    summary: Json = tx.rendered["v3"]
+    return summary
+
+
+def _in_mempool(tx: Transaction) -> Json:
+    return {
+        **_people(tx),
+        "receipt_time": tx.received_ms // 1000,
+        "receipt_block_height": tx.received_height,
+        "status": tx.status,
+        **_payload(tx),
+        "replaced_by_tx_id": tx.replaced_by,
+    }
+
+
+def _people(tx: Transaction) -> Json:
+    sponsor = {"address": tx.sponsor, "nonce": tx.sponsor_nonce} if tx.sponsor else None
+    sender = {"address": tx.sender, "nonce": tx.nonce}
+    return {"tx_id": tx.tx_id, "sender": sender, "sponsor": sponsor, "fee_rate": str(tx.fee)}
+
+
+def _payload(tx: Transaction) -> Json:
+    if isinstance(tx.payload, ContractCall):
+        call = {"contract_id": tx.payload.contract, "function_name": tx.payload.function}
+        return {"type": "contract_call", "contract_call": call}
+    transfer = {"recipient": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": None}
+    return {"type": "token_transfer", "token_transfer": transfer}
+
+
+def _involvement(tx: Transaction, principal: str) -> str:
+    if principal == tx.sender:
+        return "sender"
+    return "sponsor" if principal == tx.sponsor else "affected"
+
+
+def _change(sent: int, received: int) -> Json:
+    return {"sent": str(sent), "received": str(received), "net": str(received - sent)}
+
+
+def _block(tx: Transaction) -> Block:
+    assert tx.block is not None, "it is rendered as mined only when it was"
+    return tx.block

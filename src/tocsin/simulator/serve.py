@@ -1,0 +1,157 @@
+"""The simulator on loopback, under uvicorn: inside a test or a demo, or as a command of its own."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tocsin.bindings import Clock
+from tocsin.errors import StartError
+from tocsin.simulator.app import CUT_CONNECTION, simulator_app
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.faults import BadTimes, Faults
+from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.simulator.truth import Campaign
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a running simulator is reached."""
+
+    root: str
+
+    @property
+    def hiro(self) -> str:
+        return f"{self.root}/hiro"
+
+    @property
+    def tenero(self) -> str:
+        return f"{self.root}/tenero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a stand-alone simulator is made of."""
+
+    host: str = "127.0.0.1"
+    port: int = 8790
+    seed: int = 1
+    speed: float = 1.0
+    wallets: int = 430
+    history_hours: float = 6.0  # that lie behind the chain when it opens
+    campaign_start_s: int | None = None  # None: the competition's own start
+    limits: bool = True
+    bad_times: bool = False
+
+
+def build_simulator(options: Options, clock: Clock) -> Simulator:
+    """A chain with a past, living on at the clock's time."""
+    now_ms = clock.now()
+    start_s = options.campaign_start_s
+    chain = Chain(
+        seed=options.seed,
+        start_ms=now_ms - int(options.history_hours * HOUR_MS),
+        wallets=options.wallets,
+        campaign=Campaign() if start_s is None else Campaign(start_s),
+    )
+    start_traffic(chain, Traffic())
+    chain.advance(now_ms)
+    open_gates = not options.limits
+    return Simulator(
+        chain,
+        clock,
+        speed=options.speed,
+        hiro_gate=HiroGate(UNLIMITED, UNLIMITED) if open_gates else HiroGate(),
+        tenero_gate=TeneroGate(UNLIMITED, UNLIMITED) if open_gates else TeneroGate(),
+        faults=Faults(options.seed, BadTimes(options.seed) if options.bad_times else None),
+    )
+
+
+@asynccontextmanager
+async def serving(simulator: Simulator, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Address]:
+    """Serve while the block runs. Port 0 picks a free one."""
+    closing = asyncio.Event()
+    listener = _listen(host, port)
+    server = _Server(
+        uvicorn.Config(
+            simulator_app(simulator, closing),
+            http=_Protocol,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,  # the simulated edge has its own
+            date_header=False,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    await server.ready.wait()
+    try:
+        yield Address(f"http://{host}:{listener.getsockname()[1]}")
+    finally:
+        closing.set()
+        server.should_exit = True
+        await running
+
+
+async def simulate(options: Options, clock: Clock) -> None:
+    """Serve until the process is told to stop; the first lines say where."""
+    simulator = build_simulator(options, clock)
+    async with serving(simulator, options.host, options.port) as address:
+        lines = {
+            "HIRO_API_URL": address.hiro,
+            "TENERO_API_URL": address.tenero,
+            "control": f"{address.root}/_control",
+            "truth": f"{address.root}/_truth",
+            "agents": f"{address.root}/_agents",
+        }
+        sys.stdout.write("".join(f"{name}={url}\n" for name, url in lines.items()))
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is listening, and leaves signals to whoever runs the loop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Protocol(HttpToolsProtocol):
+    """Lends the app its connection, so that it can be cut."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"][CUT_CONNECTION] = self.transport.abort
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    # Named as TCP, or asyncio leaves Nagle's algorithm on and every answer waits 40 ms for an ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}; port 0 picks a free one"
+        ) from error
+    return listener

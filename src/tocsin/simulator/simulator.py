@@ -1,0 +1,113 @@
+"""Both upstreams behind one door: a request comes in, and what would arrive of the answer goes out."""
+
+from collections import deque
+from dataclasses import dataclass
+from email.utils import formatdate
+
+from tocsin.bindings import Clock
+from tocsin.simulator.addresses import digest
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.exchange import Delivery, Reply, Request, Upstream
+from tocsin.simulator.faults import FaultKind, Faults
+from tocsin.simulator.hiro_api import HiroApi
+from tocsin.simulator.limits import Gate, HiroGate, TeneroGate
+from tocsin.simulator.tenero_api import TeneroApi
+from tocsin.simulator.truth import TrueSwap
+
+SEEN_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request that came in, for tests that count them."""
+
+    at_ms: int
+    upstream: Upstream
+    path: str
+    query: str
+    keyed: bool
+    status: int
+    fault: FaultKind | None
+
+
+class Simulator:
+    """A chain, its two APIs, their limits and their faults, on one clock.
+
+    The chain's time runs `speed` times as fast as the clock, from where the chain stands when this is
+    made. Limits and `Retry-After` follow the clock itself, as the callers wait by it.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        clock: Clock,
+        *,
+        speed: float = 1.0,
+        hiro_gate: HiroGate | None = None,
+        tenero_gate: TeneroGate | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.chain = chain
+        self.clock = clock
+        self.speed = speed
+        self.hiro = HiroApi(chain)
+        self.tenero = TeneroApi()
+        self.hiro_gate = hiro_gate or HiroGate()
+        self.tenero_gate = tenero_gate or TeneroGate()
+        self.faults = faults or Faults(chain.seed)
+        self.seen: deque[Seen] = deque(maxlen=SEEN_MAX)
+        self._answered = 0
+        self._chain_origin_ms = chain.now_ms
+        self._clock_origin_ms = clock.now()
+
+    def advance(self) -> None:
+        """Bring the chain to the present. Every request does this first."""
+        passed_ms = self.clock.now() - self._clock_origin_ms
+        self.chain.advance(self._chain_origin_ms + int(passed_ms * self.speed))
+
+    def truth(self) -> list[TrueSwap]:
+        """What a perfect sweep would hold now."""
+        self.advance()
+        return self.chain.truth()
+
+    def answer(self, upstream: Upstream, request: Request) -> Delivery:
+        """Handle one request."""
+        self.advance()
+        now_ms = self.clock.now()
+        gate = self.gate(upstream)
+        admission = gate.admit(request.headers, now_ms)
+        reply = admission.refusal or self._reply(upstream, request)
+        reply = reply.with_headers({**admission.headers, **self._edge_headers(now_ms)})
+        delivery, fault = self.faults.deliver(upstream, request, reply, gate, now_ms)
+        self._remember(upstream, request, delivery, fault)
+        return delivery
+
+    def gate(self, upstream: Upstream) -> Gate:
+        return self.hiro_gate if upstream == "hiro" else self.tenero_gate
+
+    def _reply(self, upstream: Upstream, request: Request) -> Reply:
+        if upstream == "hiro":
+            return self.hiro.reply(request)
+        return self.tenero.reply(request, self.chain.now_ms)
+
+    def _edge_headers(self, now_ms: int) -> dict[str, str]:
+        """What the network in front of both adds to every answer."""
+        self._answered += 1
+        ray = digest(f"{self.chain.seed}:ray:{self._answered}")[2:18]
+        date = formatdate(now_ms // 1000, usegmt=True)
+        return {"date": date, "server": "cloudflare", "cf-ray": f"{ray}-SIM"}
+
+    def _remember(
+        self, upstream: Upstream, request: Request, delivery: Delivery, fault: FaultKind | None
+    ) -> None:
+        self.seen.append(
+            Seen(
+                at_ms=self.clock.now(),
+                upstream=upstream,
+                path=request.path,
+                query=request.query_text,
+                keyed="x-api-key" in request.headers,
+                status=delivery.reply.status,
+                fault=fault,
+            )
+        )

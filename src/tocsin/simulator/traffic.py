@@ -1,0 +1,126 @@
+"""The life of a chain that nobody scripts: trades of every shape, noise, drops, floods and reorgs.
+
+Everything is drawn from one seeded stream, one arrival after the other, so that it does not matter in
+how many steps the chain is advanced.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from tocsin.simulator.chain import DROP_WORDS, Chain
+from tocsin.simulator.ledger import Transaction
+from tocsin.simulator.wallets import Wallet
+
+HOUR_MS = 3_600_000
+WAIT_MS_MAX = 40_000  # how long a transaction may wait in the mempool
+DROP_SHARE = 0.03
+RETURN_SHARE = 0.25  # of the dropped ones, sent again later
+
+KIND_WEIGHTS: Mapping[str, float] = {
+    "simple": 40,
+    "provider": 6,
+    "multihop": 12,
+    "multibin": 3,
+    "fee_leg": 6,
+    "refund": 4,
+    "mint_side": 4,
+    "burn_side": 4,
+    "sponsored": 8,
+    "nft_noise": 3,
+    "bystanders": 3,
+    "huge": 1,
+    "small_stx": 1,
+    "off_list_contract": 3,
+    "off_list_function": 1,
+    "abort_by_response": 2,
+    "abort_by_post_condition": 2,
+    "problematic_skipped": 0.3,
+    "one_sided": 1,
+    "two_given": 1,
+    "two_gotten": 1,
+    "round_trip": 1,
+    "no_events": 0.5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How much happens per hour, on the whole chain."""
+
+    swaps: float = 300.0  # by registered wallets
+    strangers: float = 60.0  # swaps by others
+    transfers: float = 90.0  # to, from and between registered wallets
+    floods: float = 0.2  # 26 to 80 dust transfers to one wallet at once
+    reorgs: float = 0.25
+    kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
+
+
+def start_traffic(chain: Chain, traffic: Traffic) -> None:
+    """From now on the chain lives by itself whenever it is advanced."""
+    _Life(chain, traffic).arrive_later()
+
+
+class _Life:
+    def __init__(self, chain: Chain, traffic: Traffic) -> None:
+        self._chain = chain
+        self._traffic = traffic
+        self._rng = Random(f"{chain.seed}:traffic")  # noqa: S311 - a repeatable model, not a secret
+        self._happenings = (self._swap, self._stranger, self._transfer, self._flood, self._reorg)
+        self._rates = (traffic.swaps, traffic.strangers, traffic.transfers, traffic.floods, traffic.reorgs)
+        self._kinds, self._weights = list(traffic.kinds), list(traffic.kinds.values())
+
+    def arrive_later(self) -> None:
+        gap_ms = self._rng.expovariate(sum(self._rates) / HOUR_MS)
+        self._chain.schedule(self._chain.now_ms + 1 + int(gap_ms), self._arrive)
+
+    def _arrive(self) -> None:
+        (happening,) = self._rng.choices(self._happenings, self._rates)
+        happening()
+        self.arrive_later()
+
+    def _swap(self) -> None:
+        self._trade(self._wallet())
+
+    def _stranger(self) -> None:
+        self._trade(self._rng.choice(self._chain.strangers))
+
+    def _trade(self, wallet: Wallet) -> None:
+        (kind,) = self._rng.choices(self._kinds, self._weights)
+        dropped = self._rng.random() < DROP_SHARE
+        wait_ms = None if dropped else self._rng.randrange(WAIT_MS_MAX)
+        tx = self._chain.swap(wallet, kind, wait_ms=wait_ms, rng=self._rng)
+        if dropped:
+            self._drop_later(tx)
+
+    def _drop_later(self, tx: Transaction) -> None:
+        status, returns = self._rng.choice(DROP_WORDS), self._rng.random() < RETURN_SHARE
+        at_ms = self._chain.now_ms + self._rng.randrange(WAIT_MS_MAX)
+        self._chain.schedule(at_ms, lambda: self._drop(tx, status))
+        if returns:
+            self._chain.schedule(at_ms + 10 * WAIT_MS_MAX, lambda: self._return(tx))
+
+    def _drop(self, tx: Transaction, status: str) -> None:
+        if tx.state == "mempool":  # a command may have mined it meanwhile
+            self._chain.drop(tx, status)
+
+    def _return(self, tx: Transaction) -> None:
+        if tx.state == "dropped":
+            self._chain.rebroadcast(tx)
+
+    def _transfer(self) -> None:
+        sender, recipient = self._wallet(), self._rng.choice(self._chain.strangers)
+        if self._rng.random() < 0.5:
+            sender, recipient = recipient, sender
+        self._chain.transfer(sender, recipient, self._rng.randrange(1, 10**8), wait_ms=0)
+
+    def _flood(self) -> None:
+        self._chain.dust(self._wallet(), self._rng.randrange(26, 80))
+
+    def _reorg(self) -> None:
+        self._chain.reorg(self._rng.randrange(1, 8), "mixed", self._rng)
+
+    def _wallet(self) -> Wallet:
+        """A few trade a lot, most now and then."""
+        wallets = self._chain.wallets
+        return wallets[int(len(wallets) * self._rng.random() ** 2)]

@@ -1,0 +1,74 @@
+"""What a perfect sweep would hold, told by the generator's intent and never read back from events."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from tocsin.simulator.ledger import ContractCall, Transaction
+
+COMPETITION_START_S = 1_778_700_600
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """When a swap counts, by burn block time in seconds: from the start, until before the end."""
+
+    start_s: int = COMPETITION_START_S
+    end_s: int | None = None
+
+    def covers(self, burn_time_s: int) -> bool:
+        return self.start_s <= burn_time_s and (self.end_s is None or burn_time_s < self.end_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TrueSwap:
+    """One row that must be there, in the names of the `swaps` table."""
+
+    txid: str
+    sender: str
+    contract_id: str
+    function_name: str
+    token_in: str
+    amount_in: int
+    token_out: str
+    amount_out: int
+    burn_block_time: int
+    block_height: int
+
+    def as_json(self) -> dict[str, str | int]:
+        """Amounts become text, exact at any size."""
+        return {**asdict(self), "amount_in": str(self.amount_in), "amount_out": str(self.amount_out)}
+
+
+def true_swaps(
+    transactions: Iterable[Transaction],
+    senders: Collection[str],
+    allowlist: Mapping[str, Collection[str]],
+    campaign: Campaign,
+) -> list[TrueSwap]:
+    """The canonical, successful, listed swaps of these senders in the campaign, oldest first."""
+    rows = [row for tx in transactions if (row := _row(tx, senders, allowlist, campaign))]
+    return sorted(rows, key=lambda row: (row.block_height, row.txid))
+
+
+def _row(
+    tx: Transaction, senders: Collection[str], allowlist: Mapping[str, Collection[str]], campaign: Campaign
+) -> TrueSwap | None:
+    call, swap, block = tx.payload, tx.swap, tx.block
+    if not isinstance(call, ContractCall) or swap is None or block is None:
+        return None
+    if tx.state != "mined" or tx.status != "success" or tx.sender not in senders:
+        return None
+    if call.function not in allowlist.get(call.contract, ()) or not campaign.covers(block.burn_time_s):
+        return None
+    return TrueSwap(
+        tx.tx_id,
+        tx.sender,
+        call.contract,
+        call.function,
+        swap.token_in,
+        swap.amount_in,
+        swap.token_out,
+        swap.amount_out,
+        block.burn_time_s,
+        block.height,
+    )

@@ -1,0 +1,63 @@
+"""Who trades: registered wallets of every eligibility tier, and strangers."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tocsin.simulator.addresses import address_of, digest
+
+# domain words: only an eligible agent's swaps count; the two tiers below it are registered, no more.
+Tier: TypeAlias = Literal["eligible", "genesis", "registered", "stranger"]
+
+_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+
+
+@dataclass(frozen=True, slots=True)
+class Wallet:
+    """One account on the chain and, when registered, the agent behind it."""
+
+    address: str
+    tier: Tier
+    btc_address: str = ""
+    display_name: str = ""
+    erc8004_agent_id: int | None = None
+
+    def import_line(self) -> str:
+        """The agent as one line of the import format (JSON lines)."""
+        claim = {"status": "verified"} if self.tier in {"eligible", "genesis"} else {"status": "pending"}
+        agent = {
+            "btc_address": self.btc_address,
+            "stx_address": self.address,
+            "display_name": self.display_name,
+            "erc8004_agent_id": self.erc8004_agent_id,
+            "claim": claim,
+        }
+        return json.dumps(agent)
+
+
+def registered_wallets(seed: int, count: int) -> tuple[Wallet, ...]:
+    """So many registered agents; every tenth or so lacks what makes it eligible."""
+    return tuple(_agent(seed, number) for number in range(count))
+
+
+def strangers(seed: int, count: int) -> tuple[Wallet, ...]:
+    """Accounts that trade like the others and never registered."""
+    return tuple(Wallet(address_of(f"{seed}:stranger:{number}"), "stranger") for number in range(count))
+
+
+def import_lines(wallets: Iterable[Wallet]) -> str:
+    """All agents in the import format, one line each."""
+    return "".join(wallet.import_line() + "\n" for wallet in wallets)
+
+
+def _agent(seed: int, number: int) -> Wallet:
+    tier: Tier = "genesis" if number % 11 == 9 else "registered" if number % 11 == 10 else "eligible"
+    key = int(digest(f"{seed}:btc:{number}"), 16)
+    return Wallet(
+        address=address_of(f"{seed}:wallet:{number}"),
+        tier=tier,
+        btc_address="bc1q" + "".join(_BECH32[key >> 5 * at & 31] for at in range(38)),
+        display_name=f"Agent {number + 1}",
+        erc8004_agent_id=None if tier == "genesis" else number + 1,
+    )

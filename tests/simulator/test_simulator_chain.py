@@ -1,0 +1,265 @@
+"""The chain: time, the fate of transactions, and that it can be repeated."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
+from support.virtual_time import START_MS
+from tocsin.errors import UsageError
+from tocsin.simulator.addresses import address_of, hash160_of
+from tocsin.simulator.chain import BLOCK_MS, DROP_WORDS, Chain
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.swap_shapes import SHAPES
+from tocsin.simulator.tokens import STSTX, STX
+from tocsin.simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
+
+V1 = "/extended/v1"
+V3 = "/extended/v3"
+
+
+def test_traffic_brings_every_kind_and_every_fate() -> None:
+    """Nothing that the simulator can do is missing from a day of its own life."""
+    chain = lively_chain(wallets=30, hours=12.0)
+
+    states = Counter(tx.state for tx in chain.transactions.values())
+    statuses = {tx.status for tx in chain.transactions.values()}
+
+    assert set(KIND_WEIGHTS) == set(SHAPES)
+    assert {"mined", "dropped", "forked", "vanished"} <= set(states)
+    assert set(DROP_WORDS) <= statuses
+    assert {"success", "abort_by_response", "abort_by_post_condition", "problematic_skipped"} <= statuses
+    assert max(len(tx.events) for tx in chain.transactions.values()) > 1000
+    assert any(tx.swap and tx.swap.amount_in > 2**63 for tx in chain.transactions.values())
+
+
+@given(cuts=st.lists(st.integers(0, 1_200_000), max_size=6), seed=st.integers(0, 5))
+@settings(max_examples=25, deadline=None)
+def test_the_number_of_steps_does_not_matter(cuts: list[int], seed: int) -> None:
+    """Advanced in one step or in many, the chain is the same."""
+
+    def grown(steps: list[int]) -> list[tuple[Any, ...]]:
+        chain = Chain(seed=seed, start_ms=START_MS, wallets=5)
+        start_traffic(chain, Traffic(swaps=200, reorgs=20))
+        for step in steps:
+            chain.advance(START_MS + step)
+        return [
+            (tx.tx_id, tx.state, tx.status, tx.block and tx.position) for tx in chain.transactions.values()
+        ]
+
+    assert grown([*sorted(cuts), 1_200_000]) == grown([1_200_000])
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    """Two simulators of one seed answer alike to the last header; another seed does not."""
+
+    def answers(seed: int) -> list[Any]:
+        chain = lively_chain(seed=seed, hours=0.5)
+        simulator = Simulator(chain, HandClock(chain.now_ms))
+        wallet = chain.wallets[0].address
+        ids = ",".join(list(chain.transactions)[:5])
+        return [
+            ask(simulator, f"{V3}/principals/{wallet}/transactions"),
+            ask(simulator, f"{V1}/address/{wallet}/transactions_with_transfers?limit=50"),
+            ask(simulator, f"{V1}/tx/multiple?tx_id={ids}"),
+            ask(simulator, "/v1/stacks/tokens", upstream="tenero"),
+        ]
+
+    assert answers(7) == answers(7)
+    assert answers(7)[0] != answers(8)[0]
+
+
+def test_a_transaction_waits_then_is_mined() -> None:
+    """It is pending until the first block after its wait, then has a block and its Bitcoin time."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    tx = chain.swap(wait_ms=7_000)
+
+    chain.advance(START_MS + 2 * BLOCK_MS - 1)
+    assert ask_json(simulator, f"{V1}/tx/{tx.tx_id}")["tx_status"] == "pending"
+    assert ask_json(simulator, f"{V3}/transactions/{tx.tx_id}")["status"] == "pending"
+    chain.advance(START_MS + 2 * BLOCK_MS)
+
+    body = ask_json(simulator, f"{V1}/tx/{tx.tx_id}")
+    assert body["tx_status"] == "success"
+    assert body["block_time"] == (START_MS + 2 * BLOCK_MS) // 1000
+    assert 0 <= body["block_time"] - body["burn_block_time"] < 600
+    assert ask_json(simulator, "/extended")["chain_tip"]["block_height"] == body["block_height"]
+
+
+def test_a_month_without_traffic_costs_nothing() -> None:
+    """Empty blocks are heights only: half a million of them pass at once."""
+    chain = quiet_simulator().chain
+    before = chain.tip_height
+
+    chain.advance(START_MS + 30 * 86_400_000)
+
+    assert chain.tip_height - before == 30 * 86_400 // 5
+    assert chain.blocks == []
+
+
+@pytest.mark.parametrize("status", DROP_WORDS)
+def test_a_dropped_transaction_may_come_back(status: str) -> None:
+    """v1 says why it was dropped, v3 does not know it; sent again it is mined under the same id."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    tx = chain.swap(wait_ms=None)
+    chain.drop(tx, status)
+
+    body = ask_json(simulator, f"{V1}/tx/{tx.tx_id}")
+    assert body["tx_status"] == status
+    assert (body["replaced_by_tx_id"] is not None) == (status == "dropped_replace_by_fee")
+    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 404
+    chain.rebroadcast(tx)
+    chain.mine()
+
+    assert [swap.txid for swap in chain.truth()] == [tx.tx_id]
+
+
+@pytest.mark.parametrize(
+    ("fate", "v1_status", "v3_code"),
+    [
+        ("remined", "success", 200),
+        ("pending", "pending", 200),
+        ("dropped", "dropped_replace_across_fork", 404),
+        ("forked", "success", 404),
+        ("vanished", None, 404),
+    ],
+)
+def test_a_reorg_takes_the_newest_blocks_away(fate: Any, v1_status: str | None, v3_code: int) -> None:
+    """Transactions of abandoned blocks leave the lists and the truth, unless they are mined again."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    older = chain.swap(chain.wallets[0])
+    chain.mine()
+    tx = chain.swap(chain.wallets[0])
+    block_hash = chain.mine().hash
+    assert ask_json(simulator, f"{V1}/tx/{tx.tx_id}")["block_hash"] == block_hash
+
+    assert chain.reorg(1, fate) == [tx]
+
+    reply = ask(simulator, f"{V1}/tx/{tx.tx_id}")
+    body = json.loads(reply.body)
+    assert body.get("tx_status") == v1_status
+    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == v3_code
+    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}/events").status == (
+        200 if fate == "remined" else 400
+    )
+    listed = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"]
+    still = [tx.tx_id, older.tx_id] if fate == "remined" else [older.tx_id]
+    assert [row["transaction"]["tx_id"] for row in listed] == still
+    assert [swap.txid for swap in chain.truth()] == sorted(still, key=[older.tx_id, tx.tx_id].index)
+    if fate in {"remined", "forked"}:
+        assert body["canonical"] is (fate == "remined")
+        assert (body["block_hash"] == block_hash) is (fate == "forked")
+
+
+def test_positions_stay_unique_and_ordered_through_reorgs() -> None:
+    """Whatever happens, every canonical transaction has a place of its own, newer ones later."""
+    chain = lively_chain(wallets=10, hours=6.0)
+
+    positions = [tx.position for block in chain.blocks for tx in block.transactions]
+    heights = [block.height for block in chain.blocks]
+    assert len(set(positions)) == len(positions)
+    assert heights == sorted(set(heights))
+    assert all(tx.state == "mined" for block in chain.blocks for tx in block.transactions)
+
+
+def test_blocks_of_one_instant_have_heights_of_their_own() -> None:
+    """A reorg at the very moment of a regular block does not share that block's height."""
+    chain = quiet_simulator().chain
+
+    def reorg() -> None:
+        chain.reorg(3, "remined")
+
+    first = chain.swap(wait_ms=None)
+    chain.mine()
+    chain.schedule(START_MS + BLOCK_MS, reorg)  # before the block of that moment is planned
+    second = chain.swap()
+
+    chain.advance(START_MS + BLOCK_MS)
+
+    assert (first.state, second.state) == ("mined", "mined")
+    assert first.position < second.position
+    assert first.block is not second.block
+
+
+def test_a_transaction_that_was_sent_twice_is_mined_once() -> None:
+    """Dropped and sent again before the block, it stands in it once."""
+    chain = quiet_simulator().chain
+    tx = chain.swap()
+    chain.drop(tx)
+    chain.rebroadcast(tx)
+
+    chain.advance(START_MS + BLOCK_MS)
+
+    assert chain.blocks[-1].transactions == [tx]
+    assert list(chain.index.of(tx.sender)) == [tx]
+
+
+def test_floods_and_bursts_bury_a_swap() -> None:
+    """Dust of strangers fills a wallet's first page; more than 500 calls fit between two moments."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    swap = chain.swap(chain.wallets[0])
+    chain.mine()
+    chain.dust(chain.wallets[0], 26)
+    chain.mine()
+
+    page = ask_json(simulator, f"{V1}/address/{swap.sender}/transactions?limit=25")
+    assert page["total"] == 27
+    assert swap.tx_id not in {row["tx_id"] for row in page["results"]}
+    chain.burst(chain.wallets[1], 501)
+    chain.advance(START_MS + BLOCK_MS)
+
+    assert len(chain.truth()) == 502
+    assert len({row.block_height for row in chain.truth()}) == 2
+
+
+def test_commands_keep_what_they_are_given() -> None:
+    """Tokens and amounts of a scripted swap are exact."""
+    chain = quiet_simulator().chain
+    chain.swap(chain.wallets[0], token_in=STX.id, token_out=STSTX.id, amount_in=2**64 + 1, amount_out=3)
+    chain.mine()
+
+    (row,) = chain.truth()
+
+    assert (row.token_in, row.amount_in, row.token_out, row.amount_out) == (STX.id, 2**64 + 1, STSTX.id, 3)
+    assert row.as_json()["amount_in"] == "18446744073709551617"
+
+
+def test_mistaken_commands_say_what_is_accepted() -> None:
+    """An unknown shape, token or status names the ones there are."""
+    chain = quiet_simulator().chain
+    tx = chain.swap()
+    with pytest.raises(UsageError, match="multihop"):
+        chain.swap(kind="sideways")
+    with pytest.raises(UsageError, match="sbtc-token"):
+        chain.swap(token_in="SP1.none::none")
+    with pytest.raises(UsageError, match="STX/stSTX"):
+        chain.swap(token_in=STX.id, token_out=STX.id)
+    with pytest.raises(UsageError, match="dropped_too_expensive"):
+        chain.drop(tx, "lost")
+    chain.mine()
+    with pytest.raises(UsageError, match="only a waiting transaction"):
+        chain.drop(tx)
+    with pytest.raises(UsageError, match="is mined"):
+        chain.rebroadcast(tx)
+    with pytest.raises(UsageError, match="already mined"):
+        chain.mine(tx)
+    with pytest.raises(UsageError, match="at least one block"):
+        chain.reorg(0)
+
+
+def test_addresses_carry_their_checksum() -> None:
+    """A drawn address decodes; with one letter changed it does not; real ones decode, too."""
+    address = address_of("anybody")
+
+    assert len(hash160_of(address)) == 20
+    assert len(hash160_of("SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE")) == 20
+    with pytest.raises(ValueError, match="checksum"):
+        hash160_of(address[:-1] + ("0" if address[-1] != "0" else "1"))

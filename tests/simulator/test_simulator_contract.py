@@ -1,0 +1,306 @@
+"""Every answer of the simulator is shaped like the real upstream's example of it."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.examples import DATA, example, shape_differences
+from support.simulated import HandClock, ask, ask_json, quiet_simulator
+from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from tocsin.simulator.exchange import Reply
+from tocsin.simulator.faults import Fault
+from tocsin.simulator.ledger import Transaction
+from tocsin.simulator.limits import HIRO_KEYED, HiroGate, Plan, TeneroGate
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.tokens import AEUSDC, BY_ID, STSTX, STX, SUSDT, USDA, USDCX
+
+V1 = "/extended/v1"
+V3 = "/extended/v3"
+
+
+def mined(simulator: Simulator, kind: str = "simple") -> Transaction:
+    wallet = simulator.chain.wallets[0]
+    tx = simulator.chain.swap(wallet, kind, token_in=STX.id, token_out=STSTX.id)
+    simulator.chain.mine()
+    return tx
+
+
+def tx_body(simulator: Simulator, tx: Transaction, query: str = "") -> Any:
+    return ask_json(simulator, f"{V1}/tx/{tx.tx_id}{query}")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "query"),
+    [
+        ("swap_simple_synthetic", "simple", ""),
+        ("swap_multihop_through_wallet_synthetic", "multihop", ""),
+        ("swap_dlmm_multibin_synthetic_default_page", "multibin", ""),
+        ("swap_dlmm_multibin_synthetic_full", "multibin", "?event_limit=100"),
+        ("abort_by_response_synthetic", "abort_by_response", ""),
+        ("abort_by_post_condition_synthetic", "abort_by_post_condition", ""),
+        ("problematic_skipped_synthetic", "problematic_skipped", ""),
+    ],
+)
+def test_mined_transactions_have_the_examples_shape(name: str, kind: str, query: str) -> None:
+    """A mined transaction has every field of the example, of the same type, and no other."""
+    simulator = quiet_simulator()
+    tx = mined(simulator, kind)
+
+    body = tx_body(simulator, tx, query)
+
+    assert shape_differences(example(f"hiro/{name}")["body"], body) == []
+    assert body["tx_status"] == example(f"hiro/{name}")["body"]["tx_status"]
+
+
+def _pending(simulator: Simulator) -> Transaction:
+    return simulator.chain.swap()
+
+
+def _dropped(simulator: Simulator) -> Transaction:
+    tx = simulator.chain.swap()
+    simulator.chain.drop(tx)
+    return tx
+
+
+def _forked(simulator: Simulator) -> Transaction:
+    tx = mined(simulator)
+    simulator.chain.reorg(1, "forked")
+    return tx
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("pending_synthetic", _pending), ("dropped_synthetic", _dropped), ("noncanonical_synthetic", _forked)],
+)
+def test_transactions_off_the_chain_have_the_examples_shape(
+    name: str, make: Callable[[Simulator], Transaction]
+) -> None:
+    """Waiting and dropped transactions lack the block's fields; one on a fork says so."""
+    simulator = quiet_simulator()
+    tx = make(simulator)
+
+    body = tx_body(simulator, tx)
+
+    wanted = example(f"hiro/{name}")["body"]
+    logs_too = {"event_type": "smart_contract_log", "event_index": 0, "tx_id": "", "contract_log": None}
+    if "events" in wanted:
+        wanted["events"].append(logs_too)
+    assert shape_differences(wanted, body) == []
+    assert body["tx_status"] == wanted["tx_status"]
+    assert body.get("canonical") == wanted.get("canonical")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "kind"),
+    [
+        ("address_tx_list_synthetic", f"{V1}/address/{{wallet}}/transactions", "simple"),
+        (
+            "address_tx_with_transfers_synthetic",
+            f"{V1}/address/{{wallet}}/transactions_with_transfers",
+            "simple",
+        ),
+        ("v3_principal_transactions_synthetic", f"{V3}/principals/{{wallet}}/transactions", "simple"),
+        (
+            "v3_principal_balance_changes_synthetic",
+            f"{V3}/principals/{{wallet}}/balance-changes?tx_id={{tx}}",
+            "simple",
+        ),
+        ("v3_transaction_synthetic", f"{V3}/transactions/{{tx}}", "simple"),
+        ("v3_transaction_events_synthetic", f"{V3}/transactions/{{tx}}/events", "simple"),
+    ],
+)
+def test_lists_and_v3_answers_have_the_examples_shape(name: str, path: str, kind: str) -> None:
+    """Pages and v3 rows have the example's fields and types, and no other."""
+    simulator = quiet_simulator()
+    tx = mined(simulator, kind)
+
+    body = ask_json(simulator, path.format(wallet=tx.sender, tx=tx.tx_id))
+
+    assert shape_differences(example(f"hiro/{name}")["body"], body) == []
+
+
+def test_older_examples_are_contained_in_todays_rows() -> None:
+    """What the repository's own, older examples show is still there, beside newer fields."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 10_000)
+    call = chain.swap(chain.wallets[0], "nft_noise")
+    chain.mine()
+    waiting = chain.transfer(chain.wallets[0], chain.wallets[1], 10_000)
+
+    def missing(name: str, part: Callable[[Any], Any], body: Any) -> list[str]:
+        return shape_differences(part(example(f"hiro/{name}")["body"]), body, more_allowed=True)
+
+    def whole(body: Any) -> Any:
+        return body
+
+    listed = ask_json(simulator, f"{V1}/address/{call.sender}/transactions_with_transfers")
+    assert missing("v1_tx_token_transfer", whole, tx_body(simulator, transfer)) == []
+    assert missing("v1_tx_contract_call", whole, tx_body(simulator, call)) == []
+    assert missing("v1_address_transactions_with_transfers", whole, listed) == []
+    assert (
+        missing("v1_mempool_transactions", lambda body: body["results"][0], tx_body(simulator, waiting)) == []
+    )
+
+
+def test_many_transactions_are_answered_by_id() -> None:
+    """`tx/multiple` answers by id, found or not, as in its example."""
+    simulator = quiet_simulator()
+    tx = mined(simulator)
+    unknown = "0x" + "ab" * 32
+
+    answers = ask_json(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id},{unknown}&tx_id={tx.tx_id.upper()[2:]}")
+
+    shown = list(example("hiro/v1_tx_multiple")["body"].values())
+    found, lost = (next(entry for entry in shown if entry["found"] is known) for known in (True, False))
+    assert set(answers) == {tx.tx_id, unknown}
+    assert shape_differences({**found, "result": {}}, answers[tx.tx_id], more_allowed=True) == []
+    assert answers[tx.tx_id]["result"] == tx_body(simulator, tx)
+    assert answers[unknown] == {**lost, "result": {"tx_id": unknown}}
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("tx_404", f"{V1}/tx/0x{'ab' * 32}"),
+        ("tx_400_bad_hex", f"{V1}/tx/0x123"),
+        ("limit_400", f"{V1}/address/{{wallet}}/transactions?limit=51"),
+    ],
+)
+def test_refusals_are_word_for_word_the_examples(name: str, target: str) -> None:
+    """Status and body of a refusal are the real ones."""
+    simulator = quiet_simulator()
+
+    reply = ask(simulator, target.format(wallet=simulator.chain.wallets[0].address))
+
+    assert (reply.status, json.loads(reply.body)) == (
+        example(f"hiro/{name}")["status"],
+        example(f"hiro/{name}")["body"],
+    )
+
+
+def test_switched_off_routes_are_gone() -> None:
+    """With the switch, deprecated routes answer 410; the others stay."""
+    simulator = quiet_simulator()
+    tx = mined(simulator)
+    simulator.hiro.deprecated_gone = True
+    deprecated = [
+        f"{V1}/tx/{tx.tx_id}",
+        f"{V1}/address/{tx.sender}/transactions",
+        f"{V1}/address/{tx.sender}/transactions_with_transfers",
+    ]
+
+    for target in deprecated:
+        reply = ask(simulator, target)
+        assert (reply.status, json.loads(reply.body)) == (410, example("hiro/deprecated_410")["body"])
+    assert ask(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id}").status == 200
+    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 200
+
+
+def test_a_database_failure_reads_like_the_example() -> None:
+    """The 503 fault has the body of a failing database."""
+    simulator = quiet_simulator()
+    simulator.faults.add(Fault(kind="status"))
+
+    reply = ask(simulator, "/extended")
+
+    assert (reply.status, json.loads(reply.body)) == (503, example("hiro/db_503")["body"])
+
+
+def test_hiro_limits_read_like_the_example() -> None:
+    """A 429 has the example's headers, all of them, and its wording."""
+    simulator = quiet_simulator(HandClock())
+    simulator.hiro_gate = HiroGate(Plan(second=20, minute=1, month=HIRO_KEYED.month))
+    headers = {"x-api-key": "k"}
+    ask(simulator, "/extended", headers)
+
+    reply = ask(simulator, "/extended", headers)
+
+    wanted = example("hiro/rate_limited_429")
+    ours = {name for name in reply.headers if "ratelimit" in name or name == "retry-after"}
+    assert reply.status == wanted["status"]
+    assert ours == set(wanted["headers"])
+    assert re.sub(r"\d+", "N", reply.body.decode()) == re.sub(r"\d+", "N", wanted["body"])
+
+
+TENERO = [
+    ("token", STX.address, "number"),
+    ("token_price_string", STX.address, "text"),
+    ("token_price_zero", STX.address, "zero"),
+]
+
+
+@pytest.mark.parametrize(("name", "address", "quoting"), TENERO)
+def test_tenero_tokens_have_the_examples_shape(name: str, address: str, quoting: Any) -> None:
+    """A token's answer has the example's fields, types and limit headers."""
+    simulator = quiet_simulator()
+    simulator.tenero.quote(address, quoting)
+
+    reply = ask(simulator, f"/v1/stacks/tokens/{address}", upstream="tenero")
+
+    assert shape_differences(example(f"tenero/{name}")["body"], json.loads(reply.body)) == []
+    assert set(example(f"tenero/{name}")["headers"]) == limit_headers(reply)
+
+
+def test_tenero_lists_have_the_examples_shape() -> None:
+    """A page of the list has the example's fields and types; text-priced rows differ as they do there."""
+    simulator = quiet_simulator()
+
+    body = ask_json(simulator, "/v1/stacks/tokens?limit=100", upstream="tenero")
+
+    wanted = example("tenero/tokens_list_page")["body"]
+    wanted["data"]["rows"].append(example("tenero/token_price_string")["body"]["data"])
+    assert shape_differences(wanted, body) == []
+
+
+def test_tenero_refusals_are_the_examples() -> None:
+    """404, a used-up minute and a used-up month: body and headers are the real ones."""
+    simulator = quiet_simulator()
+
+    missing = ask(simulator, "/v1/stacks/tokens/SP000.nothing", upstream="tenero")
+    simulator.tenero_gate = TeneroGate(anonymous=Plan(minute=0, month=48_000))
+    minute = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
+    simulator.tenero_gate = TeneroGate(anonymous=Plan(minute=80, month=0))
+    month = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
+
+    for reply, name in ((missing, "token_404"), (minute, "rate_429"), (month, "month_429")):
+        wanted = example(f"tenero/{name}")
+        assert (reply.status, json.loads(reply.body)) == (wanted["status"], wanted["body"])
+        assert limit_headers(reply) == set(wanted["headers"])
+
+
+def limit_headers(reply: Reply) -> set[str]:
+    return {name for name in reply.headers if "ratelimit" in name or name == "retry-after"}
+
+
+def test_the_comparer_notices_what_differs() -> None:
+    """A missing, a new and a retyped field are each named, at any depth; a null is no type."""
+    wanted = {"a": 1, "b": [{"c": "x", "d": None}], "e": {"f": True}}
+
+    found = shape_differences(wanted, {"a": 1.5, "b": [{"c": 3, "d": {}}, {"d": 1}], "g": 0})
+
+    assert found == ["$.e is missing", "$.g is new", "$.b[0].c is number, not text", "$.b[1].c is missing"]
+
+
+def test_called_contracts_are_on_the_competitions_list() -> None:
+    """What is called as listed is on the real list; what is called as off-list is not."""
+    allowlist = json.loads((DATA / "allowlist.json").read_text())["contracts"]
+
+    for contract, functions in LISTED.items():
+        assert functions <= set(allowlist.get(contract, ())), contract
+    assert OFF_LIST_CONTRACT not in allowlist
+    contract, function = OFF_LIST_FUNCTION
+    assert function not in allowlist[contract]
+
+
+def test_tokens_are_named_as_the_competition_names_them() -> None:
+    """Token ids fit the pattern; the static ones and the pegged ones are traded."""
+    static = json.loads((DATA / "static_tokens.json").read_text())
+    pegged = json.loads((DATA / "stablecoins.json").read_text())["tokens"]
+
+    assert [id_ for id_ in BY_ID if not re.fullmatch(static["token_id_regex"], id_)] == []
+    assert set(static["static_token_ids"]) <= set(BY_ID)
+    assert {token.address for token in (USDCX, AEUSDC, USDA, SUSDT)} <= set(pegged)

@@ -1,0 +1,164 @@
+"""The limits in front of both upstreams: windows, headers, keys."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.simulated import HandClock
+from tocsin.simulator.exchange import Reply
+from tocsin.simulator.limits import (
+    HIRO_ANONYMOUS,
+    HIRO_KEYED,
+    TENERO_ANONYMOUS,
+    TENERO_STARTER,
+    Admission,
+    HiroGate,
+    Plan,
+    TeneroGate,
+    seconds_left,
+)
+
+NOON_MS = int(datetime(2026, 6, 10, 12, 0, 0, tzinfo=UTC).timestamp() * 1000)
+KEY = {"x-api-key": "k"}
+
+
+def refused(admission: Admission) -> Reply:
+    assert admission.refusal is not None
+    return admission.refusal
+
+
+def test_a_key_buys_a_larger_minute() -> None:
+    """Without a key, or under the old header's name, a caller has the anonymous limits."""
+    gate = HiroGate()
+
+    def minute(headers: dict[str, str]) -> str:
+        return gate.admit(headers, NOON_MS).headers["x-ratelimit-limit-stacks-minute"]
+
+    assert minute(KEY) == str(HIRO_KEYED.minute) == "500"
+    assert minute({}) == minute({"x-hiro-api-key": "k"}) == str(HIRO_ANONYMOUS.minute) == "50"
+    gate.keys_ignored = True
+    assert minute(KEY) == "50"
+
+
+def test_an_unknown_key_is_refused_when_keys_are_known() -> None:
+    """403 for a bad key; the good one passes, and so does nobody in particular."""
+    gate = HiroGate(keys=frozenset({"good"}))
+
+    assert refused(gate.admit({"x-api-key": "bad"}, NOON_MS)).status == 403
+    assert gate.admit({"x-api-key": "good"}, NOON_MS).refusal is None
+    assert gate.admit({}, NOON_MS).refusal is None
+
+
+def test_hiro_counts_three_windows_down() -> None:
+    """Each answer tells what is left of every window; the bare header speaks of the second."""
+    gate = HiroGate()
+    gate.admit(KEY, NOON_MS)
+
+    headers = gate.admit(KEY, NOON_MS + 1_000).headers
+
+    left = {
+        window: headers[f"x-ratelimit-remaining-stacks-{window}"] for window in ("second", "minute", "month")
+    }
+    assert left == {"second": "19", "minute": "498", "month": "149998"}
+    assert (headers["ratelimit-limit"], headers["ratelimit-remaining"]) == ("20", "19")
+    assert "retry-after" not in headers
+
+
+@pytest.mark.parametrize(
+    ("plan", "window", "wait_s"),
+    [
+        (Plan(second=2, minute=100, month=100), "second", 1),
+        (Plan(second=100, minute=2, month=100), "minute", 50),
+        (Plan(second=100, minute=100, month=2), "month", 20 * 86_400 + 12 * 3600 - 10),
+    ],
+)
+def test_a_full_window_is_refused_until_it_ends(plan: Plan, window: str, wait_s: int) -> None:
+    """The refusal names the window and says exactly how long it lasts; then calls pass again."""
+    gate = HiroGate(keyed=plan)
+    now_ms = NOON_MS + 10_000
+    assert [gate.admit(KEY, now_ms).refusal for _ in range(2)] == [None, None]
+
+    admission = gate.admit(KEY, now_ms)
+
+    reply = refused(admission)
+    assert (reply.status, reply.headers["retry-after"]) == (429, str(wait_s))
+    assert admission.headers["ratelimit-reset"] == str(wait_s)
+    assert reply.body.decode().startswith(f"Per-{window} rate limit exceeded")
+    assert refused(gate.admit(KEY, now_ms + wait_s * 1000 - 1)).status == 429
+    assert gate.admit(KEY, now_ms + wait_s * 1000).refusal is None
+
+
+def test_the_longest_full_window_decides() -> None:
+    """When the minute and the month are both used up, the wait is the month's."""
+    gate = HiroGate(keyed=Plan(second=1, minute=1, month=1))
+    gate.admit(KEY, NOON_MS)
+
+    assert refused(gate.admit(KEY, NOON_MS)).body.startswith(b"Per-month")
+
+
+def test_callers_do_not_use_each_others_windows() -> None:
+    """A key has its own; everybody without a key shares one, strangers included."""
+    gate = HiroGate()
+    gate.spend(50, NOON_MS)
+
+    assert refused(gate.admit({}, NOON_MS)).status == 429
+    assert gate.admit(KEY, NOON_MS).refusal is None
+    gate.spend(500, NOON_MS, "k")
+    assert refused(gate.admit(KEY, NOON_MS)).status == 429
+
+
+def test_tenero_counts_minute_and_month_and_names_the_rule() -> None:
+    """Anonymous callers get more than the Starter plan; there is no limit header, only what remains."""
+    gate = TeneroGate()
+
+    anonymous, keyed = gate.admit({}, NOON_MS).headers, gate.admit(KEY, NOON_MS).headers
+
+    assert anonymous == {
+        "x-ratelimit-type": "web-ui-ip",
+        "x-ratelimit-minute-remaining": str(TENERO_ANONYMOUS.minute - 1),
+        "x-ratelimit-month-remaining": str(TENERO_ANONYMOUS.month - 1),
+    }
+    assert keyed["x-ratelimit-minute-remaining"] == str(TENERO_STARTER.minute - 1)
+    assert keyed["x-ratelimit-type"] != "web-ui-ip"
+
+
+def test_tenero_says_when_the_minute_ends_but_not_the_month() -> None:
+    """A full minute comes with Retry-After, a full month without."""
+    gate = TeneroGate(anonymous=Plan(minute=1, month=2))
+    gate.admit({}, NOON_MS)
+
+    minute = refused(gate.admit({}, NOON_MS + 15_000))
+    gate.admit({}, NOON_MS + 60_000)
+    month = refused(gate.admit({}, NOON_MS + 120_000))
+
+    assert (minute.status, minute.headers["retry-after"]) == (429, "45")
+    assert (month.status, "retry-after" in month.headers) == (429, False)
+    assert json.loads(month.body) == {"statusCode": 429, "message": "Too Many Requests"}
+
+
+@given(st.lists(st.integers(0, 90_000), min_size=1, max_size=80))
+@settings(max_examples=60, deadline=None)
+def test_no_window_ever_admits_more_than_its_limit(gaps: list[int]) -> None:
+    """Whatever the pattern of calls, each calendar window admits at most its limit, and all of it."""
+    plan = Plan(second=2, minute=5, month=40)
+    gate, clock = HiroGate(keyed=plan), HandClock(NOON_MS)
+    admitted: list[int] = []
+    for gap in gaps:
+        clock.now_ms += gap
+        admission = gate.admit(KEY, clock.now())
+        in_second = sum(1 for at in admitted if at // 1000 == clock.now_ms // 1000)
+        in_minute = sum(1 for at in admitted if at // 60_000 == clock.now_ms // 60_000)
+        full = in_second >= plan.second or in_minute >= plan.minute or len(admitted) >= plan.month
+        assert (admission.refusal is not None) == full
+        if admission.refusal is None:
+            admitted.append(clock.now_ms)
+
+
+def test_the_month_turns_in_december_too() -> None:
+    """The last month of a year ends with the year."""
+    eve = int(datetime(2026, 12, 31, 23, 59, 58, tzinfo=UTC).timestamp() * 1000)
+
+    assert seconds_left("month", eve) == 2

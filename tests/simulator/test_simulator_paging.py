@@ -1,0 +1,337 @@
+"""Paging, caching and refusals of Hiro's lists: nothing twice, nothing missing, whatever the page size."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.simulated import ask, ask_json, quiet_simulator
+from tocsin.simulator.ledger import NO_MICROBLOCK
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.tokens import STX
+
+V1 = "/extended/v1"
+V3 = "/extended/v3"
+
+
+def busy_wallet(count: int) -> tuple[Simulator, str, list[str]]:
+    """A wallet with so many transactions, a few to a block; their ids, newest first."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    ids = []
+    for number in range(count):
+        ids.append(chain.swap(chain.wallets[0]).tx_id)
+        if number % 3 == 2:
+            chain.mine()
+    chain.mine()
+    return simulator, chain.wallets[0].address, ids[::-1]
+
+
+def walk(simulator: Simulator, target: str, direction: str, cursor: str | None = None) -> list[Any]:
+    """All pages from a cursor on, in one direction."""
+    pages = []
+    while True:
+        at = f"&cursor={quote(cursor)}" if cursor is not None else ""
+        page = ask_json(simulator, target + at)
+        pages.append(page)
+        cursor = page["cursor"][direction]
+        if cursor is None:
+            return pages
+
+
+def tx_ids(pages: list[Any]) -> list[str]:
+    return [row["transaction"]["tx_id"] for page in pages for row in page["results"]]
+
+
+@given(count=st.integers(1, 60), limit=st.integers(1, 50))
+@settings(max_examples=30, deadline=None)
+def test_v3_cursors_cover_a_list_forwards_and_backwards(count: int, limit: int) -> None:
+    """`next` from the newest and `previous` from the oldest page meet every row exactly once."""
+    simulator, wallet, newest_first = busy_wallet(count)
+    target = f"{V3}/principals/{wallet}/transactions?limit={limit}"
+
+    down = walk(simulator, target, "next")
+
+    assert tx_ids(down) == newest_first
+    assert {page["total"] for page in down} == {count}
+    assert all(page["cursor"]["current"] == position(page["results"][0]) for page in down)
+    up = walk(simulator, target, "previous", down[-1]["cursor"]["current"])
+    assert set(tx_ids(up)) == set(newest_first)
+    assert tx_ids(up[-1:])[0] == newest_first[0]
+
+
+def position(row: Any) -> str:
+    block = row["transaction"]["block"]
+    return f"{block['height']}:{NO_MICROBLOCK}:{block['tx_index']}"
+
+
+def test_a_v3_cursor_is_inclusive_and_stays_where_it_is() -> None:
+    """The row a cursor names is the first of its page, also when newer blocks have come."""
+    simulator, wallet, newest_first = busy_wallet(20)
+    target = f"{V3}/principals/{wallet}/transactions?limit=5"
+    second = ask_json(simulator, target)["cursor"]["next"]
+    fresh = simulator.chain.burst(wallet, 3)
+    simulator.chain.mine()
+
+    page = ask_json(simulator, f"{target}&cursor={second}")
+
+    assert tx_ids([page]) == newest_first[5:10]
+    assert page["cursor"]["current"] == second
+    newer = tx_ids(walk(simulator, target, "previous", second))
+    assert set(newer) == {*newest_first[:10], *(tx.tx_id for tx in fresh)}
+    assert len(newer) == 15  # the newest page is full, so it repeats two rows of the one below it
+
+
+def test_a_block_boundary_names_the_whole_block() -> None:
+    """`height:0:0` begins at the last transaction of that block, or below it when it is empty."""
+    simulator, wallet, newest_first = busy_wallet(6)
+    older, newer = (block.height for block in simulator.chain.blocks if block.transactions)
+    target = f"{V3}/principals/{wallet}/transactions?limit=1&cursor="
+
+    assert tx_ids([ask_json(simulator, f"{target}{older}:0:0")]) == newest_first[3:4]
+    assert tx_ids([ask_json(simulator, f"{target}{newer}:0:0")]) == newest_first[:1]
+    assert tx_ids([ask_json(simulator, f"{target}{newer + 9}:0:0")]) == newest_first[:1]
+    empty = ask_json(simulator, f"{target}5:0:0")
+    assert (empty["results"], empty["total"]) == ([], 0)
+
+
+@given(count=st.integers(1, 60), limit=st.integers(1, 50))
+@settings(max_examples=20, deadline=None)
+def test_v1_offsets_cover_a_list(count: int, limit: int) -> None:
+    """While nothing new comes, offset pages meet every row once, newest first, with no events in them."""
+    simulator, wallet, newest_first = busy_wallet(count)
+    rows = []
+    for offset in range(0, count + limit, limit):
+        page = ask_json(simulator, f"{V1}/address/{wallet}/transactions?limit={limit}&offset={offset}")
+        assert (page["total"], page["limit"], page["offset"]) == (count, limit, offset)
+        rows += page["results"]
+
+    assert [row["tx_id"] for row in rows] == newest_first
+    assert all(row["events"] == [] and row["event_count"] > 0 for row in rows)
+
+
+def test_v1_lists_can_be_narrowed_to_heights() -> None:
+    """`height` is one block, `until_block` all up to it, by number or hash; both at once are refused."""
+    simulator, wallet, newest_first = busy_wallet(9)
+    first, second, _ = (block for block in simulator.chain.blocks if block.transactions)
+    target = f"{V1}/address/{wallet}/transactions?"
+
+    def ids(query: str) -> list[str]:
+        return [row["tx_id"] for row in ask_json(simulator, target + query)["results"]]
+
+    assert ids(f"height={second.height}") == newest_first[3:6]
+    assert ids(f"until_block={second.height}") == newest_first[3:]
+    assert ids(f"until_block={first.hash}") == newest_first[6:]
+    assert ask(simulator, f"{target}height=1&until_block=2").status == 400
+    assert ask(simulator, f"{target}until_block=0x{'ab' * 32}").status == 404
+
+
+@given(limit=st.integers(1, 100), offset=st.integers(0, 120))
+@settings(max_examples=20, deadline=None)
+def test_events_are_paged(limit: int, offset: int) -> None:
+    """Both versions give any slice of a long transaction's events; 20 by default."""
+    simulator = quiet_simulator()
+    tx = simulator.chain.swap(kind="multibin")
+    simulator.chain.mine()
+    total = len(tx.events)
+
+    v1 = ask_json(simulator, f"{V1}/tx/{tx.tx_id}?event_limit={limit}&event_offset={offset}")
+    default = ask_json(simulator, f"{V1}/tx/{tx.tx_id}")
+    v3 = walk(simulator, f"{V3}/transactions/{tx.tx_id}/events?limit={limit}", "next")
+
+    assert [event["event_index"] for event in v1["events"]] == list(range(total))[offset : offset + limit]
+    assert len(default["events"]) == 20 < default["event_count"] == total
+    assert [event["event_index"] for page in v3 for event in page["results"]] == list(range(total))
+    assert len(ask_json(simulator, f"{V3}/transactions/{tx.tx_id}/events")["results"]) == 20
+
+
+@given(limit=st.integers(1, 50))
+@settings(max_examples=15, deadline=None)
+def test_balance_changes_are_paged(limit: int) -> None:
+    """Twenty ids may need several pages; together they hold every transaction and asset once."""
+    simulator, wallet, newest_first = busy_wallet(20)
+    target = f"{V3}/principals/{wallet}/balance-changes?limit={limit}&tx_id={','.join(newest_first)}"
+
+    pages = walk(simulator, target, "next")
+
+    rows = [row for page in pages for row in page["results"]]
+    keys = [(row["tx_id"], row["asset"].get("identifier", "stx")) for row in rows]
+    assert len(keys) == len(set(keys)) == pages[0]["total"]
+    assert list(dict.fromkeys(tx_id for tx_id, _ in keys)) == newest_first
+    one_by_one = [
+        row
+        for tx_id in newest_first
+        for row in ask_json(simulator, f"{V3}/principals/{wallet}/transactions/{tx_id}/balance-changes")[
+            "results"
+        ]
+    ]
+    assert [{**row, "tx_id": None} for row in rows] == [{**row, "tx_id": None} for row in one_by_one]
+
+
+def test_a_contract_lists_the_calls_of_everybody() -> None:
+    """A contract is a principal: every call of it is there as 'affected', with its sender."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    swaps = [chain.swap(wallet, "provider") for wallet in (*chain.wallets, chain.strangers[0])]
+    chain.mine()
+    contract = swaps[0].payload.contract  # type: ignore[union-attr]  # a provider swap is a call
+
+    rows = ask_json(simulator, f"{V3}/principals/{contract}/transactions")["results"]
+
+    assert {row["transaction"]["sender"]["address"] for row in rows} == {tx.sender for tx in swaps}
+    assert {row["involvement"] for row in rows} == {"affected"}
+
+
+def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
+    """v3 books the fee on the sponsor; v1's `stx_sent` has it on the sender all the same."""
+    simulator = quiet_simulator()
+    tx = simulator.chain.swap(kind="sponsored", token_in=STX.id)
+    simulator.chain.mine()
+    assert tx.swap is not None
+    assert tx.sponsor is not None
+
+    v3 = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"][0]
+    of_sponsor = ask_json(simulator, f"{V3}/principals/{tx.sponsor}/transactions")["results"][0]
+    v1 = ask_json(simulator, f"{V1}/address/{tx.sender}/transactions_with_transfers")["results"][0]
+
+    assert v3["balance_changes"]["stx"]["sent"] == str(tx.swap.amount_in)
+    assert (of_sponsor["involvement"], of_sponsor["balance_changes"]["stx"]["sent"]) == (
+        "sponsor",
+        str(tx.fee),
+    )
+    assert v1["stx_sent"] == str(tx.swap.amount_in + tx.fee)
+    assert v1["tx"]["sponsored"] is True
+
+
+def test_an_unchanged_answer_is_not_sent_again() -> None:
+    """With its ETag an answer is 304 and empty; new activity, or another block, brings a new one."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    tx = chain.swap(chain.wallets[0])
+    chain.mine()
+    targets = [
+        f"{V1}/tx/{tx.tx_id}",
+        f"{V3}/transactions/{tx.tx_id}",
+        f"{V3}/transactions/{tx.tx_id}/events",
+        f"{V1}/address/{tx.sender}/transactions",
+        f"{V3}/principals/{tx.sender}/transactions",
+        "/extended",
+    ]
+    tags = {target: ask(simulator, target).headers["etag"] for target in targets}
+
+    for target, tag in tags.items():
+        again = ask(simulator, target, {"If-None-Match": tag})
+        assert (again.status, again.body) == (304, b"")
+        assert ask(simulator, target, {"If-None-Match": '"other"'}).status == 200
+    chain.reorg(1, "remined")
+    changed = {
+        target for target, tag in tags.items() if ask(simulator, target, {"If-None-Match": tag}).status == 200
+    }
+
+    # The principal's tag is only its newest id: it hides that the transaction moved to another block.
+    assert changed == {
+        target for target in targets if "/address/" not in target and "/principals/" not in target
+    }
+    chain.swap(chain.wallets[0])
+    chain.mine()
+    assert all(
+        ask(simulator, target, {"If-None-Match": tag}).status == 200
+        for target, tag in tags.items()
+        if tx.sender in target
+    )
+
+
+def test_ids_are_found_in_any_letter_case_and_named_in_lower() -> None:
+    """Upper case is found; without 0x the caller is sent on to the full id, query and all."""
+    simulator = quiet_simulator()
+    tx = simulator.chain.swap()
+    simulator.chain.mine()
+    bare = tx.tx_id[2:]
+
+    assert ask_json(simulator, f"{V1}/tx/0x{bare.upper()}")["tx_id"] == tx.tx_id
+    moved = ask(simulator, f"{V1}/tx/{bare}?event_limit=5")
+    assert (moved.status, moved.headers["location"]) == (302, f"{V1}/tx/{tx.tx_id}?event_limit=5")
+    assert (
+        ask(simulator, f"{V3}/transactions/{bare}/events").headers["location"]
+        == f"{V3}/transactions/{tx.tx_id}/events"
+    )
+
+
+def test_a_fresh_transaction_is_unknown_for_a_while() -> None:
+    """Right after broadcast look-ups by id answer 404, and then they do not."""
+    simulator = quiet_simulator()
+    simulator.hiro.index_lag_ms = 4_000
+    tx = simulator.chain.swap(wait_ms=None)
+
+    assert ask(simulator, f"{V1}/tx/{tx.tx_id}").status == 404
+    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 404
+    assert ask_json(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id}")[tx.tx_id]["found"] is False
+    simulator.chain.advance(simulator.chain.now_ms + 4_000)
+    assert ask_json(simulator, f"{V1}/tx/{tx.tx_id}")["tx_status"] == "pending"
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "message"),
+    [
+        (f"{V1}/address/{{w}}/transactions?limit=x", 400, "querystring/limit must be integer"),
+        (f"{V1}/address/{{w}}/transactions?offset=-1", 400, "querystring/offset must be >= 0"),
+        (f"{V1}/address/nobody/transactions", 400, "params/principal must match"),
+        (f"{V1}/tx/{{t}}?event_limit=101", 400, "querystring/event_limit must be <= 100"),
+        (f"{V1}/tx/multiple?tx_id=zz", 400, "must match pattern"),
+        (f"{V3}/principals/{{w}}/transactions?limit=0", 400, "querystring/limit must be >= 1"),
+        (f"{V3}/principals/{{w}}/transactions?cursor=x", 400, "querystring/cursor must match"),
+        (f"{V3}/principals/{{w}}/balance-changes", 400, "must have required property 'tx_id'"),
+        (f"{V1}/tx/multiple", 400, "must have required property 'tx_id'"),
+        (
+            f"{V3}/principals/{{w}}/balance-changes?tx_id={','.join(['0x' + 'ab' * 32] * 21)}",
+            400,
+            "more than 20",
+        ),
+        (f"{V3}/transactions/{{t}}?include=everything", 400, "allowed values"),
+        (f"{V3}/transactions/{{t}}", 404, "Transaction not found"),
+        (f"{V3}/transactions/{{t}}/events", 400, "Transaction not found"),
+        (f"{V3}/nothing", 404, "Route GET:/extended/v3/nothing not found"),
+    ],
+)
+def test_mistaken_requests_are_refused_as_the_real_one_does(target: str, status: int, message: str) -> None:
+    """Each refusal has the status, the shape and the wording of the real server."""
+    simulator = quiet_simulator()
+    wallet = simulator.chain.wallets[0].address
+
+    reply = ask(simulator, target.format(w=wallet, t="0x" + "ab" * 32))
+
+    body = json.loads(reply.body)
+    assert (reply.status, body["statusCode"]) == (status, status)
+    assert message in body["message"]
+
+
+def test_an_older_server_has_no_v3() -> None:
+    """With the switch all of v3 is an unknown route, and v1 is there with its warning."""
+    simulator, wallet, ids = busy_wallet(1)
+    simulator.hiro.v3_absent = True
+
+    for target in (f"{V3}/principals/{wallet}/transactions", f"{V3}/transactions/{ids[0]}"):
+        reply = ask(simulator, target)
+        assert (reply.status, json.loads(reply.body)["message"]) == (404, f"Route GET:{target} not found")
+    v1 = ask(simulator, f"{V1}/tx/{ids[0]}")
+    assert v1.headers["warning"].startswith('299 - "Deprecated: ')
+    assert "warning" not in ask(simulator, f"{V1}/tx/multiple?tx_id={ids[0]}").headers
+
+
+def test_heavy_fields_come_on_request() -> None:
+    """v3 adds arguments (without names), post-conditions and the result when asked; v1 can leave them out."""
+    simulator = quiet_simulator()
+    tx = simulator.chain.swap(kind="provider")
+    simulator.chain.mine()
+
+    lean = ask_json(simulator, f"{V3}/transactions/{tx.tx_id}")
+    full = ask_json(simulator, f"{V3}/transactions/{tx.tx_id}?include=function_args,post_conditions,result")
+    v1 = ask_json(simulator, f"{V1}/tx/{tx.tx_id}?exclude_function_args=true")
+
+    assert set(full) - set(lean) == {"post_conditions", "post_condition_mode", "result"}
+    assert [set(argument) for argument in full["contract_call"]["function_args"]] == [{"hex", "repr"}] * 2
+    assert "function_args" not in lean["contract_call"]
+    assert "function_args" not in v1["contract_call"]

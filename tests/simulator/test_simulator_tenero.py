@@ -1,0 +1,62 @@
+"""Tenero's list and tokens: pages, ways of quoting, prices that move."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.simulated import ask, ask_json, quiet_simulator
+from tocsin.simulator.tenero_api import BASE
+from tocsin.simulator.tokens import DIKO, FILLERS, STX, TRADED, USDCX, VELAR, WELSH
+
+
+@given(limit=st.integers(1, 100))
+@settings(max_examples=10, deadline=None)
+def test_tenero_lists_every_token_once(limit: int) -> None:
+    """Following `next` meets every listed token once; the missing and the unlisted are not among them."""
+    simulator = quiet_simulator()
+    addresses: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = ask_json(simulator, f"{BASE}/tokens?limit={limit}&cursor={cursor}", upstream="tenero")["data"]
+        addresses += [row["address"] for row in page["rows"]]
+        cursor = page["next"]
+
+    wanted = {token.address for token in (*TRADED, *FILLERS)} - {USDCX.address, DIKO.address}
+    assert len(addresses) == len(set(addresses))
+    assert set(addresses) == wanted
+
+
+def test_tenero_speaks_of_tokens_in_six_ways() -> None:
+    """A number, a text, zero, null, nothing at all, or only when asked by address."""
+    simulator = quiet_simulator()
+
+    def price(address: str) -> Any:
+        return ask_json(simulator, f"{BASE}/tokens/{address}", upstream="tenero")["data"]["price_usd"]
+
+    assert price("stx") == price("native") == simulator.tenero.price("stx", simulator.chain.now_ms)
+    assert float(price(WELSH.address)) > 0
+    assert isinstance(price(WELSH.address), str)
+    assert price(VELAR.address) is None
+    assert price(DIKO.address) > 0
+    simulator.tenero.quote("stx", "zero")
+    assert price("stx") == 0
+    for address in (USDCX.address, "SP1.none", STX.address + "x"):
+        assert ask(simulator, f"{BASE}/tokens/{address}", upstream="tenero").status == 404
+    assert ask(simulator, "/api/v1/stacks/tokens", upstream="tenero").status == 404
+    assert ask(simulator, f"{BASE}/tokens?limit=101", upstream="tenero").status == 400
+    assert ask(simulator, f"{BASE}/tokens?cursor=x", upstream="tenero").status == 400
+
+
+def test_prices_drift_with_time_and_can_be_held() -> None:
+    """A price moves from minute to minute, less than a tenth in an hour, until it is fixed."""
+    simulator = quiet_simulator()
+    tenero, start = simulator.tenero, simulator.chain.now_ms
+    hour = [tenero.price("stx", start + minute * 60_000) for minute in range(60)]
+
+    assert len(set(hour)) > 30
+    assert max(hour) / min(hour) < 1.1
+    tenero.set_price("stx", 2.5)
+    assert tenero.price("stx", start) == 2.5
+    tenero.set_price("stx", None)
+    assert tenero.price("stx", start) == hour[0]

@@ -1,0 +1,63 @@
+"""A simulator for tests: few wallets, no traffic of its own, and shorthands to ask it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from support.virtual_time import START_MS
+from tocsin.bindings import Clock
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.exchange import Reply, Request, Upstream
+from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+
+
+class HandClock:
+    """A clock that a test without a loop sets by hand."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.now_ms = now_ms
+
+    def now(self) -> int:
+        return self.now_ms
+
+    def monotonic(self) -> float:
+        return self.now_ms / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ms += int(seconds * 1000)
+
+
+def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int = 3) -> Simulator:
+    """Nothing happens unless the test says so, and nobody is limited."""
+    clock = clock or HandClock()
+    chain = Chain(seed=seed, start_ms=clock.now(), wallets=wallets)
+    return Simulator(
+        chain,
+        clock,
+        hiro_gate=HiroGate(UNLIMITED, UNLIMITED),
+        tenero_gate=TeneroGate(UNLIMITED, UNLIMITED),
+    )
+
+
+def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0) -> Chain:
+    """A chain with traffic of every kind behind it."""
+    chain = Chain(seed=seed, start_ms=START_MS, wallets=wallets)
+    start_traffic(chain, Traffic(swaps=400, floods=2, reorgs=4))
+    chain.advance(START_MS + int(hours * 3_600_000))
+    return chain
+
+
+def ask(
+    simulator: Simulator, target: str, headers: Mapping[str, str] | None = None, upstream: Upstream = "hiro"
+) -> Reply:
+    """The reply to a GET, as it leaves the upstream."""
+    return simulator.answer(upstream, Request.get(target, headers)).reply
+
+
+def ask_json(simulator: Simulator, target: str, upstream: Upstream = "hiro") -> Any:
+    """The JSON body of a GET that must succeed."""
+    reply = ask(simulator, target, upstream=upstream)
+    assert reply.status == 200, reply
+    return json.loads(reply.body)
