@@ -60,8 +60,8 @@ class Host:
     async def open(self) -> None:
         await self.runtime.open()
         self.runtime.store._db.executescript(
-            "CREATE TABLE IF NOT EXISTS p(id INTEGER PRIMARY KEY);"
-            "CREATE TABLE IF NOT EXISTS c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id));"
+            "CREATE TEMP TABLE p(id INTEGER PRIMARY KEY);"
+            "CREATE TEMP TABLE c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id));"
         )
         self.runtime.store.at_point = _break_marked_commits
 

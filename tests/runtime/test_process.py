@@ -51,7 +51,10 @@ def test_the_example_survives_kill_9(tmp_path: Path) -> None:
     with heartbeat(tmp_path) as first:
         assert first.beats(2) == [1, 2]
     with heartbeat(tmp_path) as second:
-        assert second.beats(2) == [3, 4]
+        third, fourth = second.beats(2)
+
+    assert third >= 3  # the first may have beaten once more before the kill arrived
+    assert fourth == third + 1
 
 
 def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
