@@ -10,10 +10,11 @@ TocsinError
 ├── ObjectError          a call to an object failed; look at its flags
 │   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
 │   └── RemoteError      the object's own method raised something of its own
-└── FetchError           an HTTP exchange that has no answer
-    ├── FetchTimeout     no complete answer in time
-    ├── FetchTooLarge    the body passed the cap
-    └── FetchFailed      no connection, or it was cut
+├── FetchError           an HTTP exchange that has no answer
+│   ├── FetchTimeout     no complete answer in time
+│   ├── FetchTooLarge    the body passed the cap
+│   └── FetchFailed      no connection, or it was cut
+└── MalformedBody        a body that breaks its upstream's contract; names the field
 """
 
 
@@ -83,3 +84,7 @@ class FetchTooLarge(FetchError):
 
 class FetchFailed(FetchError):
     """The connection could not be made, or was cut."""
+
+
+class MalformedBody(TocsinError):
+    """An upstream's body is not what its contract says; the sentence names the field."""
