@@ -155,6 +155,7 @@ async def test_events_of_an_unknown_transaction_are_absent() -> None:
     mistaken = wired_hiro(lambda _: example_response("hiro/limit_400"))
 
     assert await unknown.hiro.transfer_events(TXID, unknown.task()) == Absent()
+    assert unknown.log.lines == []
     assert isinstance(await mistaken.hiro.transfer_events(TXID, mistaken.task()), OurMistake)
 
 

@@ -22,7 +22,7 @@ from urllib.parse import urljoin, urlsplit
 from tocsin import __version__
 from tocsin.bindings import JSON, Clock, Fetch, FetchResponse
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
-from tocsin.upstream.answer import Answer, Limited, Malformed, Ok, OurMistake, Unavailable
+from tocsin.upstream.answer import Absent, Answer, Limited, Malformed, Ok, OurMistake, Unavailable
 from tocsin.upstream.classify import HEALTHY, Moved, classify
 from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.errand import Errand, RetryPolicy
@@ -74,6 +74,7 @@ class _Call(Generic[T]):
     errand: Errand
     deadline: float
     remember: bool
+    absent_if: Callable[[OurMistake], bool]
     attempt: int = 0
     redirects: int = 0
     limited: int = 0
@@ -110,15 +111,25 @@ class UpstreamClient:
         self.limits = LimitReading()  # what the newest answer's headers said
 
     async def get(
-        self, target: str, parse: Callable[[JSON], T], errand: Errand, *, remember: bool = False
+        self,
+        target: str,
+        parse: Callable[[JSON], T],
+        errand: Errand,
+        *,
+        remember: bool = False,
+        absent_if: Callable[[OurMistake], bool] = lambda _: False,
     ) -> Answer[T]:
-        """Ask for `target` (path and query). `remember` keeps the value, to be confirmed by a 304."""
+        """Ask for `target` (path and query).
+
+        `remember` keeps the value, to be confirmed by a 304. `absent_if` tells which 4xx of this endpoint
+        is its way of saying "no such thing".
+        """
         if errand.given_up:
             return Unavailable(
                 f"{self._upstream.name} gave no answer {errand.unanswered} times in a row: not asked again"
             )
         deadline = self._clock.monotonic() + (0.0 if errand.limited else errand.patience_s)
-        call = _Call(target, self._base + target, parse, errand, deadline, remember)
+        call = _Call(target, self._base + target, parse, errand, deadline, remember, absent_if)
         answer = await self._try(call)
         errand.note(answer)
         return answer
@@ -195,7 +206,8 @@ class UpstreamClient:
             case Moved(url=location):
                 return self._follow(call, location, response.status)
             case OurMistake(message=message):
-                return replace(verdict, message=self._shown(message))
+                shown = replace(verdict, message=self._shown(message))
+                return Absent() if call.absent_if(verdict) else shown
             case _:
                 return verdict
 

@@ -19,7 +19,7 @@ Record: TypeAlias = Mapping[str, Any]
 
 # Three bytes of JSON can become a hundred bytes of objects; counting separators first bounds that.
 STRUCTURE_MAX = 200_000
-TEXT_MAX = 256
+TEXT_MAX = 512  # a cursor may hold a whole asset id
 WHOLE_MAX = 10**15
 
 _AMOUNT = re.compile(r"-?[0-9]{1,39}")  # 2^128 - 1, the chain's largest integer, has 39 digits

@@ -28,10 +28,6 @@ BALANCE_TXIDS_MAX = 20  # Hiro's maximum
 MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
 
-# A parameter that Hiro refuses names its place; any other 400 about a transaction's events means that
-# there is no such transaction.
-_PARAMETER_REFUSED = ("querystring", "params", "headers", "body")
-
 
 def hiro(base_url: str, key: str | None) -> Upstream:
     """Hiro, as a client must know it."""
@@ -67,16 +63,12 @@ class HiroClient:
     async def transfer_events(self, txid: str, errand: Errand) -> Answer[tuple[TransferEvent, ...]]:
         """Every transfer, mint and burn of STX and fungible tokens, of all pages; complete or no answer."""
         target = f"/extended/v3/transactions/{canonical_txid(txid)}/events?limit={EVENTS_PAGE}"
-        answer = await self._all_pages(target, hiro_parse.events_page_v3, errand)
-        match answer:
-            case Ok(value=rows):
-                if sorted(index for index, _ in rows) != list(range(len(rows))):
-                    return self.client.refuse(target, "its event pages overlap or leave events out", errand)
-                return Ok(tuple(event for _, event in rows if event is not None))
-            case OurMistake(status=400, message=message) if not message.startswith(_PARAMETER_REFUSED):
-                return Absent()
-            case _:
-                return answer
+        answer = await self._all_pages(target, hiro_parse.events_page_v3, errand, _no_such_transaction)
+        if not isinstance(answer, Ok):
+            return answer
+        if sorted(index for index, _ in answer.value) != list(range(len(answer.value))):
+            return self.client.refuse(target, "its event pages overlap or leave events out", errand)
+        return Ok(tuple(event for _, event in answer.value if event is not None))
 
     async def principal_transactions(
         self, principal: str, errand: Errand, cursor: str | None = None
@@ -116,7 +108,11 @@ class HiroClient:
         return Absent() if transaction is None else Ok(transaction)
 
     async def _all_pages(
-        self, target: str, parse: Callable[[JSON], Counted[T]], errand: Errand
+        self,
+        target: str,
+        parse: Callable[[JSON], Counted[T]],
+        errand: Errand,
+        absent_if: Callable[[OurMistake], bool] = lambda _: False,
     ) -> Answer[tuple[T, ...]]:
         """All rows of a paged list; `Malformed` when their number is not what the list itself says."""
         items: list[T] = []
@@ -124,7 +120,7 @@ class HiroClient:
         cursor: str | None = None
         for _ in range(PAGES_MAX):
             suffix = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target + suffix, parse, errand)
+            answer = await self.client.get(target + suffix, parse, errand, absent_if=absent_if)
             if not isinstance(answer, Ok):
                 return answer
             counted = answer.value
@@ -137,6 +133,13 @@ class HiroClient:
                     return self.client.refuse(target, reason, errand)
                 return Ok(tuple(items))
         return self.client.refuse(target, f"a list that does not end after {PAGES_MAX} pages", errand)
+
+
+def _no_such_transaction(mistake: OurMistake) -> bool:
+    """For the events of an unknown transaction Hiro answers 400; a refused parameter names its place."""
+    return mistake.status == 400 and not mistake.message.startswith(
+        ("querystring", "params", "headers", "body")
+    )
 
 
 def _batch(txids: Sequence[str], count_max: int) -> tuple[str, ...]:
