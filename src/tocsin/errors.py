@@ -15,10 +15,11 @@ TocsinError
 │   ├── ConstraintViolated   a UNIQUE, FOREIGN KEY, CHECK or NOT NULL rule of the schema; look at `kind`
 │   └── StoreUnavailable     full, locked, damaged or closed: the same call may work later
 ├── LogsError            the log service did not take a batch; look at `retryable`
-└── FetchError           an HTTP exchange that has no answer
-    ├── FetchTimeout     no complete answer in time
-    ├── FetchTooLarge    the body passed the cap
-    └── FetchFailed      no connection, or it was cut
+├── FetchError           an HTTP exchange that has no answer
+│   ├── FetchTimeout     no complete answer in time
+│   ├── FetchTooLarge    the body passed the cap
+│   └── FetchFailed      no connection, or it was cut
+└── MalformedBody        a body that breaks its upstream's contract; names the field
 """
 
 from typing import Literal, TypeAlias
@@ -121,3 +122,7 @@ class FetchTooLarge(FetchError):
 
 class FetchFailed(FetchError):
     """The connection could not be made, or was cut."""
+
+
+class MalformedBody(TocsinError):
+    """An upstream's body is not what its contract says; the sentence names the field."""

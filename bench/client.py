@@ -1,0 +1,175 @@
+"""Calls per second and CPU per call through the whole client: budget, permits, parsing, log.
+
+    python bench/client.py                          against a function in this process, at no latency
+    python bench/client.py --url http://127.0.0.1:8788   also over loopback, to a server given by its URL
+
+Loopback needs a server that answers like Hiro and Tenero and knows the transaction and wallet below.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tocsin.bindings import JSON, Fetch, FetchResponse
+from tocsin.platform.local.clock import SystemClock
+from tocsin.scheduler.budget import Plan
+from tocsin.scheduler.gatekeeper import Gatekeeper
+from tocsin.upstream.answer import Ok
+from tocsin.upstream.client import Upstream, UpstreamClient
+from tocsin.upstream.errand import Errand, task_errand
+from tocsin.upstream.hiro import HiroClient, hiro
+from tocsin.upstream.tenero import TeneroClient, tenero
+
+DATA = Path(__file__).parent.parent / "tests" / "data"
+TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
+WALLET = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
+SBTC = b'"SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token"'
+WORKERS = 8  # over loopback
+ENDLESS = Plan(second=10**9, minute=10**9, month=10**9)
+
+
+class Silent:
+    """A logger for figures without noise."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None: ...
+    def info(self, event: str, /, **fields: JSON) -> None: ...
+    def warn(self, event: str, /, **fields: JSON) -> None: ...
+    def error(self, event: str, /, **fields: JSON) -> None: ...
+    def bind(self, **_fields: JSON) -> "Silent":
+        return self
+
+
+def example(name: str, repeat: int = 1) -> bytes:
+    """An example body; lists are made `repeat` times as long."""
+    body: Any = json.loads((DATA / f"{name}.json").read_text())["body"]
+    if "results" in body:
+        body["results"] *= repeat
+        body["total"] = len(body["results"])
+    if "rows" in body.get("data", {}):
+        body["data"]["rows"] *= repeat
+    return json.dumps(body).encode()
+
+
+BODIES = {
+    f"/extended/v3/transactions/{TXID}": example("hiro/v3_transaction_synthetic"),
+    f"/extended/v3/principals/{WALLET}/transactions": example("hiro/v3_principal_transactions_synthetic", 50),
+    f"/extended/v3/principals/{WALLET}/balance-changes": example(
+        "hiro/v3_principal_balance_changes_synthetic"
+    ),
+    "/v1/stacks/tokens/stx": example("tenero/token").replace(SBTC, b'"stx"'),
+    "/v1/stacks/tokens": example("tenero/tokens_list_page", 50),
+}
+HEADERS = {
+    "x-ratelimit-limit-stacks-second": "1000000000",
+    "x-ratelimit-remaining-stacks-second": "999000000",
+    "x-ratelimit-limit-stacks-minute": "1000000000",
+    "x-ratelimit-remaining-stacks-minute": "999000000",
+    "x-ratelimit-limit-stacks-month": "1000000000",
+    "x-ratelimit-remaining-stacks-month": "999000000",
+}
+
+
+async def in_process(
+    url: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout_s: float = 8.0,
+    body_max: int = 8 * 1024 * 1024,
+) -> FetchResponse:
+    """A fetch at no latency."""
+    del method, headers, body, timeout_s, body_max
+    path = url.removeprefix("https://up.test").partition("?")[0]
+    return FetchResponse(200, HEADERS, BODIES[path])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    calls: int
+    wall_s: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        rate, cost_us = self.calls / self.wall_s, self.cpu_s / self.calls * 1e6
+        return f"{self.name:<44}{self.calls:>8}{rate:>12,.0f}{cost_us:>14,.0f}"
+
+
+def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
+    clock = SystemClock()
+    saved: list[JSON] = [None]
+
+    def save(state: JSON) -> None:
+        saved[0] = state
+
+    gate = Gatekeeper.restore(upstream.name, ENDLESS, None, clock, random.random, Silent(), save)
+    return UpstreamClient(upstream, fetch, gate, clock, random.random)
+
+
+async def measure(name: str, call: Callable[[Errand], Awaitable[object]], calls: int, workers: int) -> Row:
+    """Make the calls, `workers` at a time, and look at both clocks."""
+    errand = task_errand(Silent())
+    first = await call(errand)
+    assert isinstance(first, Ok), first
+
+    async def work() -> None:
+        for _ in range(calls // workers):
+            await call(errand)
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return Row(name, calls, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+async def rows(where: str, fetch: Fetch, url: str, calls: int, workers: int) -> AsyncIterator[Row]:
+    hiro_client = HiroClient(client_of(hiro(url, None), fetch))
+    tenero_client = TeneroClient(client_of(tenero(url, None), fetch))
+
+    async def list_page(errand: Errand) -> object:
+        found = await tenero_client.prices(["stx"], errand, pages_max=1, singles_max=0)
+        return Ok(found) if found.prices else found
+
+    async def token(errand: Errand) -> object:
+        return await tenero_client.fetch_token_price_usd("stx", errand.logger, errand)
+
+    cases: list[tuple[str, Callable[[Errand], Awaitable[object]], int]] = [
+        ("hiro transaction", lambda e: hiro_client.transaction(TXID, e), calls),
+        ("hiro balance changes", lambda e: hiro_client.balance_changes(WALLET, [TXID], e), calls),
+        ("hiro page of 50", lambda e: hiro_client.principal_transactions(WALLET, e), calls // 4),
+        ("tenero token", token, calls),
+        ("tenero page of 100", list_page, calls // 4),
+    ]
+    for name, call, count in cases:
+        yield await measure(f"{where}: {name}", call, count, workers)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--calls", type=int, default=4_000)
+    parser.add_argument("--url", help="a server that answers like Hiro and Tenero")
+    arguments = parser.parse_args()
+    print(f"{'call':<44}{'calls':>8}{'calls/s':>12}{'CPU us/call':>14}")
+    async for row in rows("in process", in_process, "https://up.test", arguments.calls, 1):
+        print(row)
+    if arguments.url:
+        fetch = import_module("tocsin.platform.local.fetch").HttpFetch()
+        try:
+            async for row in rows("loopback", fetch, arguments.url, arguments.calls // 2, WORKERS):
+                print(row)
+        finally:
+            await fetch.close()
+
+
+asyncio.run(main())

@@ -1,0 +1,1 @@
+"""The durable object with one alarm, and what it decides by."""

@@ -1,0 +1,89 @@
+"""Every call to an upstream ends as exactly one of these. Callers `match` on the class.
+
+Ok            the value
+Absent        the upstream answered: there is no such thing (now)
+Limited       too many calls, by the upstream's word or by our own budget; `until` says when to ask again
+Unauthorised  our key was refused: nothing will work until somebody fixes it
+OurMistake    any other 4xx, an unknown route, a redirect away: a defect or a wrong setting of ours
+Gone          the endpoint was switched off for good
+Unavailable   5xx, no connection, no answer in time: says nothing about the thing asked for
+Malformed     an answer that breaks the upstream's own contract
+
+Only `Ok` and `Absent` are facts. Everything else is "unknown", and must never be read as "empty".
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T_co]):
+    """The answer."""
+
+    kind: ClassVar[str] = "ok"
+    value: T_co
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no such thing, says the upstream."""
+
+    kind: ClassVar[str] = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """Not now: ask again at `until` (unix ms)."""
+
+    kind: ClassVar[str] = "limited"
+    until: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unauthorised:
+    """The key was refused."""
+
+    kind: ClassVar[str] = "unauthorised"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OurMistake:
+    """We asked wrongly. `message` is what the upstream said about it."""
+
+    kind: ClassVar[str] = "our_mistake"
+    reason: str
+    status: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The endpoint is no more."""
+
+    kind: ClassVar[str] = "gone"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """No answer that says anything."""
+
+    kind: ClassVar[str] = "unavailable"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """An answer, but not one that the contract allows."""
+
+    kind: ClassVar[str] = "malformed"
+    reason: str
+
+
+Failure: TypeAlias = Limited | Unauthorised | OurMistake | Gone | Unavailable | Malformed
+Answer: TypeAlias = Ok[T] | Absent | Failure

@@ -1,0 +1,85 @@
+"""Which of our answers an HTTP answer is. Pure; one table for both upstreams.
+
+A 404 is `Absent` only when the API said it: an unknown route or somebody's HTML page is our mistake or a
+malformed answer, because read as "absent" it would turn every price and every swap into nothing.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tocsin.bindings import FetchResponse
+from tocsin.errors import MalformedBody
+from tocsin.upstream.answer import (
+    Absent,
+    Failure,
+    Gone,
+    Limited,
+    Malformed,
+    Ok,
+    OurMistake,
+    Unauthorised,
+    Unavailable,
+)
+from tocsin.upstream.decode import decode, printable
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A redirect; whether it may be followed is the client's decision."""
+
+    url: str
+
+
+HEALTHY = (Ok, Absent, Moved)
+
+_UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]", re.IGNORECASE)
+
+
+def classify(  # noqa: PLR0911 - one return per row of the table
+    response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
+) -> Absent | Moved | Failure | None:
+    """None when the body is to be parsed. `closed_until` is when a limited caller may ask again."""
+    status = response.status
+    match status:
+        case 200:
+            return None
+        case 301 | 302 | 303 | 307 | 308 if response.headers.get("location"):
+            return Moved(response.headers["location"])
+        case 401 | 403:
+            return Unauthorised(f"{name} refuses our key ({status}): check {key_setting}")
+        case 404:
+            return _not_found(response, name, url_setting)
+        case 410:
+            return Gone(f"{name} has switched this endpoint off (410): Tocsin must move to its successor")
+        case 429:
+            return Limited(closed_until, f"{name} answered 429: too many calls")
+        case 408 | 425:
+            return Unavailable(f"{name} answered {status}")
+    if 400 <= status < 500:
+        return OurMistake(f"{name} does not accept what we asked ({status})", status, _message(response.body))
+    if 500 <= status < 600:
+        return Unavailable(f"{name} answered {status}")
+    return Malformed(f"{name} answered {status}, which means nothing here")
+
+
+def _not_found(response: FetchResponse, name: str, url_setting: str) -> Absent | OurMistake | Malformed:
+    if not response.body:
+        return Absent()
+    try:
+        decode(response.body)
+    except MalformedBody:
+        return Malformed(f"{name} answered 404 with something that is not its JSON: check {url_setting}")
+    message = _message(response.body)
+    if _UNKNOWN_ROUTE.match(message):
+        return OurMistake(f"{name} does not know this route: check {url_setting}", 404, message)
+    return Absent()
+
+
+def _message(body: bytes) -> str:
+    """What the upstream says about an error, if it says it in JSON."""
+    try:
+        value = decode(body)
+    except MalformedBody:
+        return ""
+    message = value.get("message") if isinstance(value, dict) else None
+    return printable(message, 200) if isinstance(message, str) else ""

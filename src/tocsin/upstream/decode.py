@@ -1,0 +1,137 @@
+"""Bytes from a stranger to values we may use: bounded JSON, and readers that check every field.
+
+A reader takes a JSON object and a field's name, and gives the value or raises `MalformedBody` with the
+field's name in it. Nothing is coerced, defaulted or guessed. Every reader looks a field up with `get`,
+so that a test can watch which fields are read.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from tocsin.bindings import JSON
+from tocsin.errors import MalformedBody
+
+T = TypeVar("T")
+
+Record: TypeAlias = Mapping[str, Any]
+
+# Three bytes of JSON can become a hundred bytes of objects; counting separators first bounds that.
+STRUCTURE_MAX = 200_000
+TEXT_MAX = 512  # a cursor may hold a whole asset id
+WHOLE_MAX = 10**15
+
+_AMOUNT = re.compile(r"-?[0-9]{1,39}")  # 2^128 - 1, the chain's largest integer, has 39 digits
+
+
+def decode(body: bytes) -> JSON:
+    """Parse JSON of bounded size."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > STRUCTURE_MAX:
+        raise MalformedBody(f"more than {STRUCTURE_MAX} JSON values")
+    try:
+        return json.loads(body.decode())
+    except RecursionError:
+        raise MalformedBody("JSON nested too deeply") from None
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are both one
+        raise MalformedBody(f"not JSON: {error}") from None
+
+
+def printable(text: str, length_max: int) -> str:
+    """Text from outside, fit for a log line: control characters become `·`."""
+    return "".join(c if c.isprintable() else "·" for c in text[:length_max])
+
+
+def as_record(value: JSON, name: str) -> Record:
+    if not isinstance(value, dict):
+        raise _wrong(name, "an object", value)
+    return value
+
+
+def record(row: Record, key: str) -> Record:
+    return as_record(row.get(key), key)
+
+
+def optional_record(row: Record, key: str) -> Record | None:
+    value = row.get(key)
+    return None if value is None else as_record(value, key)
+
+
+def each(row: Record, key: str, parse: Callable[[Record], T]) -> tuple[T, ...]:
+    """Parse every element of a list of objects; an error names the element."""
+    values = row.get(key)
+    if not isinstance(values, list):
+        raise _wrong(key, "a list", values)
+    parsed = []
+    for index, value in enumerate(values):
+        try:
+            parsed.append(parse(as_record(value, "element")))
+        except MalformedBody as error:
+            raise MalformedBody(f"{key}[{index}]: {error}") from None
+    return tuple(parsed)
+
+
+def text(row: Record, key: str) -> str:
+    """A word: printable ASCII without blanks. Names, ids, hashes and cursors all are."""
+    value = row.get(key)
+    if (
+        type(value) is not str
+        or not 0 < len(value) <= TEXT_MAX
+        or not value.isascii()
+        or not value.isprintable()
+        or " " in value
+    ):
+        raise _wrong(key, f"1 to {TEXT_MAX} printable characters", value)
+    return value
+
+
+def optional_text(row: Record, key: str) -> str | None:
+    """A word; null, empty and missing are None."""
+    value = row.get(key)
+    return None if value is None or value == "" else text(row, key)
+
+
+def flag(row: Record, key: str) -> bool:
+    value = row.get(key)
+    if type(value) is not bool:
+        raise _wrong(key, "true or false", value)
+    return value
+
+
+def whole(row: Record, key: str) -> int:
+    """A count, height or time."""
+    value = row.get(key)
+    if type(value) is not int or not 0 <= value <= WHOLE_MAX:
+        raise _wrong(key, "a whole number", value)
+    return value
+
+
+def optional_whole(row: Record, key: str) -> int | None:
+    return None if row.get(key) is None else whole(row, key)
+
+
+def signed_amount(row: Record, key: str) -> int:
+    """An exact amount, written as text."""
+    value = row.get(key)
+    if type(value) is not str or _AMOUNT.fullmatch(value) is None:
+        raise _wrong(key, "an amount in decimal digits", value)
+    return int(value)
+
+
+def amount(row: Record, key: str) -> int:
+    value = signed_amount(row, key)
+    if value < 0:
+        raise _wrong(key, "an amount of 0 or more", value)
+    return value
+
+
+def _wrong(key: str, expected: str, value: object) -> MalformedBody:
+    found = "nothing" if value is None else printable(repr(value)[:60], 60) if _is_small(value) else "more"
+    return MalformedBody(f"{key}: expected {expected}, found {found} ({type(value).__name__})")
+
+
+def _is_small(value: object) -> bool:
+    """Whether its repr is cheap: a hostile number or container may have megabytes of it."""
+    if isinstance(value, bool | float):
+        return True
+    return (isinstance(value, str) and len(value) <= 1000) or (isinstance(value, int) and abs(value) < 10**30)

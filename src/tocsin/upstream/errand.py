@@ -1,0 +1,73 @@
+"""How often and how long to try: per call (`RetryPolicy`) and per run (`Errand`)."""
+
+from dataclasses import dataclass
+
+from tocsin.bindings import Logger
+from tocsin.upstream.answer import Answer, Limited, Unavailable
+from tocsin.upstream.gate import Lane
+
+TASK_PATIENCE_S = 70.0  # a full minute window turns in 65 s
+REQUEST_PATIENCE_S = 5.0  # a visitor is waiting
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Extra attempts of one call, counted apart for 429 and for 5xx, timeouts and cut connections."""
+
+    limited_max: int = 2
+    unavailable_max: int = 2
+    backoff_s: float = 0.5
+    backoff_max_s: float = 8.0
+
+    def backoff(self, retry: int, jitter: float) -> float:
+        """Seconds to wait before the n-th retry (from 1): full jitter, `jitter` in [0, 1)."""
+        ceiling_s: float = self.backoff_s * 2 ** (retry - 1)
+        return jitter * min(self.backoff_max_s, ceiling_s)
+
+
+@dataclass(slots=True)
+class Errand:
+    """One run of a task, or one visitor's request: everything that its calls share.
+
+    `retries_left` is the ceiling for all its calls together: a storm of retries ends here. After
+    `unanswered_max` calls in a row without any answer the errand gives up, and its further calls are
+    answered `Unavailable` without being made. After a call that was limited, further calls go out if they
+    may at once, but do not wait. All three end with the errand, so none can latch.
+    """
+
+    lane: Lane
+    logger: Logger
+    patience_s: float
+    retries_left: int = 20
+    unanswered_max: int = 5
+    unanswered: int = 0
+    limited: bool = False
+
+    @property
+    def given_up(self) -> bool:
+        return self.unanswered >= self.unanswered_max
+
+    def note(self, answer: Answer[object]) -> None:
+        """Learn from how a call ended."""
+        self.limited = isinstance(answer, Limited)
+        if isinstance(answer, Unavailable):
+            self.unanswered += 1
+        elif not self.limited:
+            self.unanswered = 0
+
+    def take_retry(self) -> bool:
+        """Spend one retry of the run's ceiling; False when it is used up."""
+        if self.retries_left <= 0:
+            return False
+        self.retries_left -= 1
+        return True
+
+
+def task_errand(logger: Logger, *, patience_s: float = TASK_PATIENCE_S, retries_max: int = 20) -> Errand:
+    """An errand for one run of a task."""
+    return Errand(Lane.TASK, logger, patience_s, retries_max)
+
+
+def request_errand(logger: Logger, *, patience_s: float = REQUEST_PATIENCE_S, retries_max: int = 2) -> Errand:
+    """An errand for one visitor's request."""
+    return Errand(Lane.REQUEST, logger, patience_s, retries_max)

@@ -1,0 +1,234 @@
+"""Hiro's bodies to our types: v3 first, and v1 for `tx/multiple`, which has no successor.
+
+v3 spells things anew (`ft_asset` for `fungible_token_asset`, `bitcoin_block.time` for
+`burn_block_time`) and lists canonical rows only; v1 says `canonical` and `microblock_canonical`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+from tocsin.bindings import JSON
+from tocsin.errors import MalformedBody, UsageError
+from tocsin.model import (
+    STX,
+    BalanceChange,
+    ContractCall,
+    MinedAt,
+    Page,
+    Transaction,
+    TransferEvent,
+    TransferKind,
+    canonical_txid,
+)
+from tocsin.upstream.decode import (
+    Record,
+    amount,
+    as_record,
+    each,
+    flag,
+    optional_record,
+    optional_text,
+    optional_whole,
+    record,
+    signed_amount,
+    text,
+    whole,
+)
+
+T = TypeVar("T")
+
+_KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "burn": "burn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Generic[T]):
+    """A page of a list whose whole length is known, so that a missing row is noticed."""
+
+    page: Page[T]
+    total: int
+    rows: int  # on this page, with those that are none of our business
+
+
+def asked_transaction_v3(body: JSON, tx_id: str) -> Transaction:
+    transaction = transaction_v3(body)
+    if transaction.tx_id != tx_id:
+        raise MalformedBody("tx_id: another transaction than the one asked for")
+    return transaction
+
+
+def transaction_v3(body: JSON) -> Transaction:
+    row = as_record(body, "transaction")
+    return _summary_v3(row, optional_whole(row, "event_count"))
+
+
+def _summary_v3(row: Record, event_count: int | None = None) -> Transaction:
+    """What v3 says of a transaction in its own answer and, all but the events' number, in lists."""
+    block = optional_record(row, "block")
+    mined = None
+    if block is not None:
+        mined = MinedAt(
+            height=whole(block, "height"),
+            block_hash=text(block, "hash"),
+            tx_index=whole(block, "tx_index"),
+            burn_block_time=whole(record(row, "bitcoin_block"), "time"),
+        )
+    return Transaction(
+        tx_id=_txid(row),
+        sender=text(record(row, "sender"), "address"),
+        sponsored=optional_record(row, "sponsor") is not None,
+        fee=amount(row, "fee_rate"),
+        status=text(row, "status"),
+        type=text(row, "type"),
+        contract_call=_contract_call(row, text(row, "type")),
+        mined=mined,
+        canonical=mined is not None,
+        event_count=event_count,
+    )
+
+
+def transaction_v1(body: JSON) -> Transaction:
+    row = as_record(body, "transaction")
+    mined = None
+    canonical = False
+    if row.get("canonical") is not None:  # the mempool's rows have no such field
+        canonical = flag(row, "canonical") and flag(row, "microblock_canonical")
+        mined = MinedAt(
+            height=whole(row, "block_height"),
+            block_hash=text(row, "block_hash"),
+            tx_index=whole(row, "tx_index"),
+            burn_block_time=whole(row, "burn_block_time"),
+        )
+    return Transaction(
+        tx_id=_txid(row),
+        sender=text(row, "sender_address"),
+        sponsored=flag(row, "sponsored"),
+        fee=amount(row, "fee_rate"),
+        status=text(row, "tx_status"),
+        type=text(row, "tx_type"),
+        contract_call=_contract_call(row, text(row, "tx_type")),
+        mined=mined,
+        canonical=canonical,
+        event_count=optional_whole(row, "event_count"),
+    )
+
+
+def principal_page_v3(body: JSON) -> Page[Transaction]:
+    row = as_record(body, "body")
+    items = each(row, "results", lambda item: _summary_v3(record(item, "transaction")))
+    heights = [item.mined.height for item in items if item.mined is not None]
+    if len(heights) != len(items):
+        raise MalformedBody("results: a transaction of a principal without a block")
+    if any(older > newer for newer, older in pairwise(heights)):
+        raise MalformedBody("results: expected the newest first")
+    return Page(items, _next_cursor(row))
+
+
+def events_page_v3(body: JSON) -> Counted[tuple[int, TransferEvent | None]]:
+    """Every event's index, and the event itself where it moved STX or a fungible token."""
+    row = as_record(body, "body")
+    items = each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item)))
+    return Counted(Page(items, _next_cursor(row)), whole(row, "total"), len(items))
+
+
+def events_v1(body: JSON) -> tuple[TransferEvent, ...]:
+    """The transfers among the events that a v1 transaction carries; compare with its `event_count`."""
+    found = each(as_record(body, "transaction"), "events", _event_v1)
+    return tuple(event for event in found if event is not None)
+
+
+def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceChange]:
+    row = as_record(body, "body")
+    items = each(row, "results", lambda item: _balance_change(item, asked))
+    fungible = tuple(item for item in items if item is not None)
+    return Counted(Page(fungible, _next_cursor(row)), whole(row, "total"), len(items))
+
+
+def transactions_v1(body: JSON, asked: Collection[str]) -> dict[str, Transaction | None]:
+    """`tx/multiple`: what was asked for, None where Hiro does not know it."""
+    rows = {key.lower(): value for key, value in as_record(body, "body").items()}
+    found: dict[str, Transaction | None] = {}
+    for tx_id in asked:
+        entry = record(rows, tx_id)
+        if not flag(entry, "found"):
+            found[tx_id] = None
+            continue
+        transaction = transaction_v1(record(entry, "result"))
+        if transaction.tx_id != tx_id:
+            raise MalformedBody(f"{tx_id}: holds another transaction")
+        found[tx_id] = transaction
+    return found
+
+
+def _event_v3(row: Record) -> TransferEvent | None:
+    kind = text(row, "type")
+    if kind not in {"stx_asset", "ft_asset"}:
+        return None
+    asset = record(row, kind)
+    asset_id = STX if kind == "stx_asset" else text(asset, "asset_identifier")
+    return _transfer(row, asset, text(asset, "type"), asset_id)
+
+
+def _event_v1(row: Record) -> TransferEvent | None:
+    kind = text(row, "event_type")
+    if kind not in {"stx_asset", "fungible_token_asset"}:
+        return None
+    asset = record(row, "asset")
+    asset_id = STX if kind == "stx_asset" else text(asset, "asset_id")
+    return _transfer(row, asset, text(asset, "asset_event_type"), asset_id)
+
+
+def _transfer(row: Record, asset: Record, kind: str, asset_id: str) -> TransferEvent:
+    if kind not in _KINDS:
+        raise MalformedBody(f"expected transfer, mint or burn, found {kind}")
+    event = TransferEvent(
+        index=whole(row, "event_index"),
+        kind=_KINDS[kind],
+        asset=asset_id,
+        sender=optional_text(asset, "sender"),
+        recipient=optional_text(asset, "recipient"),
+        amount=amount(asset, "amount"),
+    )
+    if (event.sender is None and kind != "mint") or (event.recipient is None and kind != "burn"):
+        raise MalformedBody(f"a {kind} without both its sides")
+    return event
+
+
+def _balance_change(row: Record, asked: Collection[str]) -> BalanceChange | None:
+    tx_id = _txid(row)
+    if tx_id not in asked:
+        raise MalformedBody("tx_id: not one of those asked for")
+    asset = record(row, "asset")
+    kind = text(asset, "type")
+    if kind not in {"stx", "ft"}:
+        return None
+    change = record(row, "balance_change")
+    result = BalanceChange(
+        tx_id=tx_id,
+        asset=STX if kind == "stx" else text(asset, "identifier"),
+        sent=amount(change, "sent"),
+        received=amount(change, "received"),
+    )
+    if result.net != signed_amount(change, "net"):
+        raise MalformedBody("net: is not received minus sent")
+    return result
+
+
+def _contract_call(row: Record, kind: str) -> ContractCall | None:
+    if kind != "contract_call":
+        return None
+    call = record(row, "contract_call")
+    return ContractCall(text(call, "contract_id"), text(call, "function_name"))
+
+
+def _next_cursor(row: Record) -> str | None:
+    return optional_text(record(row, "cursor"), "next")
+
+
+def _txid(row: Record) -> str:
+    value = text(row, "tx_id")
+    try:
+        return canonical_txid(value)
+    except UsageError:
+        raise MalformedBody("tx_id: expected a transaction id") from None

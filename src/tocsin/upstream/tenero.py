@@ -1,0 +1,199 @@
+"""The Tenero API: token prices. The list first, single tokens only for what the list lacks.
+
+One page of the list prices a hundred tokens for one call of the budget. A list that failed is not
+replaced by a call per token: that would multiply the load on an upstream that is already in trouble.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from tocsin.bindings import JSON, Logger
+from tocsin.errors import MalformedBody, UsageError
+from tocsin.model import STX, TokenPrice
+from tocsin.upstream.answer import Absent, Answer, Failure, Gone, Limited, Ok, OurMistake, Unauthorised
+from tocsin.upstream.client import Upstream, UpstreamClient
+from tocsin.upstream.decode import Record, as_record, optional_text, record, text
+from tocsin.upstream.errand import Errand, task_errand
+from tocsin.upstream.limits import read_tenero
+
+PAGE = 100  # Tenero's maximum
+DECIMALS_MAX = 38
+
+_NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
+_TOKEN_ID = re.compile(
+    r"(stx|S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127})(?:::[A-Za-z][A-Za-z0-9_-]{0,127})?"
+)
+_MISSING = object()
+
+
+def tenero(base_url: str, key: str | None) -> Upstream:
+    """Tenero, as a client must know it; the key's header is a guess, kept here alone."""
+    return Upstream(
+        "tenero", base_url, "TENERO_API_URL", key, "TENERO_API_KEY", read_tenero, key_header="x-api-key"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRound:
+    """What one refresh learned, by the id that was asked for. Every id is in exactly one of the three."""
+
+    prices: dict[str, TokenPrice]
+    failures: dict[str, Failure]
+    unasked: tuple[str, ...]  # not in the list, and no single call was left for them
+
+
+@dataclass(frozen=True, slots=True)
+class _ListPage:
+    prices: dict[str, TokenPrice]  # by address
+    next_cursor: str | None
+    refused: tuple[str, ...]  # why rows were left out
+
+
+class TeneroClient:
+    """What Tocsin asks of Tenero. Every method ends as an `Answer`, or holds one per token."""
+
+    def __init__(self, client: UpstreamClient) -> None:
+        self.client = client
+
+    async def prices(
+        self, token_ids: Sequence[str], errand: Errand, *, pages_max: int = 3, singles_max: int = 10
+    ) -> PriceRound:
+        """Prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
+        missing = {token_id: token_address(token_id) for token_id in token_ids}
+        result = PriceRound({}, {}, ())
+        failure = await self._take_from_list(missing, result, errand, pages_max)
+        asked = list(missing)[:singles_max]
+        for token_id in asked:
+            if failure is not None:
+                break
+            answer = await self._price(token_id, errand)
+            if isinstance(answer, Ok):
+                result.prices[token_id] = answer.value
+                continue
+            result.failures[token_id] = answer
+            if isinstance(answer, Limited | Unauthorised | Gone):
+                failure = answer
+        left = [token_id for token_id in missing if token_id not in result.prices | result.failures]
+        if failure is None:
+            return PriceRound(result.prices, result.failures, tuple(left))
+        return PriceRound(result.prices, result.failures | dict.fromkeys(left, failure), ())
+
+    async def fetch_token_price_usd(
+        self, asset_id: str, logger: Logger, errand: Errand | None = None
+    ) -> Answer[TokenPrice]:
+        """One token's price and decimals. A token that Tenero does not know has no price: that is `Ok`."""
+        answer: Answer[TokenPrice] = await self._price(asset_id, errand or task_errand(logger))
+        return answer
+
+    async def _price(self, token_id: str, errand: Errand) -> Ok[TokenPrice] | Failure:
+        address = token_address(token_id)
+        target = f"/v1/stacks/tokens/{quote(address, safe='')}"
+        answer = await self.client.get(target, lambda body: token_price(body, token_id, address), errand)
+        return Ok(TokenPrice(token_id, None, None)) if isinstance(answer, Absent) else answer
+
+    async def _take_from_list(
+        self, missing: dict[str, str], result: PriceRound, errand: Errand, pages_max: int
+    ) -> Failure | None:
+        """Move from `missing` to the result what the list prices; stop as soon as nothing is missing."""
+        cursor: str | None = None
+        for _ in range(pages_max):
+            if not missing:
+                return None
+            target = f"/v1/stacks/tokens?limit={PAGE}"
+            if cursor is not None:
+                target += f"&cursor={quote(cursor, safe='')}"
+            answer = await self.client.get(target, list_page, errand)
+            match answer:
+                case Ok(value=page):
+                    self._note_refused(target, page, errand)
+                case Absent():
+                    return OurMistake("tenero has no token list here: check TENERO_API_URL", 404)
+                case failure:
+                    return failure
+            for token_id, address in list(missing.items()):
+                if address in page.prices:
+                    found = page.prices[address]
+                    result.prices[token_id] = TokenPrice(token_id, found.price_usd, found.decimals)
+                    del missing[token_id]
+            cursor = page.next_cursor
+            if cursor is None:
+                return None
+        return None
+
+    def _note_refused(self, target: str, page: _ListPage, errand: Errand) -> None:
+        if page.refused:
+            errand.logger.warn(
+                "upstream.rows_refused",
+                upstream="tenero",
+                path=target,
+                count=len(page.refused),
+                first=page.refused[0],
+            )
+
+
+def token_address(token_id: str) -> str:
+    """Tenero's name of a token: its contract, without `::asset`."""
+    match = _TOKEN_ID.fullmatch(token_id)
+    if match is None:
+        raise UsageError(f"A token id is `{STX}` or `contract::asset`, not {token_id[:80]!r}.")
+    return match[1]
+
+
+def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
+    row = record(as_record(body, "body"), "data")
+    if text(row, "address") != address:
+        raise MalformedBody("address: another token than the one asked for")
+    return TokenPrice(token_id, _price_usd(row), _decimals(row))
+
+
+def list_page(body: JSON) -> _ListPage:
+    """A page of the list. A row that cannot be read is left out and told; all of them is an error."""
+    data = record(as_record(body, "body"), "data")
+    rows = data.get("rows")
+    if not isinstance(rows, list):
+        raise MalformedBody("rows: expected a list")
+    prices: dict[str, TokenPrice] = {}
+    refused: list[str] = []
+    for row in rows:
+        try:
+            address = text(as_record(row, "row"), "address")
+            prices[address] = TokenPrice(address, _price_usd(row), _decimals(row))
+        except MalformedBody as error:
+            refused.append(str(error))
+    if refused and not prices:
+        raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0]}")
+    return _ListPage(prices, optional_text(data, "next"), tuple(refused))
+
+
+def _price_usd(row: Record) -> float | None:
+    """A finite price above 0, or none. The field must be there: a renamed one is no "no price"."""
+    value = row.get("price_usd", _MISSING)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        price = _float(value) if _NUMBER.fullmatch(value) else 0.0
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        price = _float(value)
+    else:
+        raise MalformedBody("price_usd: expected a number, text or null")
+    return price if math.isfinite(price) and price > 0 else None
+
+
+def _decimals(row: Record) -> int | None:
+    """Decimals as a number or text; None when not told: never a guess."""
+    value = row.get("decimals")
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,2}", value):
+        value = int(value)
+    if value is None or (type(value) is int and 0 <= value <= DECIMALS_MAX):
+        return value
+    raise MalformedBody("decimals: expected 0 to 38")
+
+
+def _float(value: str | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return 0.0

@@ -1,0 +1,43 @@
+"""A `Logger` that keeps its lines."""
+
+from dataclasses import dataclass, field
+
+from tocsin.bindings import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One log line."""
+
+    level: str
+    event: str
+    fields: dict[str, JSON]
+
+
+@dataclass(slots=True)
+class CapturedLog:
+    """Collects the lines of itself and of everything bound from it."""
+
+    lines: list[Line] = field(default_factory=list)
+    bound: dict[str, JSON] = field(default_factory=dict)
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._write("DEBUG", event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._write("INFO", event, fields)
+
+    def warn(self, event: str, /, **fields: JSON) -> None:
+        self._write("WARN", event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._write("ERROR", event, fields)
+
+    def bind(self, **fields: JSON) -> "CapturedLog":
+        return CapturedLog(self.lines, {**self.bound, **fields})
+
+    def of(self, event: str) -> list[Line]:
+        return [line for line in self.lines if line.event == event]
+
+    def _write(self, level: str, event: str, fields: dict[str, JSON]) -> None:
+        self.lines.append(Line(level, event, {**self.bound, **fields}))
