@@ -8,6 +8,8 @@ TocsinError
 │   ├── StoreUnusable    disk full or read-only, a corrupt file
 │   ├── SchemaMismatch   a newer or different schema than this code expects
 │   └── MigrationFailed  a migration did not apply; nothing of it was kept
+├── BindingMissing       the platform lacks a binding that is needed: names it
+├── RunStopped           a run must end at this checkpoint (paused, or its slice is over); tasks let it pass
 ├── ObjectError          a call to an object failed; look at its flags
 │   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
 │   └── RemoteError      the object's own method raised something of its own
@@ -55,6 +57,14 @@ class SchemaMismatch(StartError):
 
 class MigrationFailed(StartError):
     """A migration did not apply; the database is as the one before it left it."""
+
+
+class BindingMissing(TocsinError):
+    """The platform lacks a binding; the sentence names it and how to provide it."""
+
+
+class RunStopped(TocsinError):
+    """The run must end here; what it did so far is kept."""
 
 
 class ObjectError(TocsinError):
