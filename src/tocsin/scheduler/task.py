@@ -1,4 +1,4 @@
-"""What a periodic job is. A new one is one file in `tasks/` and one line in its `TASKS`; docs/tasks.md has the recipe.
+"""What a periodic job is. A new one is one file in `tasks/` and one line in its `TASKS`: see docs/tasks.md.
 
 A run is given a `TaskContext` and answers an `Outcome`. It reports how far it is, and asks at each unit of
 work whether it may go on: a pause or the end of its time slice stops it there, with everything done so far
