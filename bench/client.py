@@ -1,9 +1,7 @@
 """Calls per second and CPU per call through the whole client: budget, permits, parsing, log.
 
-    python bench/client.py                          against a function in this process, at no latency
-    python bench/client.py --url http://127.0.0.1:8788   also over loopback, to a server given by its URL
-
-Loopback needs a server that answers like Hiro and Tenero and knows the transaction and wallet below.
+python bench/client.py                               against a function in this process, at no latency
+python bench/client.py --url http://127.0.0.1:8790   also over loopback, to a simulator without limits
 """
 
 import argparse
@@ -30,8 +28,10 @@ from tocsin.upstream.tenero import TeneroClient, tenero
 DATA = Path(__file__).parent.parent / "tests" / "data"
 TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
 WALLET = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
+POOL = "SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2"
 SBTC = b'"SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token"'
 WORKERS = 8  # over loopback
+NOWHERE = "https://up.test"
 ENDLESS = Plan(second=10**9, minute=10**9, month=10**9)
 
 
@@ -59,7 +59,7 @@ def example(name: str, repeat: int = 1) -> bytes:
 
 BODIES = {
     f"/extended/v3/transactions/{TXID}": example("hiro/v3_transaction_synthetic"),
-    f"/extended/v3/principals/{WALLET}/transactions": example("hiro/v3_principal_transactions_synthetic", 50),
+    f"/extended/v3/principals/{POOL}/transactions": example("hiro/v3_principal_transactions_synthetic", 50),
     f"/extended/v3/principals/{WALLET}/balance-changes": example(
         "hiro/v3_principal_balance_changes_synthetic"
     ),
@@ -87,7 +87,7 @@ async def in_process(
 ) -> FetchResponse:
     """A fetch at no latency."""
     del method, headers, body, timeout_s, body_max
-    path = url.removeprefix("https://up.test").partition("?")[0]
+    path = url.removeprefix(NOWHERE).partition("?")[0]
     return FetchResponse(200, HEADERS, BODIES[path])
 
 
@@ -131,9 +131,13 @@ async def measure(name: str, call: Callable[[Errand], Awaitable[object]], calls:
     return Row(name, calls, time.perf_counter() - wall, time.process_time() - cpu)
 
 
-async def rows(where: str, fetch: Fetch, url: str, calls: int, workers: int) -> AsyncIterator[Row]:
-    hiro_client = HiroClient(client_of(hiro(url, None), fetch))
-    tenero_client = TeneroClient(client_of(tenero(url, None), fetch))
+async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) -> AsyncIterator[Row]:
+    simulated = root != NOWHERE
+    hiro_client = HiroClient(client_of(hiro(f"{root}/hiro" if simulated else root, "bench"), fetch))
+    tenero_client = TeneroClient(client_of(tenero(f"{root}/tenero" if simulated else root, None), fetch))
+    page = await hiro_client.principal_transactions(POOL, task_errand(Silent()))
+    assert isinstance(page, Ok), page
+    swap = page.value.items[0]
 
     async def list_page(errand: Errand) -> object:
         found = await tenero_client.prices(["stx"], errand, pages_max=1, singles_max=0)
@@ -143,9 +147,9 @@ async def rows(where: str, fetch: Fetch, url: str, calls: int, workers: int) -> 
         return await tenero_client.fetch_token_price_usd("stx", errand.logger, errand)
 
     cases: list[tuple[str, Callable[[Errand], Awaitable[object]], int]] = [
-        ("hiro transaction", lambda e: hiro_client.transaction(TXID, e), calls),
-        ("hiro balance changes", lambda e: hiro_client.balance_changes(WALLET, [TXID], e), calls),
-        ("hiro page of 50", lambda e: hiro_client.principal_transactions(WALLET, e), calls // 4),
+        ("hiro transaction", lambda e: hiro_client.transaction(swap.tx_id, e), calls),
+        ("hiro balance changes", lambda e: hiro_client.balance_changes(swap.sender, [swap.tx_id], e), calls),
+        ("hiro page of 50", lambda e: hiro_client.principal_transactions(POOL, e), calls // 4),
         ("tenero token", token, calls),
         ("tenero page of 100", list_page, calls // 4),
     ]
@@ -158,10 +162,10 @@ async def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--calls", type=int, default=4_000)
-    parser.add_argument("--url", help="a server that answers like Hiro and Tenero")
+    parser.add_argument("--url", help="where a simulator listens")
     arguments = parser.parse_args()
     print(f"{'call':<44}{'calls':>8}{'calls/s':>12}{'CPU us/call':>14}")
-    async for row in rows("in process", in_process, "https://up.test", arguments.calls, 1):
+    async for row in rows("in process", in_process, NOWHERE, arguments.calls, 1):
         print(row)
     if arguments.url:
         fetch = import_module("tocsin.platform.local.fetch").HttpFetch()

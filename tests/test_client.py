@@ -293,7 +293,7 @@ async def test_retry_after_is_obeyed_by_everybody() -> None:
     await wired.clock.sleep(1)
     second = await wired.client.get("/y", anything, wired.request())
 
-    assert second == Limited(START_MS + 30_000, "the upstream said 429: everybody waits")
+    assert second == Limited(START_MS + 30_000, "hiro: everybody waits after a 429")
     assert await first == Ok({"fine": True})
     assert wired.clock.monotonic() == 30
 

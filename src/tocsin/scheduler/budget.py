@@ -119,7 +119,7 @@ class Budget:
 
     def _closed(self, moment: Moment) -> tuple[int, str]:
         if moment.steady_ms < self.closed_until:
-            return self.closed_until - moment.steady_ms, "the upstream said 429: everybody waits"
+            return self.closed_until - moment.steady_ms, "everybody waits after a 429"
         if self.strikes and self.in_flight:
             return PROBE_RECHECK_MS, "after a 429, one call at a time"
         return 0, ""

@@ -149,7 +149,7 @@ class UpstreamClient:
                 call.errand.logger.debug(
                     "upstream.call_withheld", **self._where(call), reason=refusal.reason, until=refusal.until
                 )
-                return call.failure or Limited(refusal.until, refusal.reason)
+                return call.failure or Limited(refusal.until, f"{self._upstream.name}: {refusal.reason}")
             answer = await self._attempt(call)
             if isinstance(answer, Moved):
                 call.url = answer.url

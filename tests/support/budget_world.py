@@ -1,0 +1,111 @@
+"""A budget in a world where time, clocks, processes and headers do what they like."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin.scheduler.budget import Budget, Plan
+from tocsin.scheduler.month import DAY_MS, span_of
+from tocsin.scheduler.settle import Note, settle
+from tocsin.scheduler.windows import Moment
+from tocsin.upstream.gate import Lane, LimitReading
+
+MAY = span_of(1_778_700_600_000)
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class World:
+    """A budget in a world where time, clocks, processes and headers do what they like."""
+
+    plan: Plan
+    wall_ms: int = MAY.starts_at
+    true_ms: int = 0  # time as it passes, whatever clocks show
+    booted_ms: int = 0
+    budget: Budget = field(init=False)
+    saved: Any = None
+    grants: list[int] = field(default_factory=list)
+    by_month: Counter[tuple[str, int | None]] = field(default_factory=Counter)
+    month_limits: dict[tuple[str, int | None], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget.begin(self.plan, self.moment)
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.wall_ms, self.true_ms - self.booted_ms)
+
+    def wait(self, ms: int) -> None:
+        self.true_ms += ms
+        self.wall_ms += ms
+
+    def jump(self, ms: int) -> None:
+        self.wall_ms = max(0, self.wall_ms + ms)
+
+    def restart(self, new_steady_ms: int) -> None:
+        self.booted_ms = self.true_ms - new_steady_ms
+        self.budget = (
+            Budget.begin(self.plan, self.moment)
+            if self.saved is None
+            else Budget.from_json(self.plan, json.loads(json.dumps(self.saved)), self.moment)
+        )
+
+    def call(self, lane: Lane) -> bool:
+        if self.budget.ask(lane, self.moment) is not None:
+            return False
+        self.budget = self.budget.granted(lane, self.moment)
+        self.saved = self.budget.to_json(self.moment)
+        self.grants.append(self.true_ms)
+        self.by_month[self.month_key] += 1
+        self.check()
+        return True
+
+    def hear(
+        self, reading: LimitReading | None, *, limited: bool = False, retry_after_ms: int | None = None
+    ) -> list[Note]:
+        self.budget, notes = settle(
+            self.budget,
+            reading,
+            limited=limited,
+            retry_after_ms=retry_after_ms,
+            moment=self.moment,
+            jitter=0.5,
+        )
+        return notes
+
+    @property
+    def month_key(self) -> tuple[str, int | None]:
+        month = self.budget.month_at(self.moment)
+        return (month.span.label, month.turned_at)
+
+    def check(self) -> None:
+        """No window is exceeded by this call: not in any stretch of true time, nor in the clock's month."""
+        limits = self.budget.limits
+        for limit, length_ms in ((limits.second, 1_000), (limits.minute, 60_000)):
+            if limit is not None:
+                assert sum(self.true_ms - at <= length_ms for at in self.grants) <= limit
+        if limits.month is not None and self.plan.month is not None:
+            key = self.month_key
+            allowed = max(self.month_limits.get(key, 0), limits.month, self.plan.month)
+            self.month_limits[key] = allowed
+            assert self.by_month[key] <= allowed
+
+
+def spend_all_day_long(world: World, until_ms: int, request_every_ms: int = 0) -> list[int]:
+    """Tasks call as often as the budget allows, requests now and then; calls per day until `until_ms`."""
+    per_day: Counter[int] = Counter()
+    request_at = world.wall_ms
+    while world.wall_ms < until_ms:
+        waits_ms = [until_ms - world.wall_ms]
+        for lane in Lane:
+            if lane is Lane.REQUEST:
+                if not request_every_ms or world.wall_ms < request_at:
+                    continue
+                request_at += request_every_ms
+            while (refusal := world.budget.ask(lane, world.moment)) is None:
+                world.budget = world.budget.granted(lane, world.moment)
+                per_day[(world.wall_ms - MAY.starts_at) // DAY_MS] += 1
+            waits_ms.append(refusal.wait_ms)
+        world.wait(min(waits_ms))
+    return [per_day[day] for day in range((until_ms - MAY.starts_at) // DAY_MS)]
