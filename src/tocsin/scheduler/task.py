@@ -8,7 +8,7 @@ platform itself (`StoreError`, `BindingMissing`) leave the alarm and are retried
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tocsin.bindings import JSON, KV, Clock, Database, Logger
 from tocsin.upstream.errand import Errand
@@ -74,3 +74,8 @@ class Task:
     run: Callable[[TaskContext], Awaitable[Outcome]]
     enabled: bool = True
     why: str = field(default="", compare=False)  # the reason for the cadence, shown in status
+
+
+# Work on behalf of one request that must share the object's budget and its single writer, such as verifying
+# a submitted trade: `stub.perform("submit", argument)`. Its errand is in the request lane.
+RequestJob: TypeAlias = Callable[[TaskContext, JSON], Awaitable[JSON]]
