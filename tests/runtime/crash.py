@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support.lines import Lines
+from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from tocsin.bindings import AlarmInfo
 from tocsin.durable_object import DurableObject
@@ -88,7 +88,9 @@ class Process:
     """The runtime on a directory, and the steps."""
 
     def __init__(self, directory: Path) -> None:
-        self.runtime = Runtime(make_objects_file(directory), clock=SystemClock(), logger=Lines(), env=None)
+        self.runtime = Runtime(
+            make_objects_file(directory), clock=SystemClock(), logger=CapturedLog(), env=None
+        )
         self.namespace = self.runtime.namespace("LEDGER", Ledger)
 
     @property

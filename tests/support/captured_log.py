@@ -39,5 +39,9 @@ class CapturedLog:
     def of(self, event: str) -> list[Line]:
         return [line for line in self.lines if line.event == event]
 
+    def named(self, event: str) -> list[dict[str, JSON]]:
+        """The fields of all lines of this event."""
+        return [line.fields for line in self.of(event)]
+
     def _write(self, level: str, event: str, fields: dict[str, JSON]) -> None:
         self.lines.append(Line(level, event, {**self.bound, **fields}))

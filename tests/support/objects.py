@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from support.lines import Lines
+from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
 from tocsin.durable_object import DurableObject
@@ -20,7 +20,7 @@ class Objects:
         self, directory: Path, cls: type[DurableObject], clock: VirtualClock | None, **options: Any
     ) -> None:
         self.clock = clock or VirtualClock()
-        self.log = Lines()
+        self.log = CapturedLog()
         self.env = SimpleNamespace(now=self.clock.now)
         self.runtime = Runtime(
             make_objects_file(directory), clock=self.clock, logger=self.log, env=self.env, **options

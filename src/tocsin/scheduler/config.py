@@ -1,0 +1,56 @@
+"""What the scheduler is told, and what it is given. Validated where it is read (`settings.py`)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tocsin import bindings
+from tocsin.bindings import Clock, Database, Fetch, Logger
+from tocsin.scheduler.budget import Plan
+from tocsin.scheduler.task import RequestJob, Task
+from tocsin.upstream.client import Upstream
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """`instance` names the one object that runs; others of the class drain. 0 failures: no breaker."""
+
+    upstreams: Mapping[str, Upstream]
+    plans: Mapping[str, Plan]
+    instance: str = "v1"
+    backoff_max_ms: int = HOUR_MS
+    pause_max_ms: int = 7 * 24 * HOUR_MS
+    breaker_failures: int = 0
+    breaker_pause_ms: int = HOUR_MS
+    blind_failures: int = 3  # from so many failures in a row on, a task counts as blind
+
+
+class SchedulerEnv(Protocol):
+    """The environment of SchedulerDO: Cloudflare's bindings, and what our platforms add to them."""
+
+    DB: Database | None
+    KV: bindings.KV | None
+    fetch: Fetch
+    clock: Clock
+    logger: Logger
+    random: Callable[[], float]
+    config: SchedulerConfig
+    tasks: Sequence[Task]
+    request_jobs: Mapping[str, RequestJob]
+
+
+@dataclass(slots=True)
+class LocalSchedulerEnv:
+    """A plain `SchedulerEnv`."""
+
+    fetch: Fetch
+    clock: Clock
+    logger: Logger
+    random: Callable[[], float]
+    config: SchedulerConfig
+    tasks: Sequence[Task]
+    request_jobs: Mapping[str, RequestJob] = field(default_factory=dict)
+    DB: Database | None = None
+    KV: bindings.KV | None = None

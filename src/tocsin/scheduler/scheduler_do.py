@@ -1,0 +1,337 @@
+"""THE OBJECT: one alarm, all periodic work.
+
+`alarm()` decides what is due, arms the next ring, starts what is due, and waits for it until that next
+ring at the latest; a run that takes longer goes on beside it. So no task delays another, and a process that
+dies at any point is armed. A task's failure is a result (policy B); a limited upstream holds its task back
+(C); only the platform's own failures leave `alarm()` (A); the breaker (D) is a setting.
+
+Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
+`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events.
+"""
+
+import asyncio
+from typing import Any
+
+from tocsin.bindings import JSON, AlarmInfo, ObjectContext
+from tocsin.durable_object import DurableObject
+from tocsin.errors import BindingMissing, UsageError
+from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.events import Events
+from tocsin.scheduler.gatekeeper import Gatekeeper, moment_of
+from tocsin.scheduler.plan import Slot, Standing, Tick, settled, tick
+from tocsin.scheduler.run import Record, Run, Tools, Trigger
+from tocsin.scheduler.state import SchedulerState
+from tocsin.scheduler.status import snapshot
+from tocsin.scheduler.task import Task
+from tocsin.upstream.client import UpstreamClient
+from tocsin.upstream.errand import request_errand, task_errand
+from tocsin.upstream.hiro import HiroClient
+from tocsin.upstream.tenero import TeneroClient
+
+PROGRESS_EVERY_MS = 500
+
+
+class SchedulerDO(DurableObject):
+    """Binding `SCHEDULER`, instance "v1"."""
+
+    env: SchedulerEnv
+
+    def __init__(self, ctx: ObjectContext, env: SchedulerEnv) -> None:
+        super().__init__(ctx, env)
+        self._tasks: dict[str, Task] = {task.name: task for task in env.tasks}
+        self._running: dict[str, Run] = {}
+        self._reported_at: dict[str, int] = {}
+        ctx.block_concurrency_while(self._load)
+
+    async def _load(self) -> None:
+        storage, env, now = self.ctx.storage, self.env, self.env.clock.now()
+        self._state = await SchedulerState.load(storage, self._tasks)
+        self._events = Events(now)
+        self._gates: dict[str, Gatekeeper] = {}
+        clients: dict[str, UpstreamClient] = {}
+        for name, upstream in env.config.upstreams.items():
+            key = f"budget:{name}"
+            self._gates[name] = gate = Gatekeeper.restore(
+                name,
+                env.config.plans[name],
+                await storage.get(key),
+                env.clock,
+                env.random,
+                env.logger,
+                lambda saved, key=key: storage.put(key, saved),  # type: ignore[misc]
+            )
+            clients[name] = UpstreamClient(upstream, env.fetch, gate, env.clock, env.random)
+        self._tools = Tools(
+            HiroClient(clients["hiro"]), TeneroClient(clients["tenero"]), env.clock, env.DB, env.KV
+        )
+        interrupted = self._state.interrupt(now)
+        for record in interrupted:
+            self._tell("run.interrupted", task=record.task, run=record.id, warn=True)
+        if interrupted:
+            self._state.save(storage, *interrupted)
+        self._report_overdrafts()
+
+    # RPC
+
+    async def arm(self) -> int | None:
+        """Make sure that the alarm is set; called when the process starts, and harmless at any time."""
+        if self._drained():
+            return None
+        if self._state.armed_at is None:
+            self._state.armed_at = self.env.clock.now()
+            self._state.save(self.ctx.storage)
+        self._arm(self._tick())
+        at: int | None = await self.ctx.storage.get_alarm()
+        return at
+
+    async def status(self) -> dict[str, JSON]:
+        now = self.env.clock.now()
+        return snapshot(
+            name=self.ctx.id.name,
+            active=not self._drained(),
+            config=self.env.config,
+            tasks=self._tasks,
+            state=self._state,
+            running=self._running,
+            standings={standing.name: standing for standing in self._standings()},
+            cadences=self._cadences(),
+            budgets={name: gate.describe() for name, gate in self._gates.items()},
+            next_alarm_at=await self.ctx.storage.get_alarm(),
+            now=now,
+        )
+
+    async def refresh_now(self, task: str) -> dict[str, JSON]:
+        """Run a task now and answer its result; joins a run that is under way. "all" for every task."""
+        if self._drained():
+            raise UsageError(
+                f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)"
+            )
+        if task == "all":
+            names = list(self._tasks)
+            results = await asyncio.gather(*[self._refresh(name) for name in names])
+            return dict(zip(names, results, strict=True))
+        if task not in self._tasks:
+            known = ", ".join([*self._tasks, "all"])
+            raise UsageError(f"there is no task {task!r}: give one of {known}")
+        return await self._refresh(task)
+
+    async def pause_until(self, until: int) -> dict[str, JSON]:
+        now, longest = self.env.clock.now(), self.env.config.pause_max_ms
+        if type(until) is not int or until <= now:
+            raise UsageError(f"pause_until takes a time to come in unix milliseconds; now is {now}")
+        if until > now + longest:
+            days = longest / 86_400_000
+            raise UsageError(
+                f"a pause lasts at most {days:g} days (until {now + longest}): give an earlier time"
+            )
+        self._state.paused_until = until
+        self._state.save(self.ctx.storage)
+        self._tell("scheduler.paused", until=until, warn=True)
+        self._arm(self._tick())
+        return {"pausedUntil": until}
+
+    async def resume(self) -> dict[str, JSON]:
+        """Undo a pause, and let a breaker that is open try again."""
+        self._state.paused_until = None
+        if self.env.config.breaker_failures:
+            for name in self._tasks:
+                if self._state.failures(name) >= self.env.config.breaker_failures:
+                    self._state.by_task["nextRunAfter"].pop(name, None)
+        self._state.save(self.ctx.storage)
+        self._tell("scheduler.resumed")
+        self._arm(self._tick())
+        return {"resumed": True}
+
+    async def runs(self, task: str | None = None, limit: int = 50) -> dict[str, JSON]:
+        newest = reversed(self._state.runs.values())
+        found = [record.to_json() for record in newest if task is None or record.task == task]
+        return {"runs": found[: max(1, min(limit, 300))]}
+
+    async def events(self, after: int, wait_ms: int = 0) -> dict[str, JSON]:
+        return await self._events.after(after, wait_ms / 1000)
+
+    async def perform(self, job: str, argument: JSON) -> JSON:
+        """Do a request's job here: within the budget's request lane, by the single writer."""
+        if job not in self.env.request_jobs:
+            raise BindingMissing(f"there is no job {job!r} in this deployment")
+        record = Record(0, job, "refresh", self.env.clock.now())
+        task = Task(job, "", 0, 60_000, 0, _never)
+        errand = request_errand(self.env.logger.bind(job=job))
+        run = Run(task, record, self._tools, errand, must_stop=lambda _: False, progressed=lambda _: None)
+        return await self.env.request_jobs[job](run, argument)
+
+    # The alarm
+
+    async def alarm(self, _info: AlarmInfo | None = None) -> None:
+        if self._drained():
+            self._tell("scheduler.drained", warn=True)
+            return
+        decided = self._tick()
+        started = [
+            self._begin(name, "rerun" if self._rerun(name) else "alarm", slot)
+            for name, slot in decided.due.items()
+        ]
+        self._state.save(self.ctx.storage, *[run.record for run in started])
+        self._arm(decided)  # in the same transaction as the slots and the started runs
+        if started:
+            await self._work(started, decided.ring_at)
+
+    async def _work(self, started: list[Run], ring_at: int) -> None:
+        """Wait for the runs, but not beyond the next ring: it must find this handler gone."""
+        work = [asyncio.create_task(self._execute(run)) for run in started]
+        until_s = max(0, ring_at - self.env.clock.now()) / 1000
+        _, pending = await asyncio.wait(work, timeout=until_s)
+        for task in pending:
+            self.ctx.wait_until(task)
+        for run in started:
+            if run.transport_error is not None:
+                raise run.transport_error
+
+    def _begin(self, name: str, trigger: Trigger, slot: Slot | None) -> Run:
+        now = self.env.clock.now()
+        record = Record(self._state.run_seq + 1, name, trigger, now)
+        if slot is not None:
+            record.slot_at, record.missed = slot.at, slot.missed
+        self._state.begin(record)
+        logger = self.env.logger.bind(task=name, run=record.id, trigger=trigger)
+        run = self._running[name] = Run(
+            self._tasks[name],
+            record,
+            self._tools,
+            task_errand(logger),
+            must_stop=self._must_stop,
+            progressed=self._progressed,
+        )
+        self._tell("run.started", task=name, run=record.id, trigger=trigger, slotAt=record.slot_at)
+        return run
+
+    async def _execute(self, run: Run) -> None:
+        record = await run.execute()
+        now, config, name = self.env.clock.now(), self.env.config, run.task.name
+        del self._running[name]
+        self._state.end(
+            record, limited_until=run.limited_until, backoff_max_ms=config.backoff_max_ms, now=now
+        )
+        if config.breaker_failures and self._state.failures(name) >= config.breaker_failures:
+            self._state.hold(name, now + config.breaker_pause_ms)
+            self._tell("breaker.opened", task=name, failures=self._state.failures(name), error=True)
+        self._state.save(self.ctx.storage, record)
+        shown = record.to_json()
+        self._tell(
+            "run.ended",
+            warn=record.outcome == "failed",
+            **{k: shown[k] for k in ("task", "trigger", "outcome", "durationMs", "error", "result")},
+            run=record.id,
+        )
+        self._arm(self._tick())
+
+    async def _refresh(self, name: str) -> dict[str, JSON]:
+        run = self._running.get(name)
+        joined = run is not None
+        if run is None:
+            run = self._begin(name, "refresh", None)
+            self._state.save(self.ctx.storage, run.record)
+            self.ctx.wait_until(asyncio.create_task(self._execute(run)))
+        record = await asyncio.shield(run.finished)
+        about = {
+            "id": record.id,
+            "outcome": record.outcome,
+            "error": record.error,
+            "joined": joined,
+            "pausedUntil": self._paused(),
+        }
+        last = {"startedAt": record.started_at, "durationMs": (record.ended_at or 0) - record.started_at}
+        return {**last, **record.result, "run": about}
+
+    # Deciding
+
+    def _tick(self) -> Tick:
+        return tick(self._standings(), now=self.env.clock.now(), paused_until=self._paused())
+
+    def _standings(self) -> list[Standing]:
+        """All tasks as they stand; what a clock set back has put out of reach is brought back for good."""
+        by_task, afford, now = self._state.by_task, self._cadences(), self.env.clock.now()
+        found = [
+            Standing(
+                name,
+                task.cadence_ms,
+                afford[name].effective_ms,
+                by_task["lastSlotAt"].get(name, 0),
+                by_task["nextRunAfter"].get(name),
+                running=name in self._running,
+                rerun=self._rerun(name),
+                enabled=task.enabled,
+            )
+            for name, task in self._tasks.items()
+        ]
+        found = [settled(one, now=now, backoff_max_ms=self.env.config.backoff_max_ms) for one in found]
+        for standing in found:
+            if standing.last_slot_at:
+                by_task["lastSlotAt"][standing.name] = standing.last_slot_at
+            if standing.next_run_after is not None:
+                by_task["nextRunAfter"][standing.name] = standing.next_run_after
+        return found
+
+    def _cadences(self) -> dict[str, Cadence]:
+        found: dict[str, Cadence] = {}
+        for upstream, gate in self._gates.items():
+            found |= cadences(gate.budget, self._demands(upstream), moment_of(self.env.clock))
+        return found
+
+    def _demands(self, upstream: str) -> dict[str, Demand]:
+        return {
+            name: Demand(task.cadence_ms, task.calls_per_run)
+            for name, task in self._tasks.items()
+            if task.upstream == upstream
+        }
+
+    def _arm(self, decided: Tick) -> None:
+        # What is due now has not been started by whoever asked: ring at once.
+        now = self.env.clock.now()
+        due = any(name not in self._running for name in decided.due)
+        at = now if due else decided.ring_at
+        self.ctx.storage.set_alarm(at)
+        self._events.add("alarm.armed", now, nextAlarmAt=at)
+
+    def _rerun(self, name: str) -> bool:
+        return bool(self._state.by_task["rerun"].get(name))
+
+    def _paused(self) -> int | None:
+        now = self.env.clock.now()
+        if self._state.paused_until is not None:
+            self._state.paused_until = min(self._state.paused_until, now + self.env.config.pause_max_ms)
+            if self._state.paused_until <= now:
+                self._state.paused_until = None
+        return self._state.paused_until
+
+    def _drained(self) -> bool:
+        return self.ctx.id.name != self.env.config.instance
+
+    def _must_stop(self, run: Run) -> bool:
+        return self._paused() is not None and run.record.trigger != "refresh"
+
+    def _progressed(self, run: Run) -> None:
+        now, name = self.env.clock.now(), run.task.name
+        if now - self._reported_at.get(name, 0) >= PROGRESS_EVERY_MS or run.done == run.total:
+            self._reported_at[name] = now
+            self._events.add(
+                "run.progressed", now, task=name, run=run.record.id, done=run.done, total=run.total
+            )
+
+    def _report_overdrafts(self) -> None:
+        for upstream, plan in self.env.config.plans.items():
+            sentence = overdraft(plan, self._demands(upstream))
+            if sentence is not None:
+                self._tell("budget.overdrawn", upstream=upstream, reason=sentence, warn=True)
+
+    def _tell(self, event: str, *, warn: bool = False, error: bool = False, **fields: Any) -> None:
+        """To the log and to those who watch."""
+        logger = self.env.logger
+        write = logger.error if error else logger.warn if warn else logger.info
+        write(event, **fields)
+        self._events.add(event, self.env.clock.now(), **fields)
+
+
+async def _never(_context: Any) -> Any:
+    raise AssertionError("a request's job is not a task")

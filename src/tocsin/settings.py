@@ -1,0 +1,305 @@
+"""Every setting: its name, what it takes, its default and why it is there; docs/settings.md lists them.
+
+`read` takes the environment as a mapping and answers all settings, or raises with every problem at once: the
+name, what is wrong with the value (never a secret value itself), and an example.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from tocsin.errors import StartError
+
+MINUTE_MS = 60_000
+OWN_PREFIX = "TOCSIN_"
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": 60 * MINUTE_MS, "d": 24 * 60 * MINUTE_MS}
+
+
+class SettingsError(StartError):
+    """One or more settings are wrong; the message names each, its problem and an example."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of one setting."""
+
+    name: str
+    parse: Callable[[str], Any]
+    example: str
+    text: str
+    secret: bool = False
+
+
+def duration(text: str) -> int:
+    """Milliseconds of "90s", "5m", "2h", "1d"."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise ValueError("is not a duration: a number and ms, s, m, h or d")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
+            raise ValueError(f"is not a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()) or not low <= float(text) <= high:
+            raise ValueError(f"is not a number from {low:g} to {high:g}")
+        return float(text)
+
+    return parse
+
+
+def limit(text: str) -> int | None:
+    """Calls of a plan: a number, or "none" where the plan has no such window."""
+    return None if text.strip() == "none" else whole(1, 10**9)(text)
+
+
+def yes_or_no(text: str) -> bool:
+    words = {
+        "yes": True,
+        "true": True,
+        "1": True,
+        "on": True,
+        "no": False,
+        "false": False,
+        "0": False,
+        "off": False,
+    }
+    if text.strip().lower() not in words:
+        raise ValueError("is neither yes nor no")
+    return words[text.strip().lower()]
+
+
+def url(text: str) -> str:
+    parts = urlsplit(text.strip())
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("is not a URL without query")
+    return text.strip().rstrip("/")
+
+
+def secret(text: str) -> str:
+    if not 8 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("is not 8 to 256 printable ASCII characters without blanks around them")
+    return text
+
+
+def secrets(text: str) -> tuple[str, ...]:
+    """One secret, or two with a comma while one replaces the other."""
+    found = tuple(secret(part.strip()) for part in text.split(","))
+    if len(found) > 2:
+        raise ValueError("has more than two secrets")
+    return found
+
+
+def word(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
+        raise ValueError("is not a short lower-case word")
+    return text
+
+
+def log_level(text: str) -> str:
+    if text.upper() not in {"DEBUG", "INFO", "WARN", "ERROR"}:
+        raise ValueError("is not one of DEBUG, INFO, WARN, ERROR")
+    return text.upper()
+
+
+def _set(
+    name: str, parse: Callable[[str], Any], default: Any, example: str, text: str, *, is_secret: bool = False
+) -> Any:
+    return field(default=default, metadata={"about": About(name, parse, example, text, is_secret)})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings, typed. Field names are the settings' in lower case, without TOCSIN_."""
+
+    admin_key: str | None = _set(
+        "ADMIN_KEY", secret, None, "a-long-random-text",
+        "opens the console and the admin routes; without it they refuse", is_secret=True,
+    )  # fmt: skip
+    cron_secret: str | None = _set(
+        "CRON_SECRET", secret, None, "a-long-random-text",
+        "opens POST /api/competition/cron; without it that refuses", is_secret=True,
+    )  # fmt: skip
+    chainhook_secret: tuple[str, ...] = _set(
+        "CHAINHOOK_SECRET", secrets, (), "new-secret,old-secret",
+        "bearer secret of POST /api/chainhook; two while one replaces the other", is_secret=True,
+    )  # fmt: skip
+    hiro_api_key: str | None = _set(
+        "HIRO_API_KEY", secret, None, "0123456789abcdef", "raises Hiro's limits", is_secret=True
+    )
+    tenero_api_key: str | None = _set(
+        "TENERO_API_KEY", secret, None, "0123456789abcdef",
+        "Tenero's Starter plan; note that it lowers the limits to 10 a minute", is_secret=True,
+    )  # fmt: skip
+    hiro_api_url: str = _set(
+        "HIRO_API_URL", url, "https://api.mainnet.hiro.so", "https://api.mainnet.hiro.so", "where Hiro is"
+    )
+    tenero_api_url: str = _set(
+        "TENERO_API_URL", url, "https://api.tenero.io", "https://api.tenero.io", "where Tenero is"
+    )
+    worker_logs_url: str | None = _set(
+        "WORKER_LOGS_URL",
+        url,
+        None,
+        "https://logs.aibtc.com",
+        "the log service; without it lines go to stdout only",
+    )
+    worker_logs_key: str | None = _set(
+        "WORKER_LOGS_KEY", secret, None, "a-long-random-text", "the log service's key", is_secret=True
+    )
+    competition_start: int = _set(
+        "COMPETITION_START", whole(0, 10**11), 1_778_700_600, "1778700600",
+        "first second of the campaign, by burn block time",
+    )  # fmt: skip
+    competition_end: int | None = _set(
+        "COMPETITION_END",
+        whole(0, 10**11),
+        None,
+        "1786476600",
+        "second at which the campaign is over; none: open",
+    )
+    host: str = _set("TOCSIN_HOST", str.strip, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
+    port: int = _set("TOCSIN_PORT", whole(0, 65_535), 8787, "8787", "port to listen on; 0: any free one")
+    data_dir: str = _set("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "where everything is kept")
+    log_level: str = _set("TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written")
+    instance: str = _set(
+        "TOCSIN_INSTANCE", word, "v1", "v2", "the scheduler instance that runs; others of the class drain"
+    )
+    tenero_enabled: bool = _set(
+        "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "whether prices are refreshed at all"
+    )
+    tenero_cadence: int = _set(
+        "TOCSIN_TENERO_CADENCE", duration, 5 * MINUTE_MS, "5m",
+        "how often prices are refreshed: what a visitor takes for fresh; one list page per run fits the plan",
+    )  # fmt: skip
+    tenero_slice: int = _set(
+        "TOCSIN_TENERO_SLICE", duration, 4 * MINUTE_MS, "4m", "the longest a price refresh may take"
+    )
+    tenero_plan_minute: int | None = _set(
+        "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; the headers correct it"
+    )
+    tenero_plan_month: int | None = _set(
+        "TOCSIN_TENERO_PLAN_MONTH", limit, 50_000, "10000", "Tenero calls a month; spread over the month"
+    )
+    price_jump_factor: float = _set(
+        "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
+        "a price that moves by more than this is held back until it is seen twice",
+    )  # fmt: skip
+    sweep_enabled: bool = _set("TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all")
+    sweep_cadence: int = _set(
+        "TOCSIN_SWEEP_CADENCE", duration, 15 * MINUTE_MS, "15m",
+        "how often the chain is swept: the longest that an unsubmitted swap stays unseen",
+    )  # fmt: skip
+    sweep_slice: int = _set(
+        "TOCSIN_SWEEP_SLICE", duration, 14 * MINUTE_MS, "14m", "the longest a sweep may take"
+    )
+    hiro_plan_second: int | None = _set("TOCSIN_HIRO_PLAN_SECOND", limit, 20, "20", "Hiro calls a second")
+    hiro_plan_minute: int | None = _set(
+        "TOCSIN_HIRO_PLAN_MINUTE", limit, 50, "500", "Hiro calls a minute: 50 without a key, 500 with one"
+    )
+    hiro_plan_month: int | None = _set(
+        "TOCSIN_HIRO_PLAN_MONTH", limit, 150_000, "150000", "Hiro calls a month"
+    )
+    allowlist: str | None = _set(
+        "TOCSIN_ALLOWLIST",
+        str.strip,
+        None,
+        "allowlist.json",
+        "a file of contracts that replaces the built-in list",
+    )
+    breaker_failures: int = _set(
+        "TOCSIN_BREAKER_FAILURES", whole(0, 1000), 0, "6",
+        "after so many failures in a row a task waits an hour before it tries again; 0: never",
+    )  # fmt: skip
+
+
+def about(setting: Field[Any]) -> About:
+    found: About = setting.metadata["about"]
+    return found
+
+
+ALL = tuple(about(setting) for setting in fields(Settings))
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """All settings, or every problem with them."""
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for setting in fields(Settings):
+        known = about(setting)
+        text = environment.get(known.name)
+        if text is None or text == "":
+            continue
+        try:
+            values[setting.name] = known.parse(text)
+        except ValueError as error:
+            shown = "its value" if known.secret else repr(text[:80])
+            problems.append(f"{known.name}: {shown} {error}. Example: {known.name}={known.example}")
+    names = [known.name for known in ALL]
+    for name in environment:
+        if name.startswith(OWN_PREFIX) and name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]}?" if near else " docs/settings.md lists all names."
+            problems.append(f"{name}: there is no such setting.{hint}")
+    problems += _together(values)
+    if problems:
+        raise SettingsError("The settings need a change:\n" + "\n".join(f"  {line}" for line in problems))
+    return Settings(**values)
+
+
+def _together(values: Mapping[str, Any]) -> list[str]:
+    """What is fine alone and wrong together."""
+    settings = Settings(**values)
+    found = []
+    if settings.tenero_slice >= settings.tenero_cadence:
+        found.append("TOCSIN_TENERO_SLICE: must be shorter than TOCSIN_TENERO_CADENCE, or slots are missed")
+    if settings.sweep_slice >= settings.sweep_cadence:
+        found.append("TOCSIN_SWEEP_SLICE: must be shorter than TOCSIN_SWEEP_CADENCE, or slots are missed")
+    if settings.competition_end is not None and settings.competition_end <= settings.competition_start:
+        found.append("COMPETITION_END: must be after COMPETITION_START")
+    if (settings.worker_logs_url is None) != (settings.worker_logs_key is None):
+        found.append("WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither")
+    if not PurePath(settings.data_dir).name:
+        found.append("TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data")
+    return found
+
+
+def secret_values(settings: Settings) -> list[str]:
+    """Everything that must never be shown."""
+    found: list[str] = []
+    for setting in fields(Settings):
+        if about(setting).secret:
+            value = getattr(settings, setting.name)
+            found += [value] if isinstance(value, str) else list(value or ())
+    return found
+
+
+def read_env_file(text: str) -> dict[str, str]:
+    """NAME=value lines of a `.env` file; comments, blank lines, `export` and quotes are understood."""
+    found: dict[str, str] = {}
+    for number_, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip().removeprefix("export ").strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, equals, value = stripped.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.strip()):
+            raise SettingsError(f".env, line {number_}: expected NAME=value")
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        found[name.strip()] = value
+    return found

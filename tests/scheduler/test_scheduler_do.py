@@ -1,0 +1,351 @@
+"""The whole object in virtual time: days of slots, failures of every kind, restarts."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from support.scheduler import MINUTE, Job, scheduler
+from support.virtual_time import VirtualClock
+from tocsin.errors import StoreUnavailable, UsageError
+from tocsin.scheduler.task import Outcome, TaskContext
+
+DAY_S = 86_400
+
+
+def prices(**options: Any) -> Job:
+    return Job("tenero", 5 * MINUTE, **options)
+
+
+def sweep(**options: Any) -> Job:
+    return Job("sweep", 15 * MINUTE, slice_ms=14 * MINUTE, upstream="hiro", **options)
+
+
+async def test_a_day_has_exactly_the_expected_slots(tmp_path: Path) -> None:
+    """288 and 96 slots, each once, with runs of any length; the grid never moves."""
+    random = Random(11)
+
+    async def any_length(context: TaskContext) -> Outcome:
+        await context.clock.sleep(random.uniform(0, 0.9 * context.time_left_s()))
+        return Outcome({})
+
+    one, two = prices(run=any_length), sweep(run=any_length)
+    async with scheduler(tmp_path, one, two) as made:
+        began_at = made.clock.now()
+        await asyncio.sleep(DAY_S - 1)
+        status = await made.stub().status()
+
+    for job, count in ((one, 288), (two, 96)):
+        first = began_at - began_at % job.cadence_ms
+        slots = [first + n * job.cadence_ms for n in range(count)]
+        assert [at - at % job.cadence_ms for at in job.started] == slots[: len(job.started)]
+        assert len(job.started) in {count, count + 1}  # the first slot had begun before the start
+        assert max(at % job.cadence_ms for at in job.started[1:]) < 10
+        assert status["tasks"][job.name]["missedSlots"] == 0
+        assert status["tasks"][job.name]["overdue"] is False
+
+
+async def test_a_hanging_task_delays_no_other(tmp_path: Path) -> None:
+    """It is cut off at the end of its slice and counted; the other keeps its grid to the millisecond."""
+
+    async def hang(_context: TaskContext) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    one, two = prices(), sweep(run=hang)
+    async with scheduler(tmp_path, one, two) as made:
+        await asyncio.sleep(3600)
+        status = await made.stub().status()
+
+    assert max(at % one.cadence_ms for at in one.started[1:]) <= 10
+    assert len(one.started) == 13
+    assert status["consecutiveFailures"] == {"tenero": 0, "sweep": 4}
+    assert status["tasks"]["sweep"]["lastError"]["class"] == "SliceExceeded"
+    assert status["tasks"]["sweep"]["blind"] is True
+
+
+async def test_a_task_that_raises_harms_no_other_and_is_counted(tmp_path: Path) -> None:
+    """Policy B: the failure is a result with class and message, and the next slot tries again."""
+
+    async def broken(_context: TaskContext) -> Outcome:
+        raise ZeroDivisionError("a defect")
+
+    one, two = prices(run=broken), sweep()
+    async with scheduler(tmp_path, one, two) as made:
+        await asyncio.sleep(16 * 60)
+        status = await made.stub().status()
+        runs = (await made.stub().runs("tenero", 1))["runs"]
+
+    assert status["consecutiveFailures"]["tenero"] == len(one.started) == 4
+    assert status["consecutiveFailures"]["sweep"] == 0
+    assert runs[0]["error"] == {"class": "ZeroDivisionError", "message": "a defect"}
+    assert runs[0]["outcome"] == "failed"
+    assert made.runtime.metrics.alarms_failed == 0
+
+
+async def test_a_limited_upstream_holds_its_task_back_until_then(tmp_path: Path) -> None:
+    """Policy C: next_run_after is stored, survives a restart, and is cleared by the first success."""
+    limited = [True]
+
+    async def ask(context: TaskContext) -> Outcome:
+        if limited[0]:
+            until = context.clock.now() + 20 * MINUTE
+            return Outcome({"succeeded": 0}, error="tenero said 429", limited_until=until)
+        return Outcome({"succeeded": 3})
+
+    clock, job = VirtualClock(), prices(run=ask)
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        until = (await made.stub().status())["nextRunAfter"]["tenero"]
+        assert until is None
+        await asyncio.sleep(60)
+        until = (await made.stub().status())["nextRunAfter"]["tenero"]
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        assert (await made.stub().status())["nextRunAfter"]["tenero"] == until
+        limited[0] = False
+        await asyncio.sleep(25 * 60)
+        status = await made.stub().status()
+
+    assert job.started[1] == until
+    assert status["nextRunAfter"]["tenero"] is None
+    assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_a_back_off_never_exceeds_its_bound(tmp_path: Path) -> None:
+    """An upstream that says "next year" is asked again within the hour, also after a clock jump."""
+
+    async def ask(context: TaskContext) -> Outcome:
+        return Outcome({}, error="limited", limited_until=context.clock.now() + 365 * DAY_S * 1000)
+
+    job = prices(run=ask)
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(60)
+        made.clock.jump(-3 * 3_600_000)
+        await asyncio.sleep(2 * 3600)
+
+    assert len(job.started) >= 2
+
+
+async def test_the_breaker_opens_loudly_and_half_opens_by_itself(tmp_path: Path) -> None:
+    """Policy D, when it is switched on: an error line, an hour of silence, one try."""
+
+    async def broken(_context: TaskContext) -> Outcome:
+        raise RuntimeError("down")
+
+    job = prices(run=broken)
+    async with scheduler(tmp_path, job, breaker_failures=3) as made:
+        await asyncio.sleep(3600 + 15 * 60)
+        opened = made.log.named("breaker.opened")
+
+    assert len(job.started) == 4
+    assert job.started[3] - job.started[2] >= 3_600_000
+    assert [line["failures"] for line in opened] == [3, 4]
+
+
+async def test_a_platform_failure_leaves_the_alarm_and_it_stays_armed(tmp_path: Path) -> None:
+    """Policy A: the runtime sees it, the run is recorded, and the next slot comes."""
+
+    async def no_store(_context: TaskContext) -> Outcome:
+        raise StoreUnavailable("KV.put: the disk is full")
+
+    job = prices(run=no_store)
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(11 * 60)
+        status = await made.stub().status()
+
+    assert made.runtime.metrics.alarms_failed == len(job.started) == 3
+    assert status["nextAlarmAt"] is not None
+    assert status["tasks"]["tenero"]["lastError"]["class"] == "StoreUnavailable"
+
+
+async def test_seven_failures_of_the_store_do_not_leave_it_unarmed(tmp_path: Path) -> None:
+    """When even the runtime's retries are exhausted, the hook arms it again, and the log says so."""
+    failing = [False]
+
+    def full_disk(point: str, _db: Any) -> None:
+        if failing[0] and point == "before commit" and made.runtime._ringing:
+            raise OSError(28, "No space left on device")
+
+    job = prices()
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(60)
+        made.runtime.store.at_point = full_disk
+        failing[0] = True
+        while made.runtime.metrics.alarms_exhausted == 0:
+            await asyncio.sleep(1)
+            if made.log.named("alarm.exhausted"):
+                failing[0] = False
+        failing[0] = False
+        await asyncio.sleep(600)
+        status = await made.stub().status()
+
+    assert len(made.log.named("alarm.exhausted")) == 1
+    assert status["nextAlarmAt"] is not None
+    assert status["tasks"]["tenero"]["overdue"] is False
+
+
+async def test_two_callers_share_one_run(tmp_path: Path) -> None:
+    """Single flight: the later caller joins and gets the same result; the alarm does not start another."""
+
+    async def slow(context: TaskContext) -> Outcome:
+        await context.clock.sleep(30)
+        return Outcome({"succeeded": len(job.started)})
+
+    job = prices(run=slow)
+    async with scheduler(tmp_path, job, arm=False) as made:
+        first = made.stub().refresh_now("tenero")
+        await asyncio.sleep(10)
+        second = made.stub().refresh_now("tenero")
+        answers = [await first, await second]
+
+    assert [answer["succeeded"] for answer in answers] == [1, 1]
+    assert [answer["run"]["joined"] for answer in answers] == [False, True]
+    assert len(job.started) == 1
+
+
+async def test_status_answers_at_once_and_shows_progress(tmp_path: Path) -> None:
+    """While a sweep runs, status says how far it is, without waiting for it."""
+
+    async def walk(context: TaskContext) -> Outcome:
+        for done in range(100):
+            context.progress(done, 100, scanned=done)
+            await context.clock.sleep(1)
+        return Outcome({"scanned": 100})
+
+    async with scheduler(tmp_path, sweep(run=walk)) as made:
+        await asyncio.sleep(40.5)
+        before = made.clock.now()
+        status = await made.stub().status()
+
+        assert made.clock.now() == before
+        assert status["tasks"]["sweep"]["running"]["done"] == 40
+        assert status["tasks"]["sweep"]["running"]["total"] == 100
+
+
+async def test_a_pause_stops_a_run_at_its_next_checkpoint_and_starts_none(tmp_path: Path) -> None:
+    """What was done is kept; an explicit refresh still runs and says that the scheduler is paused."""
+
+    async def walk(context: TaskContext) -> Outcome:
+        for done in range(60):
+            context.checkpoint()
+            context.progress(done, 60, scanned=done)
+            await context.clock.sleep(1)
+        return Outcome({"scanned": 60})
+
+    job = sweep(run=walk)
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(20.5)
+        until = made.clock.now() + 3_600_000
+        await made.stub().pause_until(until)
+        await asyncio.sleep(1800)
+        runs = (await made.stub().runs())["runs"]
+        assert (runs[0]["outcome"], runs[0]["result"]) == ("stopped", {"scanned": 20})
+        assert len(job.started) == 1
+        answer = await made.stub().refresh_now("sweep")
+        assert answer["scanned"] == 60
+        assert answer["run"]["pausedUntil"] == until
+        await asyncio.sleep(1800)
+
+    assert [at >= until for at in job.started] == [False, False, True]
+
+
+@pytest.mark.parametrize("until", [0, -1, 1, 10**18, 1.5, "soon", None])
+async def test_absurd_pauses_are_refused_with_the_bound(tmp_path: Path, until: Any) -> None:
+    """Pausing for ever is not possible by accident."""
+    async with scheduler(tmp_path, prices()) as made:
+        with pytest.raises(UsageError, match=r"unix milliseconds|at most 7 days"):
+            await made.stub().pause_until(until)
+
+        assert (await made.stub().status())["pausedUntil"] is None
+
+
+async def test_resume_undoes_a_pause_at_once(tmp_path: Path) -> None:
+    """The slot that passed meanwhile is run now."""
+    job = prices()
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(1)
+        await made.stub().pause_until(made.clock.now() + 3_600_000)
+        await asyncio.sleep(1200)
+        resumed_at = made.clock.now()
+        await made.stub().resume()
+        await asyncio.sleep(1)
+
+    assert job.started[-1] == resumed_at
+
+
+async def test_a_run_cut_off_by_a_crash_is_interrupted_counted_and_run_again(tmp_path: Path) -> None:
+    """At the next start it is written down as such, and runs at once; not twice in a row."""
+
+    async def slow(context: TaskContext) -> Outcome:
+        await context.clock.sleep(120)
+        return Outcome({"succeeded": 1})
+
+    clock, job = VirtualClock(), prices(run=slow)
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        await asyncio.sleep(30)
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        await asyncio.sleep(1)
+        assert (await made.stub().status())["consecutiveFailures"]["tenero"] == 1
+        await asyncio.sleep(30)
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        await asyncio.sleep(1)
+        runs = (await made.stub().runs())["runs"]
+        waiting = len(job.started)
+        await asyncio.sleep(500)
+        later = (await made.stub().runs())["runs"]
+
+    assert [(run["outcome"], run["trigger"]) for run in runs] == [
+        ("interrupted", "rerun"),
+        ("interrupted", "alarm"),
+    ]
+    assert waiting == 2
+    assert later[0]["outcome"] == "ok"
+
+
+async def test_only_the_instance_in_the_settings_runs(tmp_path: Path) -> None:
+    """Moving to "v2": the old object drains harmlessly, the new one works; both can be asked."""
+    clock, job = VirtualClock(), prices()
+    async with scheduler(tmp_path, job, clock=clock):
+        await asyncio.sleep(60)
+    runs_of_v1 = len(job.started)
+    async with scheduler(tmp_path, job, clock=clock, instance="v2", arm=False) as made:
+        await made.stub("v2").arm()
+        await asyncio.sleep(3600)
+        old, new = await made.stub("v1").status(), await made.stub("v2").status()
+        with pytest.raises(UsageError, match="'v2' is"):
+            await made.stub("v1").refresh_now("tenero")
+
+    assert (old["active"], old["nextAlarmAt"]) == (False, None)
+    assert (new["active"], new["consecutiveFailures"]) == (True, {"tenero": 0})
+    assert len(job.started) == runs_of_v1 + 13
+    assert len(made.log.named("scheduler.drained")) == 1
+
+
+async def test_watchers_see_events_in_order_and_can_wait(tmp_path: Path) -> None:
+    """Started, ended, armed, paused: numbered; a watcher that knows all of them waits for the next."""
+    async with scheduler(tmp_path, prices()) as made:
+        await asyncio.sleep(1)
+        seen = await made.stub().events(0, 0)
+        waiting = made.stub().events(seen["next"], 20_000)
+        await asyncio.sleep(5)
+        await made.stub().pause_until(made.clock.now() + 60_000)
+        news = await waiting
+
+    names = [event["event"] for event in seen["events"]]
+    assert names.index("run.started") < names.index("run.ended")
+    assert "alarm.armed" in names
+    assert news["events"][0]["event"] == "scheduler.paused"
+
+
+async def test_history_is_bounded(tmp_path: Path) -> None:
+    """The oldest runs leave, in memory and in storage."""
+    async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
+        await asyncio.sleep(400)
+        runs = (await made.stub().runs(None, 1000))["runs"]
+        stored = made.runtime.store._db.execute(
+            "SELECT count(*) FROM entries WHERE key LIKE 'run:%'"
+        ).fetchone()
+
+    assert len(runs) == 300
+    assert stored == (300,)
