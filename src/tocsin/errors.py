@@ -79,10 +79,18 @@ class ObjectError(TocsinError):
 class ObjectReset(ObjectError):
     """The object was reset; its unsent replies are void. A new stub reaches the next instance."""
 
-    def __init__(self, message: str, *, overloaded: bool = False, durable_object_reset: bool = True) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        overloaded: bool = False,
+        durable_object_reset: bool = True,
+        by_platform: bool = False,
+    ) -> None:
         super().__init__(message)
         self.overloaded = overloaded
         self.durable_object_reset = durable_object_reset
+        self.by_platform = by_platform  # the disk's fault, not the object's: no retry is counted for it
 
 
 class RemoteError(ObjectError):

@@ -10,6 +10,7 @@ import pytest
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
 from tocsin.errors import StoreUnavailable, UsageError
+from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import Outcome, TaskContext
 
 DAY_S = 86_400
@@ -159,28 +160,52 @@ async def test_a_platform_failure_leaves_the_alarm_and_it_stays_armed(tmp_path: 
     assert status["tasks"]["tenero"]["lastError"]["class"] == "StoreUnavailable"
 
 
-async def test_seven_failures_of_the_store_do_not_leave_it_unarmed(tmp_path: Path) -> None:
-    """When even the runtime's retries are exhausted, the hook arms it again, and the log says so."""
-    failing = [False]
+async def test_a_full_disk_for_an_hour_does_not_leave_it_unarmed(tmp_path: Path) -> None:
+    """The disk's failures exhaust nothing: rings go on at growing distances, and work resumes by itself."""
+    full = [False]
 
-    def full_disk(point: str, _db: Any) -> None:
-        if failing[0] and point == "before commit" and made.runtime._ringing:
+    def at_point(point: str, _db: Any) -> None:
+        if full[0] and point == "before commit":
             raise OSError(28, "No space left on device")
 
     job = prices()
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(60)
-        made.runtime.store.at_point = full_disk
-        failing[0] = True
-        while made.runtime.metrics.alarms_exhausted == 0:
-            await asyncio.sleep(1)
-            if made.log.named("alarm.exhausted"):
-                failing[0] = False
-        failing[0] = False
+        made.runtime.store.at_point = at_point
+        full[0] = True
+        await asyncio.sleep(3600)
+        assert len(job.started) == 1
+        failed = made.runtime.metrics.alarms_failed
+        full[0] = False
+        await asyncio.sleep(1300)
+        status = await made.stub().status()
+
+    assert 7 < failed < 15
+    assert made.runtime.metrics.alarms_exhausted == 0
+    assert status["nextAlarmAt"] is not None
+    assert status["consecutiveFailures"]["tenero"] == 0
+    assert len(job.started) > 2
+
+
+async def test_seven_failures_of_the_alarm_itself_do_not_leave_it_unarmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the runtime's retries are exhausted, the hook arms it again, and the log says so."""
+    job = prices()
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(60)
+        ring = SchedulerDO.alarm
+
+        async def broken(_self: SchedulerDO, _info: Any = None) -> None:
+            raise RuntimeError("a defect in alarm() itself")
+
+        monkeypatch.setattr(SchedulerDO, "alarm", broken)
+        await asyncio.sleep(420)
+        monkeypatch.setattr(SchedulerDO, "alarm", ring)
         await asyncio.sleep(600)
         status = await made.stub().status()
 
-    assert len(made.log.named("alarm.exhausted")) == 1
+    assert [line["runs"] for line in made.log.named("alarm.exhausted")] == [7]
     assert status["nextAlarmAt"] is not None
     assert status["tasks"]["tenero"]["overdue"] is False
 

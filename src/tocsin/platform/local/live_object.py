@@ -212,6 +212,7 @@ class LiveObject:
                 ObjectReset(
                     f"The object was reset and rolled back to its last committed state: {error}",
                     durable_object_reset=False,
+                    by_platform=not isinstance(error, sqlite3.IntegrityError),
                 )
             )
             raise ObjectUnwound from error
@@ -281,7 +282,10 @@ class LiveObject:
         error = self._error
         assert error is not None
         return ObjectReset(
-            str(error), overloaded=error.overloaded, durable_object_reset=error.durable_object_reset
+            str(error),
+            overloaded=error.overloaded,
+            durable_object_reset=error.durable_object_reset,
+            by_platform=error.by_platform,
         )
 
     def _check_alive(self) -> None:

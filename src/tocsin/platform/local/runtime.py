@@ -13,6 +13,7 @@ retries are exhausted is never dropped silently: `on_exhausted` is told, and may
 import asyncio
 import contextvars
 import random
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,12 +176,11 @@ class Runtime:
     async def _failed(self, owner: Owner, ring: Ring, failure: Exception) -> None:
         retry = None
         if ring.retry:
-            counted = ring.handler_started
+            # What the constructor or the disk did is not the handler's failure, and exhausts nothing.
+            by_platform = isinstance(failure, ObjectReset) and failure.by_platform
+            counted = ring.handler_started and not by_platform
             retry = after_failure(ring.alarm, counted=counted, now=self.now(), chance=self._chance())
-        self.store.commit(owner, Changes(alarm=retry, alarm_changed=True))
-        if (live := self._live.get(owner.object)) is not None:
-            live.storage.alarm_rescheduled(retry)
-        self.alarms.set(owner, retry)
+        self._reschedule(owner, retry)
         if retry is not None or not ring.retry:
             retry_at = None if retry is None else retry.due_at
             self.logger.warn("alarm.failed", **_who(owner), error=repr(failure), retry_at=retry_at)
@@ -190,7 +190,20 @@ class Runtime:
             "alarm.exhausted", **_who(owner), error=repr(failure), runs=ring.alarm.retry_count + 1
         )
         if self._on_exhausted is not None:
-            await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
+            try:
+                await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
+            except Exception as error:  # noqa: BLE001 - a hook must not end the runtime
+                self.logger.error("alarm.hook_failed", **_who(owner), error=repr(error))  # noqa: TRY400 - ours
+
+    def _reschedule(self, owner: Owner, alarm: Alarm | None) -> None:
+        """Store the retry. If the disk does not take it, memory does: a restart would ring again at once."""
+        try:
+            self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
+        except (sqlite3.Error, OSError) as error:
+            self.logger.error("alarm.unsaved", **_who(owner), error=repr(error))  # noqa: TRY400 - ours
+        if (live := self._live.get(owner.object)) is not None:
+            live.storage.alarm_rescheduled(alarm)
+        self.alarms.set(owner, alarm)
 
     def _disk_failed(self, error: OSError) -> None:
         self.logger.error("store.failed", error=repr(error))
