@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from silence import Silence
+
 from tocsin.bindings import JSON, Fetch, FetchResponse
 from tocsin.platform.local.clock import SystemClock
 from tocsin.scheduler.budget import Plan
@@ -33,17 +35,6 @@ SBTC = b'"SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token"'
 WORKERS = 8  # over loopback
 NOWHERE = "https://up.test"
 ENDLESS = Plan(second=10**9, minute=10**9, month=10**9)
-
-
-class Silent:
-    """A logger for figures without noise."""
-
-    def debug(self, event: str, /, **fields: JSON) -> None: ...
-    def info(self, event: str, /, **fields: JSON) -> None: ...
-    def warn(self, event: str, /, **fields: JSON) -> None: ...
-    def error(self, event: str, /, **fields: JSON) -> None: ...
-    def bind(self, **_fields: JSON) -> "Silent":
-        return self
 
 
 def example(name: str, repeat: int = 1) -> bytes:
@@ -112,13 +103,13 @@ def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
     def save(state: JSON) -> None:
         saved[0] = state
 
-    gate = Gatekeeper.restore(upstream.name, ENDLESS, None, clock, random.random, Silent(), save)
+    gate = Gatekeeper.restore(upstream.name, ENDLESS, None, clock, random.random, Silence(), save)
     return UpstreamClient(upstream, fetch, gate, clock, random.random)
 
 
 async def measure(name: str, call: Callable[[Errand], Awaitable[object]], calls: int, workers: int) -> Row:
     """Make the calls, `workers` at a time, and look at both clocks."""
-    errand = task_errand(Silent())
+    errand = task_errand(Silence())
     first = await call(errand)
     assert isinstance(first, Ok), first
 
@@ -135,7 +126,7 @@ async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) ->
     simulated = root != NOWHERE
     hiro_client = HiroClient(client_of(hiro(f"{root}/hiro" if simulated else root, "bench"), fetch))
     tenero_client = TeneroClient(client_of(tenero(f"{root}/tenero" if simulated else root, None), fetch))
-    page = await hiro_client.principal_transactions(POOL, task_errand(Silent()))
+    page = await hiro_client.principal_transactions(POOL, task_errand(Silence()))
     assert isinstance(page, Ok), page
     swap = page.value.items[0]
 

@@ -5,13 +5,14 @@ import sys
 import time
 from pathlib import Path
 
-from objects_server import Bench, Quiet
+from objects_server import Bench
+from silence import Silence
 
 from tocsin.platform.local.objects import open_objects
 
 
 async def main(directory: Path) -> None:
-    async with open_objects(directory, logger=Quiet(), BENCH=Bench) as env:
+    async with open_objects(directory, logger=Silence(), BENCH=Bench) as env:
         await env.BENCH.get_by_name("x").arm(int(time.time() * 1000) + 3_600_000, 0)
         await asyncio.sleep(12)  # the object is evicted after ten seconds
         print("idle", flush=True)

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 import uvloop
+from silence import Silence
 
 from tocsin.bindings import JSON, AlarmInfo
 from tocsin.durable_object import DurableObject
@@ -24,17 +25,6 @@ from tocsin.platform.local.runtime import LocalNamespace, Runtime
 STARTED = time.time()
 lateness: list[float] = []
 first_alarm: list[float] = []
-
-
-class Quiet:
-    """A logger that a benchmark does not measure."""
-
-    def debug(self, event: str, /, **fields: JSON) -> None: ...
-    def info(self, event: str, /, **fields: JSON) -> None: ...
-    def warn(self, event: str, /, **fields: JSON) -> None: ...
-    def error(self, event: str, /, **fields: JSON) -> None: ...
-    def bind(self, **_fields: JSON) -> "Quiet":
-        return self
 
 
 class Bench(DurableObject):
@@ -100,8 +90,8 @@ async def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     options = parser.parse_args()
     clock = SystemClock()
-    data = DataDir(options.dir, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=Quiet())
-    runtime = Runtime(options.dir / OBJECTS_FILE, clock=clock, logger=Quiet(), env=None)
+    data = DataDir(options.dir, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=Silence())
+    runtime = Runtime(options.dir / OBJECTS_FILE, clock=clock, logger=Silence(), env=None)
     namespace = runtime.namespace("BENCH", Bench)
     await runtime.open()
     gc.freeze()

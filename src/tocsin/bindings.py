@@ -143,8 +143,8 @@ class AlarmInfo:
         return self.retry_count > 0
 
 
-class Transaction(Protocol):
-    """Storage as seen inside `transaction()`."""
+class Entries(Protocol):
+    """What storage and a transaction on it have in common."""
 
     @overload
     def get(self, key: str, /) -> Awaitable[JSON]: ...
@@ -171,38 +171,18 @@ class Transaction(Protocol):
     def get_alarm(self) -> Awaitable[int | None]: ...
     def set_alarm(self, scheduled_time: float) -> Awaitable[None]: ...
     def delete_alarm(self) -> Awaitable[None]: ...
+
+
+class Transaction(Entries, Protocol):
+    """Storage as seen inside `transaction()`."""
+
     def rollback(self) -> None: ...
 
 
-class Storage(Protocol):
+class Storage(Entries, Protocol):
     """An object's own durable storage and its one alarm."""
 
-    @overload
-    def get(self, key: str, /) -> Awaitable[JSON]: ...
-    @overload
-    def get(self, key: Sequence[str], /) -> Awaitable[dict[str, JSON]]: ...
-    @overload
-    def put(self, key: str, value: JSON, /) -> Awaitable[None]: ...
-    @overload
-    def put(self, key: Mapping[str, JSON], /) -> Awaitable[None]: ...
-    @overload
-    def delete(self, key: str, /) -> Awaitable[bool]: ...
-    @overload
-    def delete(self, key: Sequence[str], /) -> Awaitable[int]: ...
-    def list(
-        self,
-        *,
-        start: str | None = None,
-        start_after: str | None = None,
-        end: str | None = None,
-        prefix: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Awaitable[dict[str, JSON]]: ...
     def delete_all(self) -> Awaitable[None]: ...
-    def get_alarm(self) -> Awaitable[int | None]: ...
-    def set_alarm(self, scheduled_time: float) -> Awaitable[None]: ...
-    def delete_alarm(self) -> Awaitable[None]: ...
     def sync(self) -> Awaitable[None]: ...
     def transaction(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]: ...
     def transaction_sync(self, work: Callable[[], T]) -> T: ...
@@ -235,13 +215,13 @@ class Namespace(Protocol):
 
 
 class Env(Protocol):
-    """The bindings by name, as an object receives them."""
+    """The bindings by name, as Cloudflare hands them to an object."""
 
     @property
     def SCHEDULER(self) -> Namespace: ...  # noqa: N802 - a binding's name is upper-case
     @property
-    def DB(self) -> Database: ...  # noqa: N802 - as above
+    def DB(self) -> Database | None: ...  # noqa: N802 - as above
     @property
-    def KV(self) -> KV: ...  # noqa: N802 - as above
+    def KV(self) -> KV | None: ...  # noqa: N802 - as above
     @property
     def LOGS(self) -> Logs | None: ...  # noqa: N802 - as above

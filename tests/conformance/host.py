@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.worker import CLASSES, FAIL_COMMIT_KEY, World, error_info
+from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from tocsin.bindings import JSON
 from tocsin.platform.local.clock import LocalClock, SystemClock
@@ -23,17 +24,6 @@ from tocsin.platform.local.runtime import LocalNamespace, Runtime
 from tocsin.values import encode
 
 Emit = Callable[[dict[str, JSON]], None]
-
-
-class Silent:
-    """A logger for scenarios, which have their own record."""
-
-    def debug(self, event: str, /, **fields: JSON) -> None: ...
-    def info(self, event: str, /, **fields: JSON) -> None: ...
-    def warn(self, event: str, /, **fields: JSON) -> None: ...
-    def error(self, event: str, /, **fields: JSON) -> None: ...
-    def bind(self, **_fields: JSON) -> "Silent":
-        return self
 
 
 class Host:
@@ -52,7 +42,7 @@ class Host:
         self.world.fetch = self._fetch
         self._clock = clock
         self.runtime = Runtime(
-            make_objects_file(directory), clock=clock, logger=Silent(), env=self.world, chance=chance
+            make_objects_file(directory), clock=clock, logger=CapturedLog(), env=self.world, chance=chance
         )
         for cls in CLASSES:
             setattr(self.world, cls.__name__, self.runtime.namespace(cls.__name__, cls))

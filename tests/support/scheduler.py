@@ -14,7 +14,7 @@ from tocsin.bindings import Fetch, FetchResponse
 from tocsin.platform.local.object_id import LocalObjectId
 from tocsin.platform.local.runtime import LocalNamespace, Runtime
 from tocsin.scheduler.budget import Plan
-from tocsin.scheduler.config import LocalSchedulerEnv, SchedulerConfig
+from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import Outcome, RequestJob, Task, TaskContext
 from tocsin.upstream.hiro import hiro
@@ -67,7 +67,7 @@ class Scheduler:
         self.clock = clock
         self.log = CapturedLog()
         random = Random(3).random
-        self.env = LocalSchedulerEnv(
+        self.env = SchedulerEnv(
             fetch=fetch,
             clock=clock,
             logger=self.log,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tocsin import bindings
 from tocsin.bindings import Clock, Database, Fetch, Logger
@@ -27,23 +26,9 @@ class SchedulerConfig:
     blind_failures: int = 3  # from so many failures in a row on, a task counts as blind
 
 
-class SchedulerEnv(Protocol):
-    """The environment of SchedulerDO: Cloudflare's bindings, and what our platforms add to them."""
-
-    DB: Database | None
-    KV: bindings.KV | None
-    fetch: Fetch
-    clock: Clock
-    logger: Logger
-    random: Callable[[], float]
-    config: SchedulerConfig
-    tasks: Sequence[Task]
-    request_jobs: Mapping[str, RequestJob]
-
-
 @dataclass(slots=True)
-class LocalSchedulerEnv:
-    """A plain `SchedulerEnv`."""
+class SchedulerEnv:
+    """The environment of SchedulerDO: Cloudflare's bindings by name, and what platforms add to them."""
 
     fetch: Fetch
     clock: Clock
