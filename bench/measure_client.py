@@ -1,17 +1,19 @@
 """Calls per second and CPU per call through the whole client: budget, permits, parsing, log.
 
-python bench/client.py                               against a function in this process, at no latency
-python bench/client.py --url http://127.0.0.1:8790   also over loopback, to a simulator without limits
+Against a function in this process, and over loopback against our simulator in a process of its own, both at
+no latency.
 """
 
 import argparse
 import asyncio
 import json
 import random
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from silence import Silence
 
 from tocsin.bindings import JSON, Fetch, FetchResponse
 from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.fetch import HttpFetch
 from tocsin.scheduler.budget import Plan
 from tocsin.scheduler.gatekeeper import Gatekeeper
 from tocsin.upstream.answer import Ok
@@ -148,20 +151,32 @@ async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) ->
         yield await measure(f"{where}: {name}", call, count, workers)
 
 
+@contextmanager
+def simulator() -> Iterator[str]:
+    """Our simulator in a process of its own, without limits; answers its address."""
+    command = [sys.executable, "-m", "tocsin.simulator", "--port", "0", "--no-limits", "--wallets", "50"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip().partition("=")[2].removesuffix("/hiro")
+    finally:
+        process.kill()
+        process.wait()
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--calls", type=int, default=4_000)
-    parser.add_argument("--url", help="where a simulator listens")
     arguments = parser.parse_args()
     print(f"{'call':<44}{'calls':>8}{'calls/s':>12}{'CPU us/call':>14}")
     async for row in rows("in process", in_process, NOWHERE, arguments.calls, 1):
         print(row)
-    if arguments.url:
-        fetch = import_module("tocsin.platform.local.fetch").HttpFetch()
+    with simulator() as url:
+        fetch = HttpFetch()
         try:
-            async for row in rows("loopback", fetch, arguments.url, arguments.calls // 2, WORKERS):
+            async for row in rows("loopback", fetch, url, arguments.calls // 2, WORKERS):
                 print(row)
         finally:
             await fetch.close()
