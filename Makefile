@@ -19,6 +19,12 @@ $(READY): requirements-dev.txt pyproject.toml
 
 .venv: $(READY) ## set up the virtual environment only
 
+demo: $(READY) ## a living system against the bundled simulator: no key, no network
+	@$(BIN)/tocsin serve --demo
+
+serve: $(READY) ## the service against the real upstreams; settings from the environment or .env
+	@$(BIN)/tocsin serve
+
 test: $(READY) ## all set-up, then all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
