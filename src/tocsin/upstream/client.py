@@ -160,6 +160,7 @@ class UpstreamClient:
     async def _attempt(self, call: _Call[T]) -> Answer[T] | Moved:
         """One exchange: the gate is told in every case, even when the caller is cancelled."""
         call.attempt += 1
+        call.errand.calls += 1
         response: FetchResponse | None = None
         problem: Unavailable | Malformed | None = None
         reading: LimitReading | None = None

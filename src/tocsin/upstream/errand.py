@@ -42,6 +42,7 @@ class Errand:
     unanswered_max: int = 5
     unanswered: int = 0
     limited: bool = False
+    calls: int = 0  # made so far, retries and redirects included
 
     @property
     def given_up(self) -> bool:

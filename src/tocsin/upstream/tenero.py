@@ -43,6 +43,7 @@ class PriceRound:
     prices: dict[str, TokenPrice]
     failures: dict[str, Failure]
     unasked: tuple[str, ...]  # not in the list, and no single call was left for them
+    pages: int = 0  # of the list that were read
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class TeneroClient:
         """Prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
         missing = {token_id: token_address(token_id) for token_id in token_ids}
         result = PriceRound({}, {}, ())
-        failure = await self._take_from_list(missing, result, errand, pages_max)
+        failure, pages = await self._take_from_list(missing, result, errand, pages_max)
         asked = list(missing)[:singles_max]
         for token_id in asked:
             if failure is not None:
@@ -78,8 +79,8 @@ class TeneroClient:
                 failure = answer
         left = [token_id for token_id in missing if token_id not in result.prices | result.failures]
         if failure is None:
-            return PriceRound(result.prices, result.failures, tuple(left))
-        return PriceRound(result.prices, result.failures | dict.fromkeys(left, failure), ())
+            return PriceRound(result.prices, result.failures, tuple(left), pages)
+        return PriceRound(result.prices, result.failures | dict.fromkeys(left, failure), (), pages)
 
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, errand: Errand | None = None
@@ -96,12 +97,12 @@ class TeneroClient:
 
     async def _take_from_list(
         self, missing: dict[str, str], result: PriceRound, errand: Errand, pages_max: int
-    ) -> Failure | None:
+    ) -> tuple[Failure | None, int]:
         """Move from `missing` to the result what the list prices; stop as soon as nothing is missing."""
         cursor: str | None = None
-        for _ in range(pages_max):
+        for number in range(pages_max):
             if not missing:
-                return None
+                return None, number
             target = f"/v1/stacks/tokens?limit={PAGE}"
             if cursor is not None:
                 target += f"&cursor={quote(cursor, safe='')}"
@@ -110,9 +111,9 @@ class TeneroClient:
                 case Ok(value=page):
                     self._note_refused(target, page, errand)
                 case Absent():
-                    return OurMistake("tenero has no token list here: check TENERO_API_URL", 404)
+                    return OurMistake("tenero has no token list here: check TENERO_API_URL", 404), number
                 case failure:
-                    return failure
+                    return failure, number
             for token_id, address in list(missing.items()):
                 if address in page.prices:
                     found = page.prices[address]
@@ -120,8 +121,8 @@ class TeneroClient:
                     del missing[token_id]
             cursor = page.next_cursor
             if cursor is None:
-                return None
-        return None
+                return None, number + 1
+        return None, pages_max
 
     def _note_refused(self, target: str, page: _ListPage, errand: Errand) -> None:
         if page.refused:

@@ -1,0 +1,63 @@
+"""Which tokens are priced: a fixed few, and those that agents trade.
+
+The set is found by each refresh and published in KV, so that a visitor's request never counts swaps.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+
+from tocsin.bindings import KV, Database
+
+TRADED_MAX = 50
+TRACKED_KEY = "tenero:tracked"
+
+STATIC_TOKENS: tuple[str, ...] = tuple(
+    json.loads(files("tocsin.prices").joinpath("static_tokens.json").read_text())["tokens"]
+)
+
+_NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
+_TOKEN_ID = re.compile(rf"stx|S[PMTN][0-9A-HJKMNP-TV-Z]{{38,40}}\.{_NAME}(?:::{_NAME})?")
+
+# Rows that are no token ids are left out afterwards, so a few more than needed are read.
+_READ_MAX = 4 * TRADED_MAX
+_HAS_SWAPS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'swaps'"
+_TRADED = """
+SELECT token, SUM(trades) AS trades FROM (
+  SELECT token_in AS token, COUNT(*) AS trades FROM swaps WHERE tx_status = 'success' GROUP BY token_in
+  UNION ALL
+  SELECT token_out, COUNT(*) FROM swaps WHERE tx_status = 'success' GROUP BY token_out
+) GROUP BY token ORDER BY trades DESC, token LIMIT ?"""
+
+
+def is_token_id(text: str) -> bool:
+    """Whether it is `stx`, a contract, or `contract::asset`."""
+    return _TOKEN_ID.fullmatch(text) is not None
+
+
+async def active_tokens(db: Database) -> tuple[str, ...]:
+    """The static tokens, then the traded ones: successful swaps of any source, most traded first."""
+    traded = [token for token in await traded_tokens(db) if token not in STATIC_TOKENS]
+    return (*STATIC_TOKENS, *traded[:TRADED_MAX])
+
+
+async def traded_tokens(db: Database) -> list[str]:
+    """Ids of traded tokens, most traded first; none while there is no table of swaps."""
+    if await db.prepare(_HAS_SWAPS).first() is None:
+        return []
+    rows = (await db.prepare(_TRADED).bind(_READ_MAX).all()).results
+    return [row["token"] for row in rows if isinstance(row["token"], str) and is_token_id(row["token"])]
+
+
+async def publish_tracked(kv: KV, token_ids: Sequence[str]) -> None:
+    """Tell readers which tokens are priced; an unchanged set is not written again."""
+    text = json.dumps(list(token_ids))
+    if await kv.get(TRACKED_KEY) != text:
+        await kv.put(TRACKED_KEY, text)
+
+
+async def tracked_tokens(kv: KV) -> tuple[str, ...]:
+    """The tokens of the newest refresh; before the first one, the static ones."""
+    text = await kv.get(TRACKED_KEY)
+    return STATIC_TOKENS if text is None else tuple(json.loads(text))

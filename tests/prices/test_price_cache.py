@@ -1,0 +1,154 @@
+"""The entries in KV, and what they cost according to the one pricing function."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.examples import example
+from support.local_store import open_kv
+from support.virtual_time import START_MS, VirtualClock
+from tocsin.prices.cache import (
+    PRICE_TTL_S,
+    CachedPrice,
+    RateLimit,
+    get_cached_token_price,
+    get_cached_token_prices,
+    price_key,
+    put_token_price,
+)
+from tocsin.prices.pricing import PEGS, STALE_AFTER_MS, Price, peg_of, price_of, prices_of
+
+USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
+
+
+async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None:
+    """Other readers of the same KV rely on these names."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS, RateLimit(99, 49_000)))
+
+        assert json.loads(await kv.get("tenero:price:stx") or "") == {
+            "priceUsd": 0.85,
+            "decimals": 6,
+            "fetchedAt": START_MS,
+            "rateLimit": {"minute": 99, "month": 49_000},
+        }
+        assert await get_cached_token_price(kv, "stx") == CachedPrice(
+            0.85, 6, START_MS, RateLimit(99, 49_000)
+        )
+        assert await get_cached_token_price(kv, USDCX) is None
+
+
+async def test_an_entry_expires(tmp_path: Path) -> None:
+    """After a week without any refresh a price is gone, not a moment before."""
+    clock = VirtualClock()
+    async with open_kv(tmp_path, clock) as kv:
+        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS))
+        clock.jump(PRICE_TTL_S * 1000 - 1)
+        assert await get_cached_token_price(kv, "stx") is not None
+        clock.jump(1)
+        assert await get_cached_token_price(kv, "stx") is None
+
+
+async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Path) -> None:
+    """250 tokens are no more trouble than one."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        names = [f"SP{'A' * 38}.t-{number}" for number in range(250)]
+        for name in names[::10]:
+            await put_token_price(kv, name, CachedPrice(1.0, 6, START_MS))
+
+        assert list(await get_cached_token_prices(kv, names)) == names[::10]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"priceUsd": 1}',
+        '{"priceUsd": "1", "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": 0, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": NaN, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": true, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": 1, "decimals": -1, "fetchedAt": 1}',
+        '{"priceUsd": 1, "decimals": 6, "fetchedAt": null}',
+        '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1, "rateLimit": 7}',
+    ],
+)
+async def test_an_entry_that_cannot_be_read_counts_as_none(tmp_path: Path, text: str) -> None:
+    """Somebody else's bytes under our key never become a price."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        await kv.put(price_key("stx"), text)
+
+        assert await get_cached_token_price(kv, "stx") is None
+
+
+def test_the_pegs_are_the_known_stablecoins() -> None:
+    """Price and decimals of every peg are the reference's."""
+    known = example("stablecoins")["tokens"]
+    assert {contract: (peg.price_usd, peg.decimals) for contract, peg in PEGS.items()} == {
+        contract: (row["price_usd"], row["decimals"]) for contract, row in known.items()
+    }
+
+
+def test_a_peg_is_by_contract_whatever_the_asset_is_called() -> None:
+    """Ids with, without and with another asset name are the same stablecoin."""
+    bare = USDCX.partition("::")[0]
+    assert peg_of(USDCX) == peg_of(bare) == peg_of(f"{bare}::other")
+    assert peg_of("stx") is None
+
+
+@pytest.mark.parametrize(
+    ("token_id", "cached", "expected"),
+    [
+        ("stx", None, None),
+        (
+            "stx",
+            CachedPrice(0.85, 6, START_MS),
+            Price(0.85, 6, START_MS, stale=False, source="tenero"),
+        ),
+        (
+            "stx",
+            CachedPrice(None, None, START_MS),
+            Price(None, None, START_MS, stale=False, source="tenero"),
+        ),
+        (USDCX, None, Price(1, 6, None, stale=False, source="peg")),
+        (USDCX, CachedPrice(None, None, START_MS), Price(1, 6, None, stale=False, source="peg")),
+        (
+            USDCX,
+            CachedPrice(0.998, 6, START_MS),
+            Price(0.998, 6, START_MS, stale=False, source="tenero"),
+        ),
+    ],
+)
+def test_the_cache_comes_before_the_peg_and_the_peg_before_none(
+    token_id: str, cached: CachedPrice | None, expected: Price | None
+) -> None:
+    """A source that says "no price" of a stablecoin does not unprice it."""
+    assert price_of(token_id, cached, START_MS) == expected
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "stale"),
+    [(0, False), (STALE_AFTER_MS, False), (STALE_AFTER_MS + 1, True), (-1, True)],
+)
+def test_an_old_price_is_marked_stale(age_ms: int, stale: bool) -> None:
+    """So is one from the future: its age is not known."""
+    price = price_of("stx", CachedPrice(0.85, 6, START_MS), START_MS + age_ms)
+    assert price is not None
+    assert price.stale is stale
+
+
+async def test_all_readers_get_prices_the_same_way(tmp_path: Path) -> None:
+    """Cached and pegged tokens are there, unknown ones are not."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS))
+
+        found = await prices_of(kv, ["stx", USDCX, f"SP{'A' * 38}.t"], START_MS)
+
+        assert {token_id: price.source for token_id, price in found.items()} == {
+            "stx": "tenero",
+            USDCX: "peg",
+        }

@@ -1,0 +1,123 @@
+"""What becomes of a price that the source told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.virtual_time import START_MS
+from tocsin.model import TokenPrice
+from tocsin.prices.cache import CachedPrice, RateLimit
+from tocsin.prices.verdict import REWRITE_AFTER_MS, Verdict, judge
+
+LIMIT = RateLimit(9, 900)
+NOW = START_MS
+MINUTE_MS = 60_000
+
+
+def seen(price_usd: float | None, decimals: int | None = 6) -> TokenPrice:
+    return TokenPrice("stx", price_usd, decimals)
+
+
+def cached(price_usd: float | None, age_ms: int = MINUTE_MS, decimals: int | None = 6) -> CachedPrice:
+    return CachedPrice(price_usd, decimals, NOW - age_ms)
+
+
+def judged(price: TokenPrice, known: CachedPrice | None, held: TokenPrice | None = None) -> Verdict:
+    return judge(price, known, held, now=NOW, rate_limit=LIMIT)
+
+
+def entry(price_usd: float | None, decimals: int | None = 6) -> CachedPrice:
+    return CachedPrice(price_usd, decimals, NOW, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("price", "known", "expected"),
+    [
+        (seen(0.85), None, Verdict("priced", entry(0.85))),
+        (seen(0.85), cached(None), Verdict("priced", entry(0.85))),
+        (seen(0.86), cached(0.85), Verdict("priced", entry(0.86))),
+        (seen(0.85), cached(0.85), Verdict("priced", None)),
+        (seen(0.85), cached(0.85, REWRITE_AFTER_MS - 1), Verdict("priced", None)),
+        (seen(0.85), cached(0.85, REWRITE_AFTER_MS), Verdict("priced", entry(0.85))),
+        (seen(0.85), cached(0.85, -MINUTE_MS), Verdict("priced", entry(0.85))),
+        (seen(0.85), cached(0.85, decimals=None), Verdict("priced", entry(0.85))),
+        (seen(0.85, None), cached(0.85), Verdict("priced", None)),
+        (seen(0.86, None), cached(0.85), Verdict("priced", entry(0.86))),
+        (seen(0.86, None), None, Verdict("priced", entry(0.86, None))),
+    ],
+)
+def test_a_changed_price_is_written_and_an_unchanged_one_once_an_hour(
+    price: TokenPrice, known: CachedPrice | None, expected: Verdict
+) -> None:
+    """Decimals that the source leaves out this time are kept, never guessed."""
+    assert judged(price, known) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (None, Verdict("unpriced", entry(None))),
+        (cached(0.85), Verdict("unpriced", None)),
+        (cached(0.85, 30 * 86_400_000), Verdict("unpriced", None)),
+        (cached(None), Verdict("unpriced", None)),
+        (cached(None, REWRITE_AFTER_MS), Verdict("unpriced", entry(None))),
+    ],
+)
+def test_a_good_price_is_never_overwritten_by_none(known: CachedPrice | None, expected: Verdict) -> None:
+    """However old it is: its age is told with it."""
+    assert judged(seen(None), known) == expected
+
+
+@pytest.mark.parametrize("price", [4.26, 0.169, 1e300, 5e-324])
+def test_a_jump_is_held_back(price: float) -> None:
+    """More than five times up or down is not believed at first sight."""
+    assert judged(seen(price), cached(0.85)) == Verdict("held", None, jumped=True)
+
+
+@pytest.mark.parametrize("price", [4.25, 0.17, 1.7])
+def test_five_times_is_no_jump_yet(price: float) -> None:
+    """The bound itself is allowed."""
+    assert judged(seen(price), cached(0.85)).kind == "priced"
+
+
+def test_a_jump_seen_twice_is_believed() -> None:
+    """The second sighting need not be the same to the digit; the newer one is written."""
+    assert judged(seen(9.1), cached(0.85), held=seen(9.0)) == Verdict("priced", entry(9.1), jumped=True)
+
+
+def test_another_jump_is_held_back_again() -> None:
+    """Two outliers in different directions do not confirm each other."""
+    assert judged(seen(0.01), cached(0.85), held=seen(9.0)).kind == "held"
+
+
+def test_other_decimals_are_a_jump() -> None:
+    """They change what an amount is worth tenfold, whatever the price says."""
+    assert judged(seen(0.85, 8), cached(0.85)).kind == "held"
+    assert judged(seen(0.85, 8), cached(0.85), held=seen(0.85, 8)).entry == entry(0.85, 8)
+
+
+PRICES = st.none() | st.floats(min_value=1e-12, max_value=1e12)
+
+
+@given(st.lists(PRICES, max_size=12), st.floats(min_value=1.1, max_value=100))
+def test_whatever_the_source_says_a_price_stays_and_moves_only_when_confirmed(
+    told: list[float | None], factor: float
+) -> None:
+    """No sequence loses a price, and none moves it beyond the factor by one sighting."""
+    known: CachedPrice | None = None
+    held: TokenPrice | None = None
+    before: float | None = None
+    for number, price_usd in enumerate(told):
+        price = seen(price_usd)
+        verdict = judge(price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor)
+        if verdict.entry is not None:
+            was = None if known is None else known.price_usd
+            if was is not None:
+                assert verdict.entry.price_usd is not None
+                low, high = sorted((was, verdict.entry.price_usd))
+                if high > low * factor:
+                    assert before is not None  # the sighting before it was beyond the factor too
+                    assert max(was, before) > min(was, before) * factor
+            known = verdict.entry
+        held = price if verdict.kind == "held" else None
+        before = price_usd
