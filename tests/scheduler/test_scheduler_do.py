@@ -83,6 +83,7 @@ async def test_a_task_that_raises_harms_no_other_and_is_counted(tmp_path: Path) 
     assert status["consecutiveFailures"]["sweep"] == 0
     assert runs[0]["error"] == {"class": "ZeroDivisionError", "message": "a defect"}
     assert runs[0]["outcome"] == "failed"
+    assert made.log.named("run.ended")[-2]["error"]["class"] == "ZeroDivisionError"
     assert made.runtime.metrics.alarms_failed == 0
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 
 from tocsin import bindings
 from tocsin.bindings import Clock, Database, Fetch, Logger
-from tocsin.scheduler.budget import Plan
+from tocsin.scheduler.budget import Budget, Plan
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.upstream.client import Upstream
 
 HOUR_MS = 3_600_000
+SAID_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,21 @@ class SchedulerConfig:
 
 
 @dataclass(slots=True)
+class Memory:
+    """What outlives an evicted object, but not its process: budgets, and what was said already."""
+
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    said: set[str] = field(default_factory=set)
+
+    def first_time(self, text: str) -> bool:
+        """Whether this is news."""
+        if text in self.said or len(self.said) >= SAID_MAX:
+            return False
+        self.said.add(text)
+        return True
+
+
+@dataclass(slots=True)
 class SchedulerEnv:
     """The environment of SchedulerDO: Cloudflare's bindings by name, and what platforms add to them."""
 
@@ -39,3 +55,4 @@ class SchedulerEnv:
     request_jobs: Mapping[str, RequestJob] = field(default_factory=dict)
     DB: Database | None = None
     KV: bindings.KV | None = None
+    memory: Memory = field(default_factory=Memory)

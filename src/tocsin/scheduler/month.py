@@ -161,10 +161,15 @@ class Month:
 
     @classmethod
     def from_json(cls, stored: JSON, moment: Moment) -> "Month":
-        """As stored; the time between is not poured, it is spread over what is left of the month."""
+        """As stored, with the time between poured by the wall clock.
+
+        An object that is built anew for every run must find its cups filled. However far that clock may
+        have jumped, the rest of the month is all there is to pour.
+        """
+        passed_ms = max(0, moment.wall_ms - stored["seenAt"])
         return cls(
             span_of(stored["seenAt"], stored["offsetMs"]),
-            Moment(stored["seenAt"], moment.steady_ms),
+            Moment(stored["seenAt"], moment.steady_ms - passed_ms),
             spent=stored["spent"],
             others=stored["others"],
             task_cup=stored["taskCup"],

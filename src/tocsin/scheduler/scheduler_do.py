@@ -10,7 +10,8 @@ Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.a
 """
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from tocsin.bindings import JSON, AlarmInfo, ObjectContext
 from tocsin.durable_object import DurableObject
@@ -48,29 +49,44 @@ class SchedulerDO(DurableObject):
         storage, env, now = self.ctx.storage, self.env, self.env.clock.now()
         self._state = await SchedulerState.load(storage, self._tasks)
         self._events = Events(now)
-        self._gates: dict[str, Gatekeeper] = {}
-        clients: dict[str, UpstreamClient] = {}
-        for name, upstream in env.config.upstreams.items():
-            key = f"budget:{name}"
-            self._gates[name] = gate = Gatekeeper.restore(
-                name,
-                env.config.plans[name],
-                await storage.get(key),
+        self._gates = {name: await self._gate(name) for name in env.config.upstreams}
+        clients = {
+            name: UpstreamClient(
+                upstream,
+                env.fetch,
+                self._gates[name],
                 env.clock,
                 env.random,
-                env.logger,
-                lambda saved, key=key: storage.put(key, saved),  # type: ignore[misc]
+                first_time=env.memory.first_time,
             )
-            clients[name] = UpstreamClient(upstream, env.fetch, gate, env.clock, env.random)
+            for name, upstream in env.config.upstreams.items()
+        }
         self._tools = Tools(
             HiroClient(clients["hiro"]), TeneroClient(clients["tenero"]), env.clock, env.DB, env.KV
         )
         interrupted = self._state.interrupt(now)
         for record in interrupted:
-            self._tell("run.interrupted", task=record.task, run=record.id, warn=True)
+            self._tell("run.interrupted", task=record.task, run=record.id, level="warn")
         if interrupted:
             self._state.save(storage, *interrupted)
         self._report_overdrafts()
+
+    async def _gate(self, upstream: str) -> Gatekeeper:
+        """The upstream's budget: as this process knows it, or else as it was stored."""
+        env, storage, key = self.env, self.ctx.storage, f"budget:{upstream}"
+
+        def save(stored: JSON) -> None:
+            storage.put(key, stored)
+            env.memory.budgets[upstream] = gate.budget
+
+        known = env.memory.budgets.get(upstream)
+        if known is not None:
+            # Evicted, not restarted: its clock runs on. Whoever was on a call then is no more.
+            gate = Gatekeeper(upstream, replace(known, in_flight=0), env.clock, env.random, env.logger, save)
+        else:
+            plan, stored = env.config.plans[upstream], await storage.get(key)
+            gate = Gatekeeper.restore(upstream, plan, stored, env.clock, env.random, env.logger, save)
+        return gate
 
     # RPC
 
@@ -127,7 +143,7 @@ class SchedulerDO(DurableObject):
             )
         self._state.paused_until = until
         self._state.save(self.ctx.storage)
-        self._tell("scheduler.paused", until=until, warn=True)
+        self._tell("scheduler.paused", until=until, level="warn")
         self._arm(self._tick())
         return {"pausedUntil": until}
 
@@ -165,7 +181,7 @@ class SchedulerDO(DurableObject):
 
     async def alarm(self, _info: AlarmInfo | None = None) -> None:
         if self._drained():
-            self._tell("scheduler.drained", warn=True)
+            self._tell("scheduler.drained", level="warn")
             return
         decided = self._tick()
         started = [
@@ -215,12 +231,12 @@ class SchedulerDO(DurableObject):
         )
         if config.breaker_failures and self._state.failures(name) >= config.breaker_failures:
             self._state.hold(name, now + config.breaker_pause_ms)
-            self._tell("breaker.opened", task=name, failures=self._state.failures(name), error=True)
+            self._tell("breaker.opened", task=name, failures=self._state.failures(name), level="error")
         self._state.save(self.ctx.storage, record)
         shown = record.to_json()
         self._tell(
             "run.ended",
-            warn=record.outcome == "failed",
+            level="warn" if record.outcome == "failed" else "info",
             **{k: shown[k] for k in ("task", "trigger", "outcome", "durationMs", "error", "result")},
             run=record.id,
         )
@@ -322,14 +338,12 @@ class SchedulerDO(DurableObject):
     def _report_overdrafts(self) -> None:
         for upstream, plan in self.env.config.plans.items():
             sentence = overdraft(plan, self._demands(upstream))
-            if sentence is not None:
-                self._tell("budget.overdrawn", upstream=upstream, reason=sentence, warn=True)
+            if sentence is not None and self.env.memory.first_time(sentence):
+                self._tell("budget.overdrawn", upstream=upstream, reason=sentence, level="warn")
 
-    def _tell(self, event: str, *, warn: bool = False, error: bool = False, **fields: Any) -> None:
+    def _tell(self, event: str, *, level: Literal["info", "warn", "error"] = "info", **fields: JSON) -> None:
         """To the log and to those who watch."""
-        logger = self.env.logger
-        write = logger.error if error else logger.warn if warn else logger.info
-        write(event, **fields)
+        getattr(self.env.logger, level)(event, **fields)
         self._events.add(event, self.env.clock.now(), **fields)
 
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 REMEMBERED_MAX = 512
 REDIRECTS_MAX = 3
-DEPRECATIONS_MAX = 32
+SAID_MAX = 32
 BODY_START_BYTES = 200
 LIMIT_HEADERS_MAX = 20
 
@@ -94,7 +94,9 @@ class UpstreamClient:
         clock: Clock,
         random: Callable[[], float],
         policy: RetryPolicy = DEFAULT_POLICY,
+        first_time: Callable[[str], bool] | None = None,
     ) -> None:
+        """`first_time` tells whether something was not said before; by default this client remembers."""
         self._upstream = upstream
         self._fetch = fetch
         self._gate = gate
@@ -106,7 +108,8 @@ class UpstreamClient:
         if upstream.key is not None:
             self._headers[upstream.key_header] = upstream.key
         self._remembered: OrderedDict[str, tuple[str, object]] = OrderedDict()
-        self._deprecations: set[str] = set()
+        self._said: set[str] = set()
+        self._first_time = first_time or self._not_said
         self.key_ignored = False
         self.limits = LimitReading()  # what the newest answer's headers said
 
@@ -288,7 +291,7 @@ class UpstreamClient:
         self.limits = reading
         if self._upstream.key is None or reading.anonymous is None:
             return
-        if reading.anonymous and not self.key_ignored:
+        if reading.anonymous and self._first_time(f"{self._upstream.name}: key ignored"):
             call.errand.logger.error(
                 "upstream.key_ignored",
                 **self._where(call),
@@ -299,12 +302,17 @@ class UpstreamClient:
         self.key_ignored = reading.anonymous
 
     def _note_deprecation(self, call: _Call[T], warning: str) -> None:
-        if not warning.startswith("299") or len(self._deprecations) >= DEPRECATIONS_MAX:
+        if not warning.startswith("299"):
             return
         warning = self._shown(warning)
-        if warning not in self._deprecations:
-            self._deprecations.add(warning)
+        if self._first_time(warning):
             call.errand.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
+
+    def _not_said(self, text: str) -> bool:
+        if text in self._said or len(self._said) >= SAID_MAX:
+            return False
+        self._said.add(text)
+        return True
 
     def _remember(self, call: _Call[T], etag: str, value: T) -> None:
         if not call.remember or not 0 < len(etag) <= 256 or not (etag.isascii() and etag.isprintable()):

@@ -1,0 +1,141 @@
+"""Prices through the whole object: a month on the smallest plan, and the incident that began it all."""
+
+import asyncio
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.local_store import open_database, open_kv
+from support.market import Market
+from support.scheduler import Job, Scheduler, scheduler
+from support.scripted_fetch import Request, ScriptedFetch, response
+from support.task_run import SWAPS
+from support.virtual_time import VirtualClock
+from tocsin.bindings import FetchResponse
+from tocsin.prices.cache import get_cached_token_prices
+from tocsin.prices.tokens import active_tokens
+from tocsin.scheduler.budget import Plan
+from tocsin.tasks import TASKS
+
+DAY_S = 86_400
+STARTER = Plan(minute=10, month=10_000)
+CONTRACT = "SP2XD7417HGPRTREMKF748VNEQPDRR0RMANB7X1NK.token-{n}::asset"
+
+
+class PriceJob(Job):
+    """The real price task in the place of a test's own."""
+
+    def task(self) -> Any:
+        return TASKS[0]
+
+
+@asynccontextmanager
+async def priced(
+    directory: Path, market: Any, tokens: int, clock: VirtualClock, **options: Any
+) -> AsyncIterator[tuple[Scheduler, Any, Any]]:
+    """A scheduler with the price task, a database in which so many tokens were traded, and this market."""
+    async with open_database(directory, SWAPS) as db, open_kv(directory, clock) as kv:
+        for n in range(tokens):
+            row = (f"0x{n:064x}", CONTRACT.format(n=n), "stx", "success", "agent")
+            await db.prepare("INSERT INTO swaps VALUES (?, ?, ?, ?, ?)").bind(*row).run()
+        job = PriceJob("tenero", 300_000)
+        async with scheduler(
+            directory, job, clock=clock, fetch=ScriptedFetch(market, 0.05), arm=False, **options
+        ) as made:
+            made.env.DB, made.env.KV = db, kv
+            await made.stub().arm()
+            yield made, db, kv
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tokens", [13, 53])
+async def test_a_month_on_the_starter_plan(tmp_path: Path, tokens: int) -> None:
+    """10 calls a minute, 10,000 a month: no window is exceeded, every token is refreshed all the time."""
+    clock, asked_at = VirtualClock(), []
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(tokens))]
+    listed = Market([dict.fromkeys(ids[:-3], 1.5)], unlisted=dict.fromkeys(ids[-3:], 0.25))
+
+    def tenero(request: Request) -> FetchResponse:
+        asked_at.append(clock.now())
+        return listed(request)
+
+    async with priced(tmp_path, tenero, tokens, clock, plans={"tenero": STARTER}) as (made, db, kv):
+        oldest_ms = 0
+        for _ in range(30):
+            await asyncio.sleep(DAY_S)
+            tracked = [token for token in await active_tokens(db) if token in ids]
+            found = await get_cached_token_prices(kv, tracked)
+            assert set(found) == set(tracked)
+            oldest_ms = max(oldest_ms, *(clock.now() - price.fetched_at for price in found.values()))
+        status = await made.stub().status()
+
+    busiest = max(bisect_right(asked_at, at + 59_999) - n for n, at in enumerate(asked_at))
+    assert busiest <= 10
+    months = Counter(datetime.fromtimestamp(at / 1000, UTC).month for at in asked_at)
+    assert len(months) == 2
+    assert 5_000 < max(months.values()) <= 10_000
+    assert oldest_ms < 4 * 3_600_000
+    task = status["tasks"]["tenero"]
+    assert task["effectiveCadenceMs"] >= task["cadenceMs"]
+    assert task["cadenceReason"]
+    assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_an_object_that_is_built_anew_for_every_run_does_not_starve(tmp_path: Path) -> None:
+    """Where nothing outlives an eviction, the budget goes on from what was stored."""
+    clock = VirtualClock()
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
+    market = Market([dict.fromkeys(ids[:-3], 1.5)], unlisted=dict.fromkeys(ids[-3:], 0.25))
+
+    class Forgetful(dict[str, Any]):
+        def __setitem__(self, _key: str, _value: Any) -> None: ...
+
+    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, kv):
+        made.env.memory.budgets = Forgetful()
+        await asyncio.sleep(3 * DAY_S)
+        asked = len(market.asked)
+        await asyncio.sleep(DAY_S)
+        found = await get_cached_token_prices(kv, ids)
+
+        assert len(market.asked) - asked > 250
+        assert max(clock.now() - price.fetched_at for price in found.values()) < 4 * 3_600_000
+
+
+async def test_the_incident_of_the_silent_nulls(tmp_path: Path) -> None:
+    """A shared address at its limit: lines in the log, failures counted, the task held back."""
+    clock, others = VirtualClock(), [True]
+    market = Market([{"stx": 0.62}])
+
+    def tenero(request: Request) -> FetchResponse:
+        if others[0]:
+            headers = {
+                "x-ratelimit-type": "web-ui-ip",
+                "x-ratelimit-minute-remaining": "0",
+                "retry-after": "600",
+            }
+            return response({"message": "Too many requests"}, status=429, headers=headers)
+        return market(request)
+
+    async with priced(tmp_path, tenero, 0, clock) as (made, _db, kv):
+        await asyncio.sleep(200)
+        status = await made.stub().status()
+
+        assert made.log.named("upstream.attempt_failed")
+        assert made.log.named("upstream.attempt_failed")[0]["status"] == 429
+        assert status["consecutiveFailures"]["tenero"] == 1
+        assert status["nextRunAfter"]["tenero"] >= clock.now()
+        assert await get_cached_token_prices(kv, ["stx"]) == {}
+
+        others[0] = False
+        await asyncio.sleep(1500)
+        status = await made.stub().status()
+
+        assert status["consecutiveFailures"]["tenero"] == 0
+        assert status["nextRunAfter"]["tenero"] is None
+        assert (await get_cached_token_prices(kv, ["stx"]))["stx"].price_usd == 0.62
