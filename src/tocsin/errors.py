@@ -21,10 +21,11 @@ TocsinError
 │   ├── FetchTimeout     no complete answer in time
 │   ├── FetchTooLarge    the body passed the cap
 │   └── FetchFailed      no connection, or it was cut
-└── MalformedBody        a body that breaks its upstream's contract; names the field
+├── MalformedBody        a body that breaks its upstream's contract; names the field
+└── Unanswered           an upstream call ended without the fact that was needed; look at `answer`
 """
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 
 class TocsinError(Exception):
@@ -144,3 +145,11 @@ class FetchFailed(FetchError):
 
 class MalformedBody(TocsinError):
     """An upstream's body is not what its contract says; the sentence names the field."""
+
+
+class Unanswered(TocsinError):
+    """An upstream call that had to give a fact ended otherwise: `answer` is how (`upstream/answer.py`)."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(getattr(answer, "reason", answer.kind))
+        self.answer = answer

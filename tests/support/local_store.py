@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from tocsin.bindings import Clock, Database
+from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local import sqlite_file
 from tocsin.platform.local.database import SqliteDatabase
 from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
@@ -45,6 +46,16 @@ def _migrated(path: Path, migrations: Path) -> Path:
     with closing(sqlite_file.connect(path)) as connection:
         migrate(connection, load(migrations), path.name, now=0)
     return path
+
+
+@asynccontextmanager
+async def open_competition(directory: Path) -> AsyncIterator[SqliteDatabase]:
+    """`DB` with the competition's tables, new or as an earlier process left it."""
+    database = SqliteDatabase(_migrated(directory / "db.sqlite", COMPETITION_MIGRATIONS))
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 @asynccontextmanager

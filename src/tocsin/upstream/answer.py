@@ -15,6 +15,8 @@ Only `Ok` and `Absent` are facts. Everything else is "unknown", and must never b
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
+from tocsin.errors import Unanswered
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -87,3 +89,12 @@ class Malformed:
 
 Failure: TypeAlias = Limited | Unauthorised | OurMistake | Gone | Unavailable | Malformed
 Answer: TypeAlias = Ok[T] | Absent | Failure
+
+
+def fact(answer: Answer[T]) -> T | None:
+    """The value, or None for `Absent`; raises `Unanswered` for everything that says nothing."""
+    if isinstance(answer, Ok):
+        return answer.value
+    if isinstance(answer, Absent):
+        return None
+    raise Unanswered(answer)

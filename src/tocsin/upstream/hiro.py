@@ -60,6 +60,17 @@ class HiroClient:
         target = f"/extended/v1/tx/multiple?event_limit=0&exclude_function_args=true&tx_id={','.join(asked)}"
         return await self.client.get(target, lambda body: hiro_parse.transactions_v1(body, asked), errand)
 
+    async def call_argument(
+        self, txids: Sequence[str], name: str, errand: Errand
+    ) -> Answer[dict[str, str | None]]:
+        """One argument of up to 50 contract calls, as Clarity prints it; None where there is no such.
+
+        Only v1 tells the names of arguments.
+        """
+        asked = _batch(txids, MULTIPLE_TXIDS_MAX)
+        target = f"/extended/v1/tx/multiple?event_limit=0&tx_id={','.join(asked)}"
+        return await self.client.get(target, lambda body: hiro_parse.arguments_v1(body, asked, name), errand)
+
     async def transfer_events(self, txid: str, errand: Errand) -> Answer[tuple[TransferEvent, ...]]:
         """Every transfer, mint and burn of STX and fungible tokens, of all pages; complete or no answer."""
         target = f"/extended/v3/transactions/{canonical_txid(txid)}/events?limit={EVENTS_PAGE}"

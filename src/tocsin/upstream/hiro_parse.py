@@ -161,6 +161,27 @@ def transactions_v1(body: JSON, asked: Collection[str]) -> dict[str, Transaction
     return found
 
 
+def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
+    """`tx/multiple` again: one named argument of each call, as Clarity prints it."""
+    rows = {key.lower(): value for key, value in as_record(body, "body").items()}
+    found: dict[str, str | None] = {}
+    for tx_id in asked:
+        entry = record(rows, tx_id)
+        call = optional_record(record(entry, "result"), "contract_call")
+        printed = None if call is None else _argument(call, name)
+        found[tx_id] = printed
+    return found
+
+
+def _argument(call: Record, name: str) -> str | None:
+    listed = call.get("function_args")
+    for argument in listed if isinstance(listed, list) else ():
+        if isinstance(argument, dict) and argument.get("name") == name:
+            printed = argument.get("repr")
+            return printed if isinstance(printed, str) else None
+    return None
+
+
 def _event_v3(row: Record) -> TransferEvent | None:
     kind = text(row, "type")
     if kind not in {"stx_asset", "ft_asset"}:

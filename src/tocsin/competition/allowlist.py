@@ -1,0 +1,117 @@
+"""Which contracts and functions count. Data, not code: an operator adds to it with a file of the same shape.
+
+The version is a digest of the entries, so it changes whenever the list does and at no other time. What was
+refused under another version is looked at again.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tocsin.bindings import JSON
+from tocsin.errors import UsageError
+from tocsin.model import ContractCall
+
+_CONTRACT = re.compile(r"S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127}")
+_FUNCTION = re.compile(r"[a-zA-Z][a-zA-Z0-9\-_!?+<>=/*]{0,127}")
+_ADDRESS = re.compile(r"S[0-9A-Z]{25,45}")
+_FIELDS = ("contracts", "provider_address", "provider_attribution_contracts")
+_EXAMPLE = '{"contracts": {"SP….router-v-1-1": ["swap-helper-a"]}}'
+
+
+@dataclass(frozen=True)
+class AllowList:
+    """Contract ids and the functions of each that count: top-level calls, matched exactly."""
+
+    contracts: Mapping[str, frozenset[str]]
+    provider_address: str = ""
+    attribution: frozenset[str] = frozenset()  # contracts that name a provider in their call
+
+    @cached_property
+    def version(self) -> str:
+        entries = json.dumps({name: sorted(self.contracts[name]) for name in sorted(self.contracts)})
+        return hashlib.sha256(entries.encode()).hexdigest()[:12]
+
+    def allows(self, call: ContractCall) -> bool:
+        return call.function_name in self.contracts.get(call.contract_id, ())
+
+    def plus(self, other: "AllowList") -> "AllowList":
+        """Both together; a contract in both has the functions of both."""
+        contracts = dict(self.contracts)
+        for name, functions in other.contracts.items():
+            contracts[name] = contracts.get(name, frozenset()) | functions
+        return AllowList(
+            contracts, other.provider_address or self.provider_address, self.attribution | other.attribution
+        )
+
+    def to_json(self) -> JSON:
+        """As `GET /api/competition/allowlist` shows it."""
+        return {
+            "version": self.version,
+            "entries": {name: sorted(self.contracts[name]) for name in sorted(self.contracts)},
+            "total_contracts": len(self.contracts),
+            "total_functions": sum(len(functions) for functions in self.contracts.values()),
+            "provider_address": self.provider_address,
+            "protocols": {"bitflow": sorted(self.contracts)},
+        }
+
+
+def built_in() -> AllowList:
+    """The list that comes with this release."""
+    return parse((Path(__file__).parent / "allowlist.json").read_text(encoding="utf-8"), "allowlist.json")
+
+
+def parse(text: str, name: str) -> AllowList:
+    """Read a list; a mistake is told with the file's name, its place and what would be right."""
+    try:
+        value = json.loads(text, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON ({error}). It should look like {_EXAMPLE}") from None
+    if not isinstance(value, dict) or not isinstance(value.get("contracts"), dict):
+        raise UsageError(f"{name} has no object `contracts`. It should look like {_EXAMPLE}")
+    unknown = sorted(set(value) - set(_FIELDS))
+    if unknown:
+        raise UsageError(f"{name} has a field `{unknown[0]}`; known are {', '.join(_FIELDS)}")
+    provider = value.get("provider_address", "")
+    if provider != "" and not _matches(_ADDRESS, provider):
+        raise UsageError(f"{name}: provider_address is a Stacks address such as SP1M8K…, not {provider!r}")
+    contracts = {key: _functions(key, items, name) for key, items in value["contracts"].items()}
+    attribution = _texts(
+        value.get("provider_attribution_contracts", []), "provider_attribution_contracts", name
+    )
+    return AllowList(contracts, provider, frozenset(attribution))
+
+
+def _functions(contract: str, items: Any, name: str) -> frozenset[str]:
+    if not _CONTRACT.fullmatch(contract):
+        raise UsageError(f"{name}: {contract[:80]!r} is no contract id; one looks like SP….router-v-1-1")
+    functions = _texts(items, contract, name)
+    wrong = [function for function in functions if not _FUNCTION.fullmatch(function)]
+    if wrong or not functions:
+        found = repr(wrong[0][:80]) if wrong else "an empty list"
+        raise UsageError(f"{name}: {contract} needs the names of its functions, not {found}")
+    return frozenset(functions)
+
+
+def _texts(items: Any, key: str, name: str) -> Sequence[str]:
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise UsageError(f"{name}: {key} must be a list of texts")
+    return items
+
+
+def _matches(pattern: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A contract that is listed twice would silently lose the functions of its first entry."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"{twice!r} is there twice")
+    return value

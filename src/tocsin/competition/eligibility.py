@@ -1,0 +1,32 @@
+"""Whose swaps count. The predicate itself is the view `agent_tiers`, which the board reads too."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
+
+from tocsin.bindings import Database
+from tocsin.competition.codes import Code
+
+Tier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
+
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+# Why a sender's swaps do not count. A missing identity has the code of a missing registration, because the
+# public contract knows no other; the sentence tells them apart.
+REFUSED: Mapping[Tier, tuple[Code, str]] = {
+    "not_registered": (Code.SENDER_NOT_REGISTERED, "the sender is not a registered agent"),
+    "registered": (Code.SENDER_NOT_GENESIS, "the sender's claim is not verified"),
+    "genesis": (Code.SENDER_NOT_REGISTERED, "the sender has no on-chain identity (ERC-8004) yet"),
+}
+
+_TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
+_TIERS = "SELECT stx_address, tier FROM agent_tiers"
+
+
+async def tier_of(db: Database, address: str) -> Tier:
+    row = await db.prepare(_TIER).bind(address).first()
+    return "not_registered" if row is None else row["tier"]
+
+
+async def tiers(db: Database) -> dict[str, Tier]:
+    """Every registered wallet's."""
+    return {row["stx_address"]: row["tier"] for row in (await db.prepare(_TIERS).all()).results}

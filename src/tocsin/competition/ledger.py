@@ -1,0 +1,288 @@
+"""What is known of transactions: swaps, refusals, and candidates that are still to be settled.
+
+Every write is a statement to be put into one batch with others, so that a unit of work is there whole or not
+at all. Lists travel as one JSON value: a batch then has a few statements, whatever the length of the list.
+
+The object is the only writer. Still, every write may be repeated: an insert that finds the swap there changes
+nothing, and the first to report a transaction stays its `source`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from tocsin.bindings import Database, Row, Statement
+from tocsin.competition.codes import Code
+from tocsin.competition.rules import Rules
+from tocsin.competition.swap import Net, Swap
+from tocsin.model import ContractCall, MinedAt, Transaction
+
+Source: TypeAlias = Literal["agent", "cron", "chainhook"]
+
+INSERT_AT = 2  # which of the statements of `record` is the insert itself
+
+_KNOWN = (
+    "SELECT txid, block_hash FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
+    "SELECT txid, block_hash, code FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
+    "SELECT txid, transaction_json FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
+)
+_KEEP_SOURCE = """
+INSERT INTO candidates (txid, source, added_at, due_at)
+SELECT txid, source, 0, 0 FROM swaps WHERE txid IN (SELECT value FROM json_each(?))
+ON CONFLICT (txid) DO NOTHING"""
+_REMOVE_MOVED = """
+DELETE FROM swaps
+WHERE txid IN (SELECT json_extract(value, '$.txid') FROM json_each(?))
+  AND txid || block_hash NOT IN
+    (SELECT json_extract(value, '$.txid') || json_extract(value, '$.block_hash') FROM json_each(?))"""
+_INSERT = """
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, block_hash, tx_index, source, provider, allowlist_version, recorded_at)
+SELECT json_extract(s.value, '$.txid'), a.stx_address, json_extract(s.value, '$.contract_id'),
+  json_extract(s.value, '$.function_name'), json_extract(s.value, '$.token_in'),
+  json_extract(s.value, '$.amount_in'), json_extract(s.value, '$.token_out'),
+  json_extract(s.value, '$.amount_out'), json_extract(s.value, '$.burn_block_time'),
+  json_extract(s.value, '$.block_height'), json_extract(s.value, '$.block_hash'),
+  json_extract(s.value, '$.tx_index'), coalesce(c.source, json_extract(s.value, '$.source')),
+  json_extract(s.value, '$.provider'), json_extract(s.value, '$.allowlist_version'), ?
+FROM json_each(?) s
+JOIN agents a ON a.stx_address = json_extract(s.value, '$.sender')
+LEFT JOIN candidates c ON c.txid = json_extract(s.value, '$.txid')
+WHERE true
+ON CONFLICT (txid) DO NOTHING
+RETURNING txid"""
+_REFUSE = """
+INSERT INTO refusals (txid, code, reason, sender, contract_id, function_name, burn_block_time, block_height,
+  block_hash, legs_json, source, allowlist_version, refused_at)
+SELECT json_extract(r.value, '$.txid'), json_extract(r.value, '$.code'), json_extract(r.value, '$.reason'),
+  json_extract(r.value, '$.sender'), json_extract(r.value, '$.contract_id'),
+  json_extract(r.value, '$.function_name'), json_extract(r.value, '$.burn_block_time'),
+  json_extract(r.value, '$.block_height'), json_extract(r.value, '$.block_hash'),
+  json_extract(r.value, '$.legs_json'), json_extract(r.value, '$.source'),
+  json_extract(r.value, '$.allowlist_version'), ?
+FROM json_each(?) r
+WHERE true
+ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
+  burn_block_time = excluded.burn_block_time, block_height = excluded.block_height,
+  block_hash = excluded.block_hash, legs_json = excluded.legs_json,
+  allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
+_ENQUEUE = """
+INSERT INTO candidates (txid, source, sender, transaction_json, added_at, due_at)
+SELECT json_extract(c.value, '$.txid'), coalesce(s.source, json_extract(c.value, '$.source')),
+  json_extract(c.value, '$.sender'), json_extract(c.value, '$.transaction_json'), ?, ?
+FROM json_each(?) c
+LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$.txid')
+WHERE true
+ON CONFLICT (txid) DO UPDATE SET sender = excluded.sender, transaction_json = excluded.transaction_json,
+  due_at = min(due_at, excluded.due_at)"""
+_FORGET = (
+    "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
+    "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
+    "DELETE FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
+)
+_POSTPONE = """
+UPDATE candidates SET attempts = attempts + ?, due_at = ?, transaction_json = NULL
+WHERE txid IN (SELECT value FROM json_each(?))"""
+_DUE = """
+SELECT txid, source, transaction_json, attempts, added_at FROM candidates
+WHERE due_at <= ? AND (transaction_json IS NULL) = ?
+ORDER BY sender, txid LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A transaction to be settled; without `transaction` it must be asked for first."""
+
+    txid: str
+    source: Source
+    transaction: Transaction | None = None
+    attempts: int = 0
+    added_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A transaction that does not count, and why."""
+
+    transaction: Transaction
+    code: Code
+    reason: str
+    source: Source
+    net: Net | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewSwap:
+    """A swap that is to be recorded."""
+
+    transaction: Transaction
+    swap: Swap
+    source: Source
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where a transaction is known from; `block_hash` is the block that it was seen in."""
+
+    kind: Literal["swap", "refusal", "candidate"]
+    block_hash: str | None
+    code: Code | None = None
+
+
+async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
+    """What is known of these; a swap hides the others, a refusal a candidate."""
+    if not txids:
+        return {}
+    asked = json.dumps(txids)
+    swaps, refusals, candidates = await db.batch([db.prepare(sql).bind(asked) for sql in _KNOWN])
+    found = {row["txid"]: Known("candidate", _block_hash(row)) for row in candidates.results}
+    for row in refusals.results:
+        found[row["txid"]] = Known("refusal", row["block_hash"], Code(row["code"]))
+    for row in swaps.results:
+        found[row["txid"]] = Known("swap", row["block_hash"])
+    return found
+
+
+def record(db: Database, swaps: Sequence[NewSwap], rules: Rules, now: int) -> list[Statement]:
+    """Record swaps, instead of what an abandoned block had; statement `INSERT_AT` answers the new ones."""
+    if not swaps:
+        return []
+    rows = json.dumps([_swap_row(new, rules) for new in swaps])
+    txids = json.dumps([new.transaction.tx_id for new in swaps])
+    return [
+        db.prepare(_KEEP_SOURCE).bind(txids),
+        db.prepare(_REMOVE_MOVED).bind(rows, rows),
+        db.prepare(_INSERT).bind(now, rows),
+        *(db.prepare(sql).bind(txids) for sql in _FORGET[:2]),
+    ]
+
+
+def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) -> list[Statement]:
+    """Keep refusals; one of a recorded swap takes it out."""
+    if not refusals:
+        return []
+    rows = json.dumps([_refusal_row(refusal, rules) for refusal in refusals])
+    txids = json.dumps([refusal.transaction.tx_id for refusal in refusals])
+    return [
+        db.prepare(_REFUSE).bind(now, rows),
+        db.prepare(_FORGET[0]).bind(txids),
+        db.prepare(_FORGET[2]).bind(txids),
+    ]
+
+
+def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
+    """Have transactions settled soon; of those in line already, what was seen of them last."""
+    if not candidates:
+        return []
+    rows = json.dumps([_candidate_row(candidate) for candidate in candidates])
+    return [db.prepare(_ENQUEUE).bind(now, now, rows)]
+
+
+def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
+    """Take swaps out that are on chain no more; as candidates they may come back."""
+    return [db.prepare(_FORGET[2]).bind(json.dumps(txids))] if txids else []
+
+
+def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:
+    """Stop looking at candidates."""
+    return [db.prepare(_FORGET[0]).bind(json.dumps(txids))] if txids else []
+
+
+def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int = 0) -> list[Statement]:
+    """Look at candidates later, and then ask for them anew."""
+    return [db.prepare(_POSTPONE).bind(attempts, due_at, json.dumps(txids))] if txids else []
+
+
+async def due(db: Database, now: int, *, asked: bool, limit: int) -> list[Candidate]:
+    """Candidates whose time has come, those of one sender together; `asked`: whose transaction is known."""
+    rows = (await db.prepare(_DUE).bind(now, int(not asked), limit).all()).results
+    return [_candidate(row) for row in rows]
+
+
+def _block_hash(row: Row) -> str | None:
+    if row["transaction_json"] is None:
+        return None
+    mined = transaction_of(json.loads(row["transaction_json"])).mined
+    return mined.block_hash if mined else None
+
+
+def _candidate(row: Row) -> Candidate:
+    text = row["transaction_json"]
+    transaction = None if text is None else transaction_of(json.loads(text))
+    return Candidate(row["txid"], row["source"], transaction, row["attempts"], row["added_at"])
+
+
+def _candidate_row(candidate: Candidate) -> dict[str, Any]:
+    transaction = candidate.transaction
+    return {
+        "txid": candidate.txid,
+        "source": candidate.source,
+        "sender": transaction.sender if transaction else None,
+        "transaction_json": json.dumps(asdict(transaction)) if transaction else None,
+    }
+
+
+def _swap_row(new: NewSwap, rules: Rules) -> dict[str, Any]:
+    swap = new.swap
+    return {
+        **_facts(new.transaction),
+        "token_in": swap.token_in,
+        "amount_in": str(swap.amount_in),
+        "token_out": swap.token_out,
+        "amount_out": str(swap.amount_out),
+        "source": new.source,
+        "provider": new.provider,
+        "allowlist_version": rules.allowlist.version,
+    }
+
+
+def _refusal_row(refusal: Refusal, rules: Rules) -> dict[str, Any]:
+    net = refusal.net
+    return {
+        **_facts(refusal.transaction),
+        "code": refusal.code,
+        "reason": refusal.reason,
+        "legs_json": None if net is None else json.dumps({asset: str(net[asset]) for asset in net}),
+        "source": refusal.source,
+        "allowlist_version": rules.allowlist.version,
+    }
+
+
+def _facts(transaction: Transaction) -> dict[str, Any]:
+    call, mined = transaction.contract_call, transaction.mined
+    assert mined is not None, "only what was mined is settled"
+    return {
+        "txid": transaction.tx_id,
+        "sender": transaction.sender,
+        "contract_id": call.contract_id if call else None,
+        "function_name": call.function_name if call else None,
+        "burn_block_time": mined.burn_block_time,
+        "block_height": mined.height,
+        "block_hash": mined.block_hash,
+        "tx_index": mined.tx_index,
+    }
+
+
+def transaction_of(stored: Mapping[str, Any]) -> Transaction:
+    """A transaction as `asdict` wrote it."""
+    call, mined = stored["contract_call"], stored["mined"]
+    return Transaction(
+        **{
+            **stored,
+            "contract_call": None if call is None else ContractCall(**call),
+            "mined": None if mined is None else MinedAt(**mined),
+        }
+    )
+
+
+def by_sender(candidates: Iterable[Candidate]) -> dict[str, list[tuple[Transaction, Source]]]:
+    """The known transactions of each sender."""
+    groups: dict[str, list[tuple[Transaction, Source]]] = {}
+    for candidate in candidates:
+        if candidate.transaction is not None:
+            groups.setdefault(candidate.transaction.sender, []).append(
+                (candidate.transaction, candidate.source)
+            )
+    return groups

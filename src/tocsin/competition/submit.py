@@ -1,0 +1,120 @@
+"""A trade that its agent reports: settled while the agent waits, out of the budget kept for requests.
+
+Runs inside the object, so that there is one writer. Cheap answers come first: a recorded swap and a final
+refusal need no call. A pending trade that would count is remembered and looked at again by the sweep.
+"""
+
+from typing import Any
+
+from tocsin.bindings import JSON, Row
+from tocsin.competition import ledger, trades
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.competition.desk import Desk
+from tocsin.competition.eligibility import REFUSED, Tier, tier_of
+from tocsin.competition.ledger import Candidate
+from tocsin.competition.rules import Rules, checks, judge
+from tocsin.competition.verify import Verifier, is_final
+from tocsin.errors import StoreError, Unanswered, UsageError
+from tocsin.model import ContractCall, Transaction, canonical_txid
+from tocsin.upstream.answer import Limited, fact
+
+
+async def submit(desk: Desk, rules: Rules, argument: JSON) -> JSON:
+    """Settle `{"txid": …}`; see `answer` for what is told."""
+    try:
+        txid = canonical_txid(_text(argument))
+    except UsageError as error:
+        return answer(Code.MALFORMED_TXID, str(error))
+    try:
+        return await _settled(desk, txid, rules) or await _settle(desk, txid, rules)
+    except Unanswered as error:
+        until = error.answer.until if isinstance(error.answer, Limited) else None
+        return answer(Code.TX_FETCH_FAILED, str(error), retry_at=until)
+    except StoreError as error:
+        desk.logger.error("trade.submit_failed", txid=txid, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
+        return answer(Code.DB_UNAVAILABLE, "the database refused")
+
+
+def answer(code: Code | None, reason: str, *, row: Row | None = None, retry_at: int | None = None) -> JSON:
+    """What a submission is told: `status` verified, pending or rejected, the code, and the HTTP status."""
+    if code is None:
+        assert row is not None
+        return {"status": "verified", "inserted": True, "httpStatus": 200, "row": trades.swap_json(row)}
+    meaning = MEANINGS[code]
+    told: dict[str, Any] = {
+        "status": "pending" if code is Code.PENDING else "rejected",
+        "code": code,
+        "httpStatus": meaning.status,
+        "error": meaning.sentence,
+        "reason": reason,
+        "retryable": meaning.retryable,
+    }
+    if row is not None:
+        told |= {"status": "verified", "inserted": False, "row": trades.swap_json(row)}
+    if retry_at is not None:
+        told["retryAt"] = retry_at
+    return told
+
+
+def still_refused(refusal: Row, tier: Tier, rules: Rules) -> bool:
+    """Whether a kept refusal would be the same today."""
+    code = Code(refusal["code"])
+    match MEANINGS[code].reopened_by:
+        case "sender":
+            return tier in REFUSED and REFUSED[tier][0] == code
+        case "allowlist":
+            return not rules.allowlist.allows(ContractCall(refusal["contract_id"], refusal["function_name"]))
+        case "campaign":
+            time: int = refusal["burn_block_time"]
+            return time < rules.start_s or (rules.end_s is not None and time >= rules.end_s)
+        case None:
+            return True
+
+
+async def _settled(desk: Desk, txid: str, rules: Rules) -> JSON:
+    """What is known already, if it is."""
+    swap = await trades.find_swap(desk.db, txid)
+    if swap is not None:
+        return answer(Code.TXID_ALREADY_VERIFIED, "already recorded", row=swap)
+    refusal = await trades.find_refusal(desk.db, txid)
+    if refusal is None or not still_refused(refusal, await tier_of(desk.db, refusal["sender"]), rules):
+        return None
+    return answer(Code(refusal["code"]), refusal["reason"])
+
+
+async def _settle(desk: Desk, txid: str, rules: Rules) -> JSON:
+    transaction = fact(await desk.hiro.transaction(txid, desk.errand))
+    if transaction is None:
+        return answer(Code.TX_NOT_FOUND, "Hiro does not know it")
+    tier = await tier_of(desk.db, transaction.sender)
+    check = judge(transaction, tier, rules)
+    if check is not None and not is_final(transaction, check):
+        assert check.code is not None
+        if check.code is Code.PENDING and _would_count(transaction, tier, rules):
+            await _remember(desk, txid)
+        return answer(check.code, check.said)
+    tally = await Verifier(desk, rules).settle(transaction.sender, [(transaction, "agent")], tier)
+    swap = await trades.find_swap(desk.db, txid)
+    if swap is not None:
+        return answer(None if tally.inserted else Code.TXID_ALREADY_VERIFIED, "already recorded", row=swap)
+    refusal = await trades.find_refusal(desk.db, txid)
+    if refusal is not None:
+        return answer(Code(refusal["code"]), refusal["reason"])
+    await _remember(desk, txid)
+    return answer(Code.PENDING, "Hiro does not show its tokens yet")
+
+
+async def _remember(desk: Desk, txid: str) -> None:
+    await desk.db.batch(ledger.enqueue(desk.db, [Candidate(txid, "agent")], desk.clock.now()))
+
+
+def _would_count(transaction: Transaction, tier: Tier, rules: Rules) -> bool:
+    """Whether nothing but its being unmined speaks against it; others are not worth a place in the queue."""
+    return all(check.code is None for check in checks(transaction, tier, rules) if check.name != "status")
+
+
+def _text(argument: JSON) -> str:
+    txid = argument.get("txid") if isinstance(argument, dict) else None
+    if not isinstance(txid, str):
+        raise UsageError("The body must be an object with the field txid, a text.")
+    return txid

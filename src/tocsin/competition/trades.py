@@ -1,0 +1,116 @@
+"""What an agent may see of its trades: its swaps page by page, its counts, and what was refused."""
+
+import base64
+import binascii
+import json
+import re
+from typing import Any
+
+from tocsin.bindings import JSON, Database, Row
+from tocsin.errors import UsageError
+
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+
+_ADDRESS = re.compile(r"S[MP][0-9A-Z]{38,40}")
+_TXID = re.compile(r"0x[0-9a-f]{64}")
+_CURSOR_MAX = 400
+_TIME_MAX = 10**15
+
+_SWAP = "SELECT * FROM swaps WHERE txid = ?"
+_REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
+_PAGE = """
+SELECT * FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
+ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""
+_STATUS = """
+SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
+FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
+
+
+async def find_swap(db: Database, txid: str) -> Row | None:
+    return await db.prepare(_SWAP).bind(txid).first()
+
+
+async def find_refusal(db: Database, txid: str) -> Row | None:
+    return await db.prepare(_REFUSAL).bind(txid).first()
+
+
+def swap_json(row: Row) -> JSON:
+    """A swap as the routes show it; `tx_status` and the two scores are what the reference's clients read."""
+    return {
+        "txid": row["txid"],
+        "sender": row["sender"],
+        "contract_id": row["contract_id"],
+        "function_name": row["function_name"],
+        "token_in": row["token_in"],
+        "amount_in": row["amount_in"],
+        "token_out": row["token_out"],
+        "amount_out": row["amount_out"],
+        "burn_block_time": row["burn_block_time"],
+        "block_height": row["block_height"],
+        "tx_status": "success",
+        "source": row["source"],
+        "provider": row["provider"],
+        "scored_value": None,
+        "scored_at": None,
+    }
+
+
+async def trades_of(
+    db: Database, address: str, *, limit: int = PAGE_DEFAULT, cursor: str | None = None
+) -> JSON:
+    """A page of a wallet's swaps, newest first."""
+    _check_address(address)
+    if not 1 <= limit <= PAGE_MAX:
+        raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
+    before = (_TIME_MAX, "") if cursor is None else _read_cursor(cursor)
+    rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
+    more = len(rows) > limit
+    shown = [swap_json(row) for row in rows[:limit]]
+    return {"trades": shown, "next_cursor": _cursor(shown[-1]) if more else None}
+
+
+async def standing_of(db: Database, address: str) -> JSON:
+    """A wallet's counts; of an unregistered one, zeros."""
+    _check_address(address)
+    row = await db.prepare(_STATUS).bind(address).first()
+    trades = (row and row["trades"]) or 0
+    return {
+        "address": address,
+        "agent_id": row and row["agent_id"],
+        "registered": row is not None,
+        "trade_count": trades,
+        "verified_trade_count": trades,
+        "first_trade_at": row and row["first_trade_at"],
+        "last_trade_at": row and row["last_trade_at"],
+    }
+
+
+def _check_address(address: str) -> None:
+    if not _ADDRESS.fullmatch(address):
+        raise UsageError("address is a Stacks mainnet address: SP or SM and 38 to 40 letters and digits.")
+
+
+def _cursor(row: dict[str, Any]) -> str:
+    text = json.dumps({"t": row["burn_block_time"], "x": row["txid"]}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[int, str]:
+    wrong = UsageError(
+        "cursor is what next_cursor of the page before said; leave it out to begin at the newest."
+    )
+    try:
+        padded = cursor[:_CURSOR_MAX] + "=" * (-len(cursor) % 4)
+        value = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+        time, txid = value["t"], value["x"]
+    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
+        raise wrong from None
+    if (
+        type(time) is not int
+        or not 0 <= time <= _TIME_MAX
+        or type(txid) is not str
+        or not _TXID.fullmatch(txid)
+    ):
+        raise wrong
+    return time, txid

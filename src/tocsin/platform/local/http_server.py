@@ -1,0 +1,81 @@
+"""HTTP on our own loop: uvicorn, started and stopped like every other part."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from tocsin.errors import StartError
+
+GRACE_S = 3  # for requests under way when the process stops
+BACKLOG = 1024
+
+
+class HttpServer:
+    """Listens from the moment it is made, so that the port is known; answers when it is started."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        shown = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
+        self.url = f"http://{shown}:{self.port}"
+        self._server: _Server | None = None
+
+    async def start(self, app: ASGIApp) -> None:
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        await self._server.ready.wait()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.should_exit = True
+            with suppress(asyncio.CancelledError):
+                await self._serving
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is ready, and leaves signals to the service."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket. Named as TCP: else asyncio leaves Nagle's delay on, 40 ms for every answer."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}; another port: --port, 0 for any"
+        ) from error
+    return found

@@ -1,0 +1,200 @@
+"""Netting: what left and what came, over all events, in integers; compared with what the generator meant."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.scripted_fetch import example
+from support.simulated import quiet_simulator
+from support.upstreams import Wired
+from tocsin.competition.swap import (
+    AMOUNT_MAX,
+    NoSwap,
+    Swap,
+    net_of_changes,
+    net_of_events,
+    provider_of,
+    swap_of,
+)
+from tocsin.errors import MalformedBody
+from tocsin.model import STX, BalanceChange, Transaction, TransferEvent
+from tocsin.simulator.fetch import HIRO_URL, SimulatedFetch
+from tocsin.simulator.swap_shapes import SHAPES, SWAPS
+from tocsin.upstream.answer import Ok
+from tocsin.upstream.client import UpstreamClient
+from tocsin.upstream.errand import task_errand
+from tocsin.upstream.hiro import HiroClient, hiro
+from tocsin.upstream.hiro_parse import events_v1
+
+CASES = json.loads((Path(__file__).parent.parent / "data/competition/parse_cases.json").read_text())["cases"]
+WALLET, POOL = "SPWALLET", "SPPOOL.pool"
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case["name"] != "not_contract_call"], ids=lambda c: c["name"]
+)
+def test_cases_of_the_reference(case: dict[str, Any]) -> None:
+    """The reference's own examples give the same swap, or the refusal that the case explains."""
+    tx, expected = case["tx"], case["expected"]
+    if case["name"] == "amount_not_a_number":
+        with pytest.raises(MalformedBody, match="amount"):
+            events_v1(tx)
+        return
+    found = swap_of(net_of_events(tx["sender_address"], events_v1(tx)))
+
+    if "ours" in case or not expected["ok"]:
+        assert isinstance(found, NoSwap)
+        assert found.code == case.get("ours", expected)["code"]
+    else:
+        parts = ("token_in", "amount_in", "token_out", "amount_out")
+        assert found == Swap(*(expected[part] for part in parts))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "swap_multihop_through_wallet_synthetic",
+            Swap(
+                "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",
+                50_000,
+                "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx",
+                99_000_000,
+            ),
+        ),
+    ],
+)
+def test_a_middle_token_that_passes_through_cancels_out(name: str, expected: Swap) -> None:
+    """SBTC to STX to stSTX through the wallet is a swap of sBTC for stSTX."""
+    body = example(f"hiro/{name}")["body"]
+
+    assert swap_of(net_of_events(body["sender_address"], events_v1(body))) == expected
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+async def test_every_shape_of_the_simulator(kind: str) -> None:
+    """Events and balance changes, read through the real client, both give what the generator meant."""
+    simulator = quiet_simulator(wallets=1)
+    chain = simulator.chain
+    sent = [chain.swap(chain.wallets[0], kind) for _ in range(6)]
+    chain.mine()
+    wired = Wired(hiro(HIRO_URL, None), lambda _: pytest.fail("not scripted"))
+    client = HiroClient(
+        UpstreamClient(hiro(HIRO_URL, None), SimulatedFetch(simulator), wired.gate, wired.clock, lambda: 0.5)
+    )
+    errand = task_errand(wired.log)
+    for tx in sent:
+        transaction = await client.transaction(tx.tx_id, errand)
+        events = await client.transfer_events(tx.tx_id, errand)
+        changes = await client.balance_changes(tx.sender, [tx.tx_id], errand)
+        assert isinstance(transaction, Ok)
+        assert isinstance(events, Ok)
+        assert isinstance(changes, Ok)
+        by_events = net_of_events(tx.sender, events.value)
+        found = swap_of(by_events)
+
+        assert net_of_changes(transaction.value, changes.value) == by_events
+        if tx.swap is None or tx.outcome != "success":
+            assert isinstance(found, NoSwap)
+        else:
+            assert found == Swap(tx.swap.token_in, tx.swap.amount_in, tx.swap.token_out, tx.swap.amount_out)
+        assert isinstance(found, Swap) == (kind in SWAPS or kind.startswith("off_list"))
+
+
+parties = st.sampled_from([WALLET, POOL, "SPSTRANGER"])
+events = st.builds(
+    TransferEvent,
+    index=st.integers(0, 9),
+    kind=st.just("transfer"),
+    asset=st.sampled_from([STX, "A", "B"]),
+    sender=st.one_of(st.none(), parties),
+    recipient=st.one_of(st.none(), parties),
+    amount=st.integers(0, 2**128 - 1),
+)
+
+
+@given(st.lists(events, max_size=12), st.integers(0, 10**9), st.booleans())
+def test_both_views_agree(moves: list[TransferEvent], fee: int, sponsored: bool) -> None:
+    """Hiro's balance changes, with the fee taken out again, say the same as the events."""
+    changes: dict[str, BalanceChange] = {}
+    if not sponsored:
+        changes[STX] = BalanceChange("0x1", STX, fee, 0)
+    for move in moves:
+        before = changes.get(move.asset, BalanceChange("0x1", move.asset, 0, 0))
+        changes[move.asset] = BalanceChange(
+            "0x1",
+            move.asset,
+            before.sent + move.amount * (move.sender == WALLET),
+            before.received + move.amount * (move.recipient == WALLET),
+        )
+    net = net_of_changes(transaction(fee, sponsored=sponsored), changes.values())
+
+    assert net == (net_of_events(WALLET, moves) if changes else None)
+
+
+def transaction(fee: int, *, sponsored: bool) -> Transaction:
+    return Transaction("0x1", WALLET, sponsored, fee, "success", "contract_call", None, None, True, None)
+
+
+def test_changes_without_the_fee_are_not_believed() -> None:
+    """A transaction that left the chain has no rows, and rows without the fee are not all of them."""
+    token = BalanceChange("0x1", "A", 0, 5)
+
+    assert net_of_changes(transaction(100, sponsored=False), []) is None
+    assert net_of_changes(transaction(100, sponsored=False), [token]) is None
+    assert (
+        net_of_changes(transaction(100, sponsored=False), [token, BalanceChange("0x1", STX, 99, 0)]) is None
+    )
+    assert net_of_changes(transaction(100, sponsored=True), [token]) == {"A": 5}
+    assert net_of_changes(transaction(100, sponsored=True), [BalanceChange("0x2", "A", 0, 5)]) is None
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        ({}, "no token changed hands"),
+        ({"A": -1}, "gave one token and got nothing"),
+        ({"A": 1, "B": 2}, "got 2 tokens and gave nothing"),
+        ({"A": -1, "B": -2, "C": 3}, "gave 2 tokens and got one token"),
+    ],
+)
+def test_what_is_no_swap_says_why(net: dict[str, int], said: str) -> None:
+    """The refusal names what is missing or too much, and keeps the legs."""
+    found = swap_of(net)
+
+    assert isinstance(found, NoSwap)
+    assert (found.code, found.net) == ("incomplete_events", net)
+    assert said in found.reason
+
+
+def test_amounts_are_exact_up_to_what_the_table_holds() -> None:
+    """Forty digits are kept to the last one; more are refused."""
+    assert swap_of({"A": -AMOUNT_MAX, "B": 1}) == Swap("A", AMOUNT_MAX, "B", 1)
+    refused = swap_of({"A": -AMOUNT_MAX - 1, "B": 1})
+    assert isinstance(refused, NoSwap)
+    assert refused.code == "invalid_amount"
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        (None, None),
+        ("none", None),
+        ("(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B)", "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B"),
+        ("'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B", "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B"),
+        (
+            "(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B.v-1)",
+            "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B.v-1",
+        ),
+        ("u5", None),
+        ("(some u5)", None),
+        ("(some '", None),
+    ],
+)
+def test_the_provider_argument_is_decoded(argument: str | None, expected: str | None) -> None:
+    """An optional principal is the address inside it, or nobody."""
+    assert provider_of(argument) == expected

@@ -1,0 +1,97 @@
+"""What an agent sees of its trades: pages that neither skip nor repeat, and counts."""
+
+from pathlib import Path
+
+import pytest
+
+from support.competition import open_world
+from tocsin.competition.submit import submit
+from tocsin.competition.trades import standing_of, trades_of
+from tocsin.errors import UsageError
+
+
+async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
+    """Whatever the page size, the pages add up to the wallet's swaps, those of equal time too."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        wallet = chain.wallets[0].address
+        sent = [chain.swap(who) for who in (wallet, chain.wallets[1].address) for _ in range(7)]
+        chain.mine()
+        for tx in sent:
+            await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        expected = sorted((tx.tx_id for tx in sent[:7]), reverse=True)
+        for limit in (1, 3, 7, 200):
+            found: list[str] = []
+            cursor = None
+            while True:
+                page = await trades_of(world.db, wallet, limit=limit, cursor=cursor)
+                assert len(page["trades"]) <= limit
+                found += [row["txid"] for row in page["trades"]]
+                cursor = page["next_cursor"]
+                if cursor is None:
+                    break
+            assert found == expected
+
+        standing = await standing_of(world.db, wallet)
+
+    burn_time = sent[0].block.burn_time_s if sent[0].block else 0
+    assert standing == {
+        "address": wallet,
+        "agent_id": 1,
+        "registered": True,
+        "trade_count": 7,
+        "verified_trade_count": 7,
+        "first_trade_at": burn_time,
+        "last_trade_at": burn_time,
+    }
+
+
+async def test_an_unknown_wallet_has_nothing(tmp_path: Path) -> None:
+    """It is told to be unregistered, with zeros, and its list is empty."""
+    async with open_world(tmp_path) as world:
+        stranger = world.simulator.chain.strangers[0].address
+        standing = await standing_of(world.db, stranger)
+        page = await trades_of(world.db, stranger)
+
+    assert (standing["registered"], standing["trade_count"], standing["agent_id"]) == (False, 0, None)
+    assert page == {"trades": [], "next_cursor": None}
+
+
+@pytest.mark.parametrize("address", ["", "SP", "bc1qxy", "ST" + "0" * 39, "SP" + "a" * 39, "SP" + "0" * 41])
+async def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
+    """The sentence says what an address looks like."""
+    async with open_world(tmp_path) as world:
+        with pytest.raises(UsageError, match="SP or SM"):
+            await trades_of(world.db, address)
+        with pytest.raises(UsageError, match="SP or SM"):
+            await standing_of(world.db, address)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "====",
+        "é",
+        "bnVsbA",
+        "W10",
+        "eyJ0IjoxfQ",
+        "eyJ0IjoiMSIsIngiOiIweCJ9",
+        "eyJ0IjoxLCJ4IjoiMHgifQ",
+        "A" * 100_000,
+    ],
+)
+async def test_what_is_no_cursor_is_refused(cursor: str, tmp_path: Path) -> None:
+    """Only what a page said leads to the next."""
+    async with open_world(tmp_path) as world:
+        with pytest.raises(UsageError, match="next_cursor"):
+            await trades_of(world.db, world.simulator.chain.wallets[0].address, cursor=cursor)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 201])
+async def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> None:
+    """A page has 1 to 200 rows."""
+    async with open_world(tmp_path) as world:
+        with pytest.raises(UsageError, match="limit is 1 to 200"):
+            await trades_of(world.db, world.simulator.chain.wallets[0].address, limit=limit)
