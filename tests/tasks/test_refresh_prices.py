@@ -14,7 +14,7 @@ from tocsin.bindings import FetchResponse
 from tocsin.errors import RunStopped, StoreError
 from tocsin.prices.cache import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, tracked_tokens
-from tocsin.tasks import TASKS, tasks
+from tocsin.tasks import TASKS
 from tocsin.tasks.refresh_prices import NOTES_KEY, PriceOptions
 from tocsin.upstream.tenero import token_address
 
@@ -257,7 +257,7 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
 async def test_the_factor_of_a_jump_can_be_set(tmp_path: Path) -> None:
     """`jump_factor` is an option of the task."""
     market = static_market()
-    (task,) = tasks(PriceOptions(jump_factor=1.01))
+    task = refresh_prices(PriceOptions(jump_factor=1.01))
     async with task_bench(tmp_path, market) as bench:
         await bench.run(task)
         market.pages[0]["stx"] = 0.9
