@@ -15,7 +15,7 @@ from tocsin.errors import RunStopped, StoreError
 from tocsin.prices.cache import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, tracked_tokens
 from tocsin.tasks import TASKS
-from tocsin.tasks.refresh_prices import NOTES_KEY, PriceOptions
+from tocsin.tasks.refresh_prices import NOTES_KEY, PriceOptions, refresh_prices
 from tocsin.upstream.tenero import token_address
 
 (TASK,) = TASKS
