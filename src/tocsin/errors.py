@@ -9,6 +9,7 @@ TocsinError
 │   ├── SchemaMismatch   a newer or different schema than this code expects
 │   └── MigrationFailed  a migration did not apply; nothing of it was kept
 ├── BindingMissing       the platform lacks a binding that is needed: names it
+├── RequestRefused       an HTTP request that is not answered with success; has its status and its code
 ├── RunStopped           a run must end at this checkpoint (paused, or its slice is over); tasks let it pass
 ├── ObjectError          a call to an object failed; look at its flags
 │   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
@@ -25,6 +26,7 @@ TocsinError
 └── Unanswered           an upstream call ended without the fact that was needed; look at `answer`
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 
@@ -62,6 +64,27 @@ class MigrationFailed(StartError):
 
 class BindingMissing(TocsinError):
     """The platform lacks a binding; the sentence names it and how to provide it."""
+
+
+class RequestRefused(TocsinError):
+    """The sentence, status and code that a client gets; `fields` go beside them, `headers` around them."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        sentence: str,
+        *,
+        retryable: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.headers = dict(headers or {})
+        self.fields = fields
 
 
 class RunStopped(TocsinError):

@@ -18,7 +18,8 @@ STATIC_TOKENS: tuple[str, ...] = tuple(
 )
 
 _NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
-_TOKEN_ID = re.compile(rf"stx|S[PMTN][0-9A-HJKMNP-TV-Z]{{38,40}}\.{_NAME}(?:::{_NAME})?")
+TOKEN_ID_PATTERN = rf"^(?:stx|S[PMTN][0-9A-HJKMNP-TV-Z]{{38,40}}\.{_NAME}(?:::{_NAME})?)$"
+_TOKEN_ID = re.compile(TOKEN_ID_PATTERN)
 
 # Rows that are no token ids are left out afterwards, so a few more than needed are read.
 _READ_MAX = 4 * TRADED_MAX

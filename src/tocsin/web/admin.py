@@ -1,0 +1,94 @@
+"""`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp
+
+from tocsin.bindings import JSON
+from tocsin.errors import RequestRefused
+from tocsin.web.auth import require_key
+from tocsin.web.events import Streams
+from tocsin.web.respond import json_response
+from tocsin.web.site import Site
+
+HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
+RUNS_MAX = 200
+ACTIONS = "action=pause&until=UNIX_MS, action=resume, or action=refresh&task=tenero|sweep|all"
+
+_TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+class Admin:
+    """`on_refresh` is called when a refresh has ended."""
+
+    def __init__(self, site: Site, on_refresh: Callable[[], None]) -> None:
+        self._site = site
+        self._on_refresh = on_refresh
+        self._streams = Streams(site)
+
+    async def show(self, request: Request) -> ASGIApp:
+        self._authorise(request)
+        return self._answer({"status": await self._site.scheduler().status()})
+
+    async def act(self, request: Request) -> ASGIApp:
+        self._authorise(request)
+        match request.query_params.get("action"):
+            case "pause":
+                until = _number(request, "until")
+                await self._site.scheduler().pause_until(until)
+                return self._answer({"pausedUntil": until})
+            case "resume":
+                await self._site.scheduler().resume()
+                return self._answer({"resumed": True})
+            case "refresh":
+                task = _task(request)
+                try:
+                    result = await self._site.scheduler().refresh_now(task)
+                finally:
+                    self._on_refresh()
+                return self._answer({"task": task, "result": result})
+            case _:
+                raise RequestRefused(400, "unknown_action", f"Say what to do: {ACTIONS}.")
+
+    async def runs(self, request: Request) -> ASGIApp:
+        self._authorise(request)
+        task = _task(request) if request.query_params.get("task") else None
+        limit = _number(request, "limit") if "limit" in request.query_params else 50
+        if not 1 <= limit <= RUNS_MAX:
+            raise RequestRefused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
+        return self._answer(await self._site.scheduler().runs(task, limit))
+
+    async def events(self, request: Request) -> ASGIApp:
+        self._authorise(request)
+        last = request.headers.get("last-event-id", "")
+        after = int(last) if _NUMBER.fullmatch(last) else 0
+        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        if request.method == "HEAD":
+            return Response(headers=headers, media_type="text/event-stream")
+        return StreamingResponse(self._streams.open(after), headers=headers, media_type="text/event-stream")
+
+    def _authorise(self, request: Request) -> None:
+        require_key(request, "X-Admin-Key", self._site.keys.admin, "ADMIN_KEY")
+
+    def _answer(self, fields: dict[str, Any]) -> Response:
+        value: JSON = {"name": self._site.instance, **fields}
+        return json_response(value, headers=HEADERS)
+
+
+def _task(request: Request) -> str:
+    task = request.query_params.get("task", "")
+    if _TASK.fullmatch(task) is None:
+        raise RequestRefused(400, "bad_task", "task is the name of a task, such as tenero or sweep, or all.")
+    return task
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    if _NUMBER.fullmatch(text) is None:
+        raise RequestRefused(400, f"bad_{name}", f"{name} is a whole number, such as {name}=1778700600000.")
+    return int(text)

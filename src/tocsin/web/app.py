@@ -1,0 +1,86 @@
+"""The web application: every route in one list."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from tocsin.errors import RequestRefused
+from tocsin.web import about
+from tocsin.web.admin import Admin
+from tocsin.web.cron import Cron
+from tocsin.web.edge import Edge
+from tocsin.web.health import Health
+from tocsin.web.limits import PerClient
+from tocsin.web.metrics import Metrics
+from tocsin.web.openapi import ApiDocs
+from tocsin.web.prices import PricePages
+from tocsin.web.route import Operation, routes_of
+from tocsin.web.site import Site
+
+PRICES_PATH = "/api/prices"
+
+
+def create_app(site: Site, pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """The application. `pages` are mounted behind the API: what people look at."""
+    prices = PricePages(site)
+    limiter = PerClient(site.posts_per_minute_max, site.clock)
+    return _App(
+        prices,
+        routes=[*routes_of(operations(site, prices), limiter), *pages],
+        middleware=[Middleware(Edge, logger=site.logger)],
+    )
+
+
+def operations(site: Site, prices: PricePages) -> list[Operation]:
+    """Every route of the API."""
+    admin, cron = Admin(site, on_refresh=prices.forget), Cron(site)
+    health, metrics = Health(site), Metrics(site)
+    found: list[Operation] = []
+    docs = ApiDocs(site.version, found)
+    found += [
+        Operation("GET", PRICES_PATH, prices.show, about.PRICES),
+        Operation("GET", "/api/competition/cron", cron.describe, about.CRON),
+        Operation("POST", "/api/competition/cron", cron.sweep, about.SWEEP),
+        Operation("GET", "/api/admin/scheduler", admin.show, about.STATUS),
+        Operation("POST", "/api/admin/scheduler", admin.act, about.ACT),
+        Operation("GET", "/api/admin/scheduler/runs", admin.runs, about.RUNS),
+        Operation("GET", "/api/admin/scheduler/events", admin.events, about.EVENTS),
+        Operation("GET", "/healthz", health.alive, about.HEALTHZ),
+        Operation("GET", "/readyz", health.ready, about.READYZ),
+        Operation("GET", "/metrics", metrics.show, about.METRICS),
+        Operation("GET", "/openapi.json", docs.machine, about.OPENAPI),
+        Operation("GET", "/api/docs", docs.human, about.DOCS),
+    ]
+    return found
+
+
+class _App(Starlette):
+    """Sends a price page that is ready without routing it: that halves what the most asked route costs."""
+
+    def __init__(
+        self, prices: PricePages, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
+    ) -> None:
+        super().__init__(routes=routes, middleware=middleware)
+        self.router.redirect_slashes = False  # a redirect would trust the Host header
+        self.router.default = _not_found
+        self._prices = prices
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == PRICES_PATH and scope["method"] == "GET":
+            page = self._prices.fresh(scope["query_string"])
+            if page is not None:
+                await page(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
+
+
+async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1000, "reason": ""})
+        return
+    raise RequestRefused(
+        404, "not_found", "There is nothing at this path: /openapi.json lists what there is."
+    )

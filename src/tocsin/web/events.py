@@ -1,0 +1,61 @@
+"""The scheduler's events as a stream (server-sent events), with a heartbeat while nothing happens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tocsin.bindings import JSON
+from tocsin.errors import ObjectError, RequestRefused
+from tocsin.web.respond import json_bytes
+from tocsin.web.site import Site
+
+HEARTBEAT_MS = 15_000
+STREAMS_MAX = 16
+AGAIN_S = 1.0  # after the object was reset
+
+
+class Streams:
+    """All open streams; bounded, each costs a waiting call."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._open = 0
+
+    def open(self, after: int) -> AsyncIterator[bytes]:
+        if self._open >= STREAMS_MAX:
+            sentence = f"{STREAMS_MAX} event streams are open already: close one."
+            raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
+        return self._stream(after)
+
+    async def _stream(self, after: int) -> AsyncIterator[bytes]:
+        """From the event after that number on; ends when the service does."""
+        self._open += 1
+        closing = asyncio.ensure_future(self._site.closing.wait())
+        poll: asyncio.Future[JSON] | None = None
+        try:
+            yield b"retry: 2000\n\n"
+            while not closing.done():
+                poll = asyncio.ensure_future(self._site.scheduler().events(after, HEARTBEAT_MS))
+                await asyncio.wait({poll, closing}, return_when=asyncio.FIRST_COMPLETED)
+                if not poll.done():
+                    return
+                try:
+                    news = poll.result()
+                except ObjectError as error:
+                    self._site.logger.warn("events.interrupted", error=str(error)[:300])
+                    await self._site.clock.sleep(AGAIN_S)
+                    yield b": the scheduler is away\n\n"
+                    continue
+                for event in news["events"]:
+                    yield _frame(event)
+                if not news["events"]:
+                    yield b": heartbeat\n\n"
+                after = news["next"]
+        finally:
+            self._open -= 1
+            closing.cancel()
+            if poll is not None:
+                poll.cancel()
+
+
+def _frame(event: JSON) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event["seq"], event["event"].encode(), json_bytes(event))

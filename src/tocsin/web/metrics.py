@@ -1,0 +1,116 @@
+"""`GET /metrics`: Prometheus text, written by hand: a page of gauges needs no library."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from tocsin.bindings import JSON
+from tocsin.errors import ObjectError
+from tocsin.prices.pricing import Price, prices_of
+from tocsin.prices.tokens import tracked_tokens
+from tocsin.web.health import not_ready
+from tocsin.web.site import Site
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A name, what it means, and its values by label; None is left out."""
+
+    name: str
+    about: str
+    values: Iterable[tuple[str, float | None]]
+
+    def lines(self) -> Iterator[str]:
+        yield f"# HELP tocsin_{self.name} {self.about}"
+        yield f"# TYPE tocsin_{self.name} gauge"
+        for label, value in self.values:
+            if value is not None:
+                yield f"tocsin_{self.name}{label} {float(value):.15g}"
+
+
+class Metrics:
+    """Reads everything anew for each scrape; a scheduler that does not answer leaves its part out."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def show(self, _request: Request) -> ASGIApp:
+        now = self._site.clock.now()
+        snapshot = self._site.health()
+        status: JSON = None
+        try:
+            status = await self._site.scheduler().status()
+        except ObjectError as error:
+            self._site.logger.warn("metrics.incomplete", error=str(error)[:300])
+        tracked = await tracked_tokens(self._site.kv)
+        prices = await prices_of(self._site.kv, tracked, now)
+        gauges = [
+            Gauge("info", "the version", [(_label(version=self._site.version), 1)]),
+            Gauge("ready", "1 when /readyz says so", [("", not not_ready(snapshot, now))]),
+            Gauge("scheduler_up", "1 when the scheduler answers", [("", status is not None)]),
+            Gauge("loop_tick_age_seconds", "since the event loop last ran", [("", snapshot.loop_tick_age_s)]),
+            *_of_prices(prices, len(tracked), now),
+            *([] if status is None else _of_status(status, now)),
+        ]
+        text = "\n".join(line for gauge in gauges for line in gauge.lines()) + "\n"
+        return Response(text, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+
+def _of_prices(prices: dict[str, Price], tracked: int, now: int) -> list[Gauge]:
+    ages = [(now - price.fetched_at) / 1000 for price in prices.values() if price.fetched_at is not None]
+    priced = sum(price.price_usd is not None for price in prices.values())
+    return [
+        Gauge("prices_tracked", "tokens that are priced at all", [("", tracked)]),
+        Gauge("prices_known", "tokens that have a price", [("", priced)]),
+        Gauge("prices_stale", "tokens with an old price", [("", sum(p.stale for p in prices.values()))]),
+        Gauge("price_age_newest_seconds", "age of the newest price", [("", min(ages, default=None))]),
+        Gauge("price_age_oldest_seconds", "age of the oldest price", [("", max(ages, default=None))]),
+    ]
+
+
+def _of_status(status: JSON, now: int) -> list[Gauge]:
+    tasks = status["tasks"]
+
+    def each(name: str, scale: float = 1) -> list[tuple[str, float | None]]:
+        found = [(_label(task=task), row.get(name)) for task, row in tasks.items()]
+        return [(label, None if value is None else value / scale) for label, value in found]
+
+    failures = status["consecutiveFailures"]
+    left = [
+        (_label(upstream=name), (budget.get("left") or {}).get("month"))
+        for name, budget in status["budgets"].items()
+    ]
+    at = status["nextAlarmAt"]
+    return [
+        Gauge("next_alarm_timestamp_seconds", "when the alarm rings", [("", at and at / 1000)]),
+        Gauge("paused", "1 while paused", [("", (status["pausedUntil"] or 0) > now)]),
+        Gauge("task_enabled", "0 when switched off", each("enabled")),
+        Gauge("task_overdue", "1 when late by its own cadence", each("overdue")),
+        Gauge(
+            "task_running",
+            "1 while it runs",
+            [(_label(task=task), row.get("running") is not None) for task, row in tasks.items()],
+        ),
+        Gauge("task_last_success_timestamp_seconds", "end of its last success", each("lastSuccessAt", 1000)),
+        Gauge("task_next_due_timestamp_seconds", "its next slot", each("nextDueAt", 1000)),
+        Gauge("task_cadence_seconds", "its effective cadence", each("effectiveCadenceMs", 1000)),
+        Gauge(
+            "task_consecutive_failures",
+            "failed runs in a row",
+            [(_label(task=task), count) for task, count in failures.items()],
+        ),
+        Gauge("budget_month_left", "calls left of the month", left),
+    ]
+
+
+def _label(**labels: str) -> str:
+    escaped = {
+        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        for name, value in labels.items()
+    }
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

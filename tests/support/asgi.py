@@ -1,0 +1,75 @@
+"""Asks an ASGI application without a server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. Header names are lower-case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def ask(
+    app: ASGIApp,
+    target: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | AsyncIterator[bytes] = b"",
+    client: str = "192.0.2.1",
+) -> Answer:
+    """One request; a body in pieces comes without a Content-Length."""
+    path, _, query = target.partition("?")
+    sent = {"host": "tocsin.test", **(headers or {})}
+    pieces: list[bytes] = [body] if isinstance(body, bytes) else [piece async for piece in body]
+    if isinstance(body, bytes) and body:
+        sent["content-length"] = str(len(body))
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
+        "client": (client, 4711),
+        "server": ("tocsin.test", 80),
+        "state": {},
+    }
+    messages: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if pieces:
+            piece = pieces.pop(0)
+            return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+        await asyncio.Event().wait()  # the client stays
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    await app(scope, receive, send)
+    start, *rest = messages
+    told = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
+    assert len(told) == len(start["headers"]), "a header was sent twice"
+    return Answer(
+        start["status"],
+        told,
+        b"".join(message.get("body", b"") for message in rest),
+    )

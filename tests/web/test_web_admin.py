@@ -1,0 +1,200 @@
+"""`/api/admin/scheduler` and `/api/competition/cron`: the object's RPC for whoever has the key."""
+
+from pathlib import Path
+
+import pytest
+
+from support.asgi import Answer, ask
+from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, Scene, scene
+from support.virtual_time import START_MS
+from tocsin.errors import ObjectReset, RemoteError
+from tocsin.web.app import create_app
+from tocsin.web.site import Keys
+
+PATH = "/api/admin/scheduler"
+KEY = {"X-Admin-Key": ADMIN_KEY}
+
+
+async def post(made: Scene, query: str) -> Answer:
+    return await ask(create_app(made.site), f"{PATH}?{query}", method="POST", headers=KEY)
+
+
+async def test_the_status_is_passed_on(tmp_path: Path) -> None:
+    """With the instance's name, for no cache and no search engine."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), PATH, headers=KEY)
+
+        assert answer.status == 200
+        assert answer.json() == {"name": "v1", "status": made.scheduler.shown}
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-robots-tag"] == "noindex"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "wrong", ADMIN_KEY[:-1], f"{ADMIN_KEY}x", ADMIN_KEY.upper(), "schl\xfcssel"]
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", PATH), ("POST", f"{PATH}?action=resume"), ("GET", f"{PATH}/runs"), ("GET", f"{PATH}/events")],
+)
+async def test_without_the_key_nothing_is_told_or_done(
+    tmp_path: Path, method: str, path: str, key: str
+) -> None:
+    """401, in the one shape, and without the key in it."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), path, method=method, headers={"X-Admin-Key": key})
+
+        assert (answer.status, answer.json()["code"]) == (401, "unauthorised")
+        assert ADMIN_KEY.encode() not in answer.body
+        assert made.scheduler.calls == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "setting"),
+    [
+        ("GET", PATH, "ADMIN_KEY"),
+        ("POST", PATH, "ADMIN_KEY"),
+        ("POST", "/api/competition/cron", "CRON_SECRET"),
+    ],
+)
+@pytest.mark.parametrize("unset", [None, ""])
+async def test_without_a_configured_key_the_route_refuses(
+    tmp_path: Path, method: str, path: str, setting: str, unset: str | None
+) -> None:
+    """It is closed, not open, and says which setting opens it."""
+    async with scene(tmp_path) as made:
+        made.with_site(keys=Keys(unset, unset))
+        answer = await ask(create_app(made.site), path, method=method, headers={"X-Admin-Key": ""})
+
+        assert (answer.status, answer.json()["code"]) == (503, "key_not_configured")
+        assert setting in answer.json()["error"]
+        assert made.scheduler.calls == []
+
+
+def test_keys_are_not_shown() -> None:
+    """A site that ends up in a log does not take its keys along."""
+    assert "s3cret" not in repr(Keys("s3cret-a", "s3cret-c"))
+
+
+async def test_pause_and_resume(tmp_path: Path) -> None:
+    """Until a time in unix milliseconds, and back."""
+    async with scene(tmp_path) as made:
+        until = START_MS + 7_200_000
+        paused, resumed = await post(made, f"action=pause&until={until}"), await post(made, "action=resume")
+
+        assert paused.json() == {"name": "v1", "pausedUntil": until}
+        assert resumed.json() == {"name": "v1", "resumed": True}
+        assert made.scheduler.calls == [("pause_until", until), ("resume",)]
+
+
+@pytest.mark.parametrize("task", ["tenero", "sweep", "all"])
+async def test_refresh_runs_a_task_and_answers_its_result(tmp_path: Path, task: str) -> None:
+    """Each task, or all of them."""
+    async with scene(tmp_path) as made:
+        answer = await post(made, f"action=refresh&task={task}")
+
+        result = made.scheduler.shown["lastSweepResult" if task == "sweep" else "lastTeneroResult"]
+        assert answer.json() == {"name": "v1", "task": task, "result": result}
+        assert made.scheduler.calls == [("refresh_now", task)]
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "said"),
+    [
+        ("", "unknown_action", "action=pause&until=UNIX_MS, action=resume, or action=refresh&task="),
+        ("action=stop", "unknown_action", "action=resume"),
+        ("action=pause", "bad_until", "until=1778700600000"),
+        ("action=pause&until=tomorrow", "bad_until", "whole number"),
+        ("action=pause&until=12abc", "bad_until", "whole number"),
+        ("action=pause&until=-5", "bad_until", "whole number"),
+        ("action=pause&until=1e12", "bad_until", "whole number"),
+        ("action=pause&until=٣٣٣", "bad_until", "whole number"),
+        ("action=pause&until=1", "bad_request", "still to come"),
+        ("action=refresh", "bad_task", "tenero or sweep, or all"),
+        ("action=refresh&task=../x", "bad_task", "tenero or sweep, or all"),
+        ("action=refresh&task=nothing", "bad_request", "tenero, sweep or all"),
+    ],
+)
+async def test_a_wrong_action_says_what_is_accepted(tmp_path: Path, query: str, code: str, said: str) -> None:
+    """Refusals of the object itself are passed on as well."""
+    async with scene(tmp_path) as made:
+        answer = await post(made, query)
+
+        assert (answer.status, answer.json()["code"]) == (400, code)
+        assert said in answer.json()["error"]
+
+
+async def test_the_run_history(tmp_path: Path) -> None:
+    """All tasks or one, 50 runs unless told otherwise."""
+    async with scene(tmp_path) as made:
+        made.scheduler.history = [{"task": "sweep", "n": 2}, {"task": "tenero", "n": 1}]
+        app = create_app(made.site)
+
+        everything = await ask(app, f"{PATH}/runs", headers=KEY)
+        one = await ask(app, f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
+
+        assert everything.json() == {"name": "v1", "runs": made.scheduler.history}
+        assert one.json()["runs"] == [{"task": "tenero", "n": 1}]
+        assert made.scheduler.calls == [("runs", None, 50), ("runs", "tenero", 1)]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=12abc", "limit=", "limit=-1", "task=%00"])
+async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str) -> None:
+    """Numbers are numbers, within the bound."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), f"{PATH}/runs?{query}", headers=KEY)
+
+        assert answer.status == 400
+        assert made.scheduler.calls == []
+
+
+@pytest.mark.parametrize(
+    "error", [ObjectReset("the object was reset"), RemoteError("StoreUnavailable: /data/db.sqlite is locked")]
+)
+async def test_a_scheduler_that_does_not_answer_is_a_503(tmp_path: Path, error: Exception) -> None:
+    """Retryable, logged, and without a word of what is inside."""
+    async with scene(tmp_path) as made:
+        made.scheduler.failing = error
+        answer = await ask(create_app(made.site), PATH, headers=KEY)
+
+        assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
+        assert answer.json()["retryable"] is True
+        assert answer.headers["retry-after"] == "5"
+        assert b"sqlite" not in answer.body
+        assert str(error) in made.log.named("request.failed")[0]["error"]
+
+
+async def test_the_cron_route_describes_itself(tmp_path: Path) -> None:
+    """Without a secret, and without doing anything."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), "/api/competition/cron")
+
+        assert answer.status == 200
+        assert "X-Cron-Secret" in answer.json()["does"]
+        assert made.scheduler.calls == []
+
+
+async def test_the_cron_route_passes_through_to_the_sweep(tmp_path: Path) -> None:
+    """With the secret only; the answer is the sweep's summary."""
+    async with scene(tmp_path) as made:
+        app, path = create_app(made.site), "/api/competition/cron"
+        refused = await ask(app, path, method="POST", headers={"X-Cron-Secret": "guess"})
+        done = await ask(app, path, method="POST", headers={"X-Cron-Secret": CRON_SECRET})
+
+        assert refused.status == 401
+        assert done.json() == made.scheduler.shown["lastSweepResult"]
+        assert made.scheduler.calls == [("refresh_now", "sweep")]
+
+
+async def test_the_cron_route_says_when_to_try_again(tmp_path: Path) -> None:
+    """503 with Retry-After when the scheduler gives no answer."""
+    async with scene(tmp_path) as made:
+        made.scheduler.failing = ObjectReset("gone")
+        answer = await ask(
+            create_app(made.site),
+            "/api/competition/cron",
+            method="POST",
+            headers={"X-Cron-Secret": CRON_SECRET},
+        )
+
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")

@@ -1,0 +1,286 @@
+"""One shape for every error, no 5xx for any input, bounds on what is sent."""
+
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from support.asgi import Answer, ask
+from support.lines import Lines
+from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
+from support.virtual_time import VirtualClock, run_virtual
+from tocsin.errors import BindingMissing, RequestRefused, StoreUnavailable, UsageError
+from tocsin.web import limits
+from tocsin.web.app import create_app
+from tocsin.web.edge import Edge
+from tocsin.web.limits import BODY_MAX, PerClient, client_of
+from tocsin.web.respond import refusal_of
+from tocsin.web.route import About, Operation, routes_of
+
+
+def assert_error_shape(answer: Answer) -> None:
+    shape = json.loads(answer.body)
+    assert isinstance(shape["error"], str)
+    assert shape["error"]
+    assert isinstance(shape["code"], str)
+    assert isinstance(shape["retryable"], bool)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/api/prices/", "/api/nothing", "//api/prices", "/healthz/x"])
+async def test_an_unknown_route_is_a_404_in_the_one_shape(tmp_path: Path, path: str) -> None:
+    """Also with a slash too many: nothing redirects."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), path)
+
+        assert (answer.status, answer.json()["code"]) == (404, "not_found")
+        assert_error_shape(answer)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("DELETE", "/api/prices", "GET, HEAD"),
+        ("POST", "/api/prices", "GET, HEAD"),
+        ("PUT", "/api/admin/scheduler", "GET, POST, HEAD"),
+        ("BREW", "/healthz", "GET, HEAD"),
+    ],
+)
+async def test_a_wrong_method_is_a_405_that_names_the_right_ones(
+    tmp_path: Path, method: str, path: str, allow: str
+) -> None:
+    """All methods of the path are in `Allow`."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), path, method=method)
+
+        assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed")
+        assert answer.headers["allow"] == allow
+        assert_error_shape(answer)
+
+
+async def test_head_is_a_get(tmp_path: Path) -> None:
+    """Same status and headers; the server leaves the body out."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.site)
+        got, head = await ask(app, "/healthz"), await ask(app, "/healthz", method="HEAD")
+
+        assert (head.status, head.headers) == (200, got.headers)
+        assert (await ask(app, "/api/prices", method="HEAD")).status == 200
+
+
+async def test_a_closed_store_is_a_503(tmp_path: Path) -> None:
+    """Every route that reads prices says so, and says nothing of the file."""
+    async with scene(tmp_path) as made:
+        await made.site.kv.close()  # type: ignore[attr-defined]
+        for path in ("/api/prices", "/api/prices?token=stx", "/metrics"):
+            answer = await ask(create_app(made.site), path)
+
+            assert (answer.status, answer.json()["code"]) == (503, "store_unavailable")
+            assert answer.json()["retryable"] is True
+            assert b"sqlite" not in answer.body.lower()
+            assert_error_shape(answer)
+
+
+PATHS = [
+    "/api/prices",
+    "/api/competition/cron",
+    "/api/admin/scheduler",
+    "/api/admin/scheduler/runs",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/openapi.json",
+    "/api/docs",
+]
+TEXT = st.text(max_size=40) | st.sampled_from(
+    ["stx", "0", "-1", "9" * 40, "pause", "refresh", "all", "\x00", "%"]
+)
+QUERY = st.lists(
+    st.tuples(st.sampled_from(["tokens", "token", "action", "until", "task", "limit"]) | TEXT, TEXT),
+    max_size=4,
+)
+HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    path=st.sampled_from(PATHS) | TEXT.map(lambda text: "/" + quote(text, safe="/")),
+    method=st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "X"]),
+    query=QUERY,
+    raw_query=st.none() | st.binary(max_size=40).map(lambda raw: quote(raw, safe="&=;+,%")),
+    headers=st.dictionaries(
+        st.sampled_from(["If-None-Match", "X-Admin-Key", "X-Cron-Secret", "Last-Event-ID", "Accept"]), HEADER
+    ),
+    keyed=st.booleans(),
+    body=st.binary(max_size=100),
+)
+def test_no_input_is_answered_with_a_5xx(
+    path: str,
+    method: str,
+    query: list[tuple[str, str]],
+    raw_query: str | None,
+    headers: dict[str, str],
+    keyed: bool,
+    body: bytes,
+) -> None:
+    """Whatever is sent: success, or an error in the one shape, and never a defect."""
+    if keyed:
+        headers = {**headers, "X-Admin-Key": ADMIN_KEY, "X-Cron-Secret": CRON_SECRET}
+    encoded = "&".join(f"{quote(name)}={quote(value)}" for name, value in query)
+    target = f"{path}?{encoded if raw_query is None else raw_query}"
+
+    async def send() -> Answer:
+        with tempfile.TemporaryDirectory() as directory:
+            async with scene(Path(directory)) as made:
+                return await ask(create_app(made.site), target, method=method, headers=headers, body=body)
+
+    answer = run_virtual(send())
+
+    assert answer.status < 500
+    if answer.status >= 400:
+        assert_error_shape(answer)
+
+
+def app_of(handler: object, log: Lines, **options: object) -> ASGIApp:
+    """An app with one route."""
+    about = About(summary="", answers={})
+    operation = Operation("POST", "/it", handler, about, **options)  # type: ignore[arg-type]
+    (route,) = routes_of([operation], PerClient(3, VirtualClock()))
+    return Edge(route, log)
+
+
+async def test_a_defect_is_logged_and_told_to_nobody() -> None:
+    """500 in the one shape; the traceback is the operator's."""
+
+    async def broken(_request: Request) -> ASGIApp:
+        raise ZeroDivisionError("secret detail")
+
+    log = Lines()
+    answer = await ask(app_of(broken, log), "/it", method="POST")
+
+    assert (answer.status, answer.json()["code"]) == (500, "internal_error")
+    assert b"secret" not in answer.body
+    assert_error_shape(answer)
+    (line,) = log.named("request.failed")
+    assert "secret detail" in line["error"]
+    assert "test_web_errors.py" in line["traceback"]
+
+
+async def test_half_an_answer_is_cut_off() -> None:
+    """When it fails after it has begun, the connection is all that can still tell."""
+
+    async def failing_later(_request: Request) -> ASGIApp:
+        async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise ZeroDivisionError
+
+        return app
+
+    log = Lines()
+    with pytest.raises(ZeroDivisionError):
+        await ask(app_of(failing_later, log), "/it", method="POST")
+    assert len(log.named("request.failed")) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (UsageError("do this"), 400, "bad_request"),
+        (StoreUnavailable("/data is full"), 503, "store_unavailable"),
+        (BindingMissing("KV"), 503, "not_configured"),
+        (HTTPException(418), 418, "im_a_teapot"),
+        (RequestRefused(422, "tx_failed", "it failed"), 422, "tx_failed"),
+        (KeyError("x"), 500, "internal_error"),
+    ],
+)
+def test_every_error_has_its_status(error: Exception, status: int, code: str) -> None:
+    """One table says which; only what was written for clients is passed on."""
+    refusal = refusal_of(error)
+
+    assert (refusal.status, refusal.code) == (status, code)
+    assert "/data" not in str(refusal)
+
+
+async def echo(request: Request) -> ASGIApp:
+    return Response(await request.body())
+
+
+async def test_a_body_is_capped() -> None:
+    """Announced or not, one byte too many is refused; up to there all of it is read."""
+
+    async def pieces(count: int) -> AsyncIterator[bytes]:
+        for _ in range(count):
+            yield b"x" * 1024
+
+    app = app_of(echo, Lines(), per_client=False)
+    fits = b"x" * BODY_MAX
+
+    assert (await ask(app, "/it", method="POST", body=fits)).body == fits
+    assert len((await ask(app, "/it", method="POST", body=pieces(64))).body) == BODY_MAX
+    for body in (fits + b"x", pieces(65)):
+        answer = await ask(app, "/it", method="POST", body=body)
+        assert (answer.status, answer.json()["code"]) == (413, "body_too_large")
+        assert_error_shape(answer)
+
+
+async def test_a_route_may_take_larger_bodies() -> None:
+    """The cap is the route's."""
+    app = app_of(echo, Lines(), body_max=BODY_MAX + 1)
+
+    assert (await ask(app, "/it", method="POST", body=b"x" * (BODY_MAX + 1))).status == 200
+
+
+async def test_posts_are_limited_per_client_and_minute() -> None:
+    """A burst is fine, more is a 429 that says how long to wait; others are not affected."""
+    clock = VirtualClock()
+    about = About(summary="", answers={})
+    (route,) = routes_of([Operation("POST", "/it", echo, about)], PerClient(3, clock))
+    app = Edge(route, Lines())
+    statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
+    refused = await ask(app, "/it", method="POST")
+    other = await ask(app, "/it", method="POST", client="192.0.2.2")
+    await clock.sleep(float(refused.headers["retry-after"]))
+    again = [(await ask(app, "/it", method="POST")).status for _ in range(2)]
+
+    assert statuses == [200, 200, 200]
+    assert (refused.status, refused.json()["code"]) == (429, "too_many_requests")
+    assert refused.json()["retryable"] is True
+    assert other.status == 200
+    assert again == [200, 429]
+
+
+async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was quiet longest is forgotten; whoever keeps posting is not."""
+    monkeypatch.setattr(limits, "CLIENTS_MAX", 10)
+    limiter = PerClient(1, VirtualClock())
+    for number in range(50):
+        limiter.count(f"10.0.0.{number}")
+        with pytest.raises(RequestRefused):
+            limiter.count("10.0.0.0" if number else f"10.0.0.{number}")
+
+    assert len(limiter._left) == 10
+
+
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "20010db800010002::/64"),
+        ("::ffff:192.0.2.7", "::ffff:192.0.2.7"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_a_client_is_an_address_or_a_network(host: str, client: str) -> None:
+    """In IPv6 one household has a whole /64 to post from."""
+    assert client_of({"client": (host, 1)}) == client
+    assert client_of({"client": None}) == "unknown"

@@ -1,0 +1,148 @@
+"""The event stream, over a real server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from support.scripted_scheduler import ADMIN_KEY, Scene, scene
+from support.web_server import serving
+from tocsin.errors import ObjectReset
+from tocsin.web.app import create_app
+from tocsin.web.events import STREAMS_MAX
+
+
+class Stream:
+    """A client that reads a stream as it comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def head(self) -> str:
+        return (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+
+    async def frame(self) -> str:
+        """The next event or comment, without the framing of its chunk."""
+        return (await self._chunk()).removesuffix("\n\n")
+
+    async def rest(self) -> str:
+        return (await self._reader.read()).decode()
+
+    async def _chunk(self) -> str:
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        return (await self._reader.readexactly(size + 2)).decode()[:-2]
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@asynccontextmanager
+async def stream(port: int, *headers: str) -> AsyncIterator[Stream]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = [
+        "GET /api/admin/scheduler/events HTTP/1.1",
+        "Host: x",
+        f"X-Admin-Key: {ADMIN_KEY}",
+        *headers,
+        "",
+        "",
+    ]
+    writer.write("\r\n".join(head).encode())
+    opened = Stream(reader, writer)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def opened(made: Scene, client: Stream) -> None:
+    """Read up to the first event."""
+    head = await client.head()
+    assert head.startswith("http/1.1 200")
+    assert "content-type: text/event-stream" in head
+    assert "cache-control: no-store" in head
+    assert await client.frame() == "retry: 2000"
+
+
+async def test_events_come_as_they_happen(tmp_path: Path) -> None:
+    """Each with its number, its name and all of its fields."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
+        await opened(made, client)
+        made.scheduler.tell("run.started", task="tenero")
+        first = await client.frame()
+        made.scheduler.tell("run.ended", task="tenero")
+        second = await client.frame()
+
+        assert first.startswith('id: 1\nevent: run.started\ndata: {"seq":1,"at":')
+        assert '"task":"tenero"' in first
+        assert second.startswith("id: 2\nevent: run.ended\n")
+        made.site.closing.set()
+
+
+async def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
+    """By `Last-Event-ID`; without one it gets what is still kept, and with nonsense too."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
+        for number in range(3):
+            made.scheduler.tell("run.progressed", done=number)
+        for headers, expected in (((), 1), (("Last-Event-ID: 2",), 3), (("Last-Event-ID: x",), 1)):
+            async with stream(port, *headers) as client:
+                await opened(made, client)
+                assert (await client.frame()).startswith(f"id: {expected}\n")
+        made.site.closing.set()
+
+
+async def test_silence_has_a_heartbeat(tmp_path: Path) -> None:
+    """So that both ends notice a dead connection."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
+        await opened(made, client)
+
+        assert await client.frame() == ": heartbeat"
+        assert await client.frame() == ": heartbeat"
+        assert made.scheduler.calls[:2] == [("events", 0, 15_000), ("events", 0, 15_000)]
+        made.site.closing.set()
+
+
+async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
+    """A reset is told, and the next instance asked for the same events."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
+        made.scheduler.failing = ObjectReset("reset")
+        async with stream(port) as client:
+            await opened(made, client)
+            assert await client.frame() == ": the scheduler is away"
+            made.scheduler.failing = None
+            made.scheduler.tell("alarm.armed")
+            frames = [await client.frame() for _ in range(2)]
+            assert any(frame.startswith("id: 1\nevent: alarm.armed") for frame in frames)
+        assert made.log.named("events.interrupted")
+        made.site.closing.set()
+
+
+async def test_streams_end_with_the_service(tmp_path: Path) -> None:
+    """A console that is left open does not hold up a stop."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
+        await opened(made, client)
+        made.site.closing.set()
+
+        assert await client.rest() == "0\r\n\r\n"
+
+
+async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp_path: Path) -> None:
+    """One too many is refused; when a client leaves, its place is free again."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(STREAMS_MAX)]
+        streams = [Stream(reader, writer) for reader, writer in clients]
+        request = f"GET /api/admin/scheduler/events HTTP/1.1\r\nHost: x\r\nX-Admin-Key: {ADMIN_KEY}\r\n\r\n"
+        for (_, writer), client in zip(clients, streams, strict=True):
+            writer.write(request.encode())
+            await opened(made, client)
+        async with stream(port) as extra:
+            assert (await extra.head()).startswith("http/1.1 429")
+        for client in streams:
+            await client.close()
+        for _ in range(3):  # heartbeats find out who has left
+            await made.site.clock.sleep(16)
+        async with stream(port) as again:
+            await opened(made, again)
+        made.site.closing.set()

@@ -1,0 +1,119 @@
+"""Health, readiness and metrics: what a supervisor sees."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.asgi import ask
+from support.scripted_scheduler import HEALTHY, scene, task_status
+from support.virtual_time import START_MS
+from tocsin.errors import ObjectReset
+from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.web.app import create_app
+from tocsin.web.health import not_ready
+from tocsin.web.site import HealthSnapshot
+
+
+async def test_a_live_process_says_so(tmp_path: Path) -> None:
+    """Without asking anybody: not even a broken scheduler matters."""
+    async with scene(tmp_path) as made:
+        made.scheduler.failing = ObjectReset("gone")
+        made.health = HealthSnapshot(99.0, "full", None)
+        answer = await ask(create_app(made.site), "/healthz")
+
+        assert (answer.status, answer.json()) == (200, {"ok": True, "version": "1.2.3"})
+
+
+async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
+    """With no reasons against it, and without a call to the scheduler."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), "/readyz")
+
+        assert (answer.status, answer.json()) == (200, {"ready": True, "reasons": []})
+        assert answer.headers["cache-control"] == "no-store"
+        assert made.scheduler.calls == []
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "reason"),
+    [
+        (replace(HEALTHY, loop_tick_age_s=6.0), "the event loop has been stuck for 6 s"),
+        (replace(HEALTHY, store_error="disk is full"), "the store cannot be written: disk is full"),
+        (replace(HEALTHY, alarm_at=None), "no alarm is set: nothing will run by itself"),
+        (replace(HEALTHY, alarm_at=START_MS - 61_000), "the alarm is 61 s late"),
+        (replace(HEALTHY, reasons=("sweep is overdue",)), "sweep is overdue"),
+    ],
+)
+async def test_whatever_is_wrong_is_a_503_with_its_reason(
+    tmp_path: Path, snapshot: HealthSnapshot, reason: str
+) -> None:
+    """In the one shape of errors, so that an operator reads a sentence."""
+    async with scene(tmp_path) as made:
+        made.health = snapshot
+        answer = await ask(create_app(made.site), "/readyz")
+
+        assert answer.status == 503
+        assert answer.json() == {
+            "error": f"Not ready: {reason}.",
+            "code": "not_ready",
+            "retryable": True,
+            "ready": False,
+            "reasons": [reason],
+        }
+
+
+def test_all_reasons_are_told_together() -> None:
+    """One fault does not hide another."""
+    found = not_ready(HealthSnapshot(9.0, "full", None, ("a", "b")), START_MS)
+
+    assert len(found) == 5
+
+
+def samples(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
+    """As Prometheus text: every family with help and type, every line a name and a number."""
+    async with scene(tmp_path) as made:
+        made.scheduler.shown["tasks"] = {
+            "tenero": task_status(running={"startedAt": 1, "done": 1, "total": 2}),
+            "sweep": task_status(overdue=True, lastSuccessAt=None, enabled=False),
+        }
+        await put_token_price(made.site.kv, "stx", CachedPrice(0.85, 6, START_MS - 30_000))
+        answer = await ask(create_app(made.site), "/metrics")
+
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        text = answer.body.decode()
+        for line in text.splitlines():
+            assert re.fullmatch(
+                r'# (HELP|TYPE) tocsin_\w+ .+|tocsin_\w+(\{\w+="[^"]*"\})? [-0-9.e+]+', line
+            ), line
+        found = samples(text)
+        assert found['tocsin_info{version="1.2.3"}'] == 1
+        assert (found["tocsin_ready"], found["tocsin_scheduler_up"], found["tocsin_paused"]) == (1, 1, 0)
+        assert found['tocsin_task_running{task="tenero"}'] == 1
+        assert found['tocsin_task_overdue{task="sweep"}'] == 1
+        assert found['tocsin_task_enabled{task="sweep"}'] == 0
+        assert found['tocsin_task_consecutive_failures{task="sweep"}'] == 2
+        assert found['tocsin_task_last_success_timestamp_seconds{task="tenero"}'] == START_MS / 1000 - 240
+        assert 'tocsin_task_last_success_timestamp_seconds{task="sweep"}' not in found
+        assert found['tocsin_budget_month_left{upstream="tenero"}'] == 48_211
+        assert (found["tocsin_prices_tracked"], found["tocsin_prices_known"]) == (3, 1)
+        assert found["tocsin_price_age_oldest_seconds"] == 30
+
+
+async def test_metrics_are_there_when_the_scheduler_is_not(tmp_path: Path) -> None:
+    """The missing part shows as a scheduler that is down."""
+    async with scene(tmp_path) as made:
+        made.scheduler.failing = ObjectReset("gone")
+        made.health = replace(HEALTHY, alarm_at=None)
+        found = samples((await ask(create_app(made.site), "/metrics")).body.decode())
+
+        assert (found["tocsin_scheduler_up"], found["tocsin_ready"]) == (0, 0)
+        assert not any(name.startswith("tocsin_task") for name in found)
+        assert made.log.named("metrics.incomplete") == [{"error": "gone"}]

@@ -1,0 +1,183 @@
+"""`GET /api/prices`: what visitors see of the cache."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.types import ASGIApp
+
+from support.asgi import ask
+from support.scripted_scheduler import ADMIN_KEY, Scene, scene
+from support.virtual_time import START_MS
+from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.prices.pricing import STALE_AFTER_MS
+from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
+from tocsin.web.app import create_app
+from tocsin.web.prices import PAGES_MAX
+
+SBTC, STSTX = STATIC_TOKENS[1:]
+USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
+STX = {"priceUsd": 0.85, "decimals": 6, "fetchedAt": START_MS, "stale": False, "source": "tenero"}
+PEG = {"priceUsd": 1, "decimals": 6, "fetchedAt": None, "stale": False, "source": "peg"}
+
+
+async def stocked(scene: Scene) -> ASGIApp:
+    await put_token_price(scene.site.kv, "stx", CachedPrice(0.85, 6, START_MS))
+    return create_app(scene.site)
+
+
+async def test_without_parameters_every_tracked_token_is_told(tmp_path: Path) -> None:
+    """Priced, pegged and not yet priced ones, as the last refresh tracked them."""
+    async with scene(tmp_path) as made:
+        await publish_tracked(made.site.kv, ["stx", SBTC, USDCX])
+        answer = await ask(await stocked(made), "/api/prices")
+
+        assert answer.status == 200
+        assert answer.json() == {
+            "prices": {"stx": STX, USDCX: PEG},
+            "missing": [SBTC],
+            "supportedTokens": ["stx", SBTC, USDCX],
+        }
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["cache-control"] == "public, max-age=30"
+
+
+async def test_tokens_are_told_as_asked_for(tmp_path: Path) -> None:
+    """Each once, in any number of parameters, whether tracked or not."""
+    async with scene(tmp_path) as made:
+        other = f"SP{'A' * 38}.thing"
+        answer = await ask(await stocked(made), f"/api/prices?tokens=stx,{other},stx&tokens={quote(USDCX)}")
+
+        assert answer.json()["prices"] == {"stx": STX, USDCX: PEG}
+        assert answer.json()["missing"] == [other]
+
+
+async def test_one_token_has_a_short_answer(tmp_path: Path) -> None:
+    """Also when it has no price."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+
+        assert (await ask(app, "/api/prices?token=stx")).json() == {"tokenId": "stx", **STX}
+        assert (await ask(app, f"/api/prices?token={USDCX}")).json()["priceUsd"] == 1
+        assert (await ask(app, f"/api/prices?token={SBTC}")).json() == {
+            "tokenId": SBTC,
+            "priceUsd": None,
+            "decimals": None,
+            "fetchedAt": None,
+        }
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "named"),
+    [
+        ("tokens=stx,SP1.bad", "malformed_token", "SP1.bad"),
+        ("tokens=", "malformed_token", "''"),
+        ("tokens=stx,", "malformed_token", "''"),
+        ("token=%3Cscript%3E", "malformed_token", "<script>"),
+        ("token=%ff%fe", "malformed_token", "token"),
+        ("token=" + "a" * 5000, "malformed_token", "aaa"),
+        ("tokens=" + ",".join(f"SP{'A' * 38}.t-{n}" for n in range(101)), "too_many_tokens", "100"),
+    ],
+)
+async def test_a_malformed_id_is_named(tmp_path: Path, query: str, code: str, named: str) -> None:
+    """A 400 says which one, cut to a readable length."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), f"/api/prices?{query}")
+
+        assert answer.status == 400
+        assert answer.json()["code"] == code
+        assert named in answer.json()["error"]
+        assert len(answer.body) < 2_000
+
+
+async def test_a_hundred_ids_are_taken(tmp_path: Path) -> None:
+    """The cap is inclusive."""
+    async with scene(tmp_path) as made:
+        ids = [f"SP{'A' * 38}.t-{n}" for n in range(100)]
+
+        answer = await ask(create_app(made.site), "/api/prices?tokens=" + ",".join(ids))
+
+        assert answer.json()["missing"] == ids
+
+
+async def test_an_unchanged_answer_is_a_304(tmp_path: Path) -> None:
+    """By its ETag, also in a list, weak, or as a star; from memory and freshly made alike."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+        etag = (await ask(app, "/api/prices")).headers["etag"]
+        for known in (etag, f'"other", W/{etag}', "*"):
+            for _ in range(2):
+                answer = await ask(app, "/api/prices", headers={"If-None-Match": known})
+                assert (answer.status, answer.body) == (304, b"")
+                assert answer.headers["etag"] == etag
+            await made.site.clock.sleep(2)
+
+        answer = await ask(app, "/api/prices", headers={"If-None-Match": '"other"'})
+
+        assert answer.status == 200
+
+
+async def test_a_new_price_is_seen_within_a_second(tmp_path: Path) -> None:
+    """An answer is kept in memory for that long, and has another ETag then."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+        first = await ask(app, "/api/prices")
+        await put_token_price(made.site.kv, "stx", CachedPrice(0.9, 6, START_MS))
+        kept = await ask(app, "/api/prices")
+        await made.site.clock.sleep(1.1)
+        fresh = await ask(app, "/api/prices")
+
+        assert kept == first
+        assert fresh.json()["prices"]["stx"]["priceUsd"] == 0.9
+        assert fresh.headers["etag"] != first.headers["etag"]
+
+
+async def test_a_refresh_shows_at_once(tmp_path: Path) -> None:
+    """Whoever refreshed and looks finds the new price, whatever was in memory."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+        await ask(app, "/api/prices?token=stx")
+        await put_token_price(made.site.kv, "stx", CachedPrice(0.9, 6, START_MS))
+        target = "/api/admin/scheduler?action=refresh&task=tenero"
+        await ask(app, target, method="POST", headers={"X-Admin-Key": ADMIN_KEY})
+
+        assert (await ask(app, "/api/prices?token=stx")).json()["priceUsd"] == 0.9
+
+
+async def test_an_old_price_says_so(tmp_path: Path) -> None:
+    """Staleness moves with the clock, without any write."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+        await made.site.clock.sleep(STALE_AFTER_MS / 1000 + 1)
+
+        assert (await ask(app, "/api/prices?token=stx")).json()["stale"] is True
+
+
+async def test_no_answer_ever_calls_the_scheduler(tmp_path: Path) -> None:
+    """Prices come from KV alone."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+        for target in ("/api/prices", "/api/prices?token=stx", f"/api/prices?tokens={SBTC}"):
+            await ask(app, target)
+
+        assert made.scheduler.calls == []
+
+
+async def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Whoever asks for thousands of different queries fills no memory."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.site)
+        for number in range(PAGES_MAX + 40):
+            assert (await ask(app, f"/api/prices?token=stx&n={number}")).status == 200
+
+        assert len(app._prices._pages) == PAGES_MAX  # type: ignore[attr-defined]
+
+
+async def test_security_headers_are_there_from_memory_and_freshly_made(tmp_path: Path) -> None:
+    """The quick way sends the same headers, each once."""
+    async with scene(tmp_path) as made:
+        app = await stocked(made)
+        first, second = await ask(app, "/api/prices"), await ask(app, "/api/prices")
+
+        assert first == second
+        assert first.headers["x-content-type-options"] == "nosniff"
