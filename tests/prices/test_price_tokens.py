@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.examples import example
-from support.local_store import open_database, open_kv
+from support.local_store import open_competition, open_kv
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
 from support.virtual_time import VirtualClock
@@ -78,14 +78,21 @@ async def test_traded_tokens_follow_the_static_ones_most_traded_first(tmp_path: 
         assert await active_tokens(bench.db) == (*STATIC_TOKENS, token(2), token(1), token(3))
 
 
-async def test_only_successful_swaps_count_and_every_source_does(tmp_path: Path) -> None:
-    """A swap found by a chainhook counts like an agent's; an aborted one never."""
-    async with task_bench(tmp_path, NOTHING) as bench:
-        for number, source in enumerate(("agent", "cron", "chainhook")):
-            await bench.traded((token(number), "stx"), source=source)
-        await bench.traded((token(7), token(8)), status="abort_by_response")
+SWAP = """
+INSERT INTO swaps (
+  txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
+  block_height, block_hash, tx_index, source, allowlist_version, recorded_at
+) VALUES (?, 'SP1', 'c', 'f', ?, '1', 'stx', '2', 1, 1, '0x', 0, ?, 'v', 1)"""
 
-        assert await active_tokens(bench.db) == (*STATIC_TOKENS, token(0), token(1), token(2))
+
+async def test_swaps_of_every_source_count(tmp_path: Path) -> None:
+    """On the competition's own tables: a swap found by a chainhook counts like an agent's."""
+    async with open_competition(tmp_path) as db:
+        await db.prepare("INSERT INTO agents (btc_address, stx_address) VALUES ('bc1', 'SP1')").run()
+        for number, source in enumerate(("agent", "cron", "chainhook")):
+            await db.prepare(SWAP).bind(f"0x{number:064x}", token(number), source).run()
+
+        assert await active_tokens(db) == (*STATIC_TOKENS, token(0), token(1), token(2))
 
 
 async def test_what_is_no_token_id_is_left_out_and_takes_no_place(tmp_path: Path) -> None:
@@ -98,12 +105,6 @@ async def test_what_is_no_token_id_is_left_out_and_takes_no_place(tmp_path: Path
 
         assert len(found) == len(STATIC_TOKENS) + TRADED_MAX
         assert all(is_token_id(token_id) for token_id in found)
-
-
-async def test_without_a_table_of_swaps_the_static_tokens_are_all(tmp_path: Path) -> None:
-    """A database that has no swaps yet is no error."""
-    async with open_database(tmp_path) as db:
-        assert await active_tokens(db) == STATIC_TOKENS
 
 
 async def test_the_tracked_set_is_published_for_readers(tmp_path: Path) -> None:

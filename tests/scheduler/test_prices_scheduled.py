@@ -15,7 +15,7 @@ from support.local_store import open_database, open_kv
 from support.market import Market
 from support.scheduler import Job, Scheduler, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
-from support.task_run import SWAPS
+from support.task_run import TRADED, count_trades
 from support.virtual_time import VirtualClock
 from tocsin.bindings import FetchResponse
 from tocsin.prices.cache import get_cached_token_prices
@@ -40,10 +40,8 @@ async def priced(
     directory: Path, market: Any, tokens: int, clock: VirtualClock, **options: Any
 ) -> AsyncIterator[tuple[Scheduler, Any, Any]]:
     """A scheduler with the price task, a database in which so many tokens were traded, and this market."""
-    async with open_database(directory, SWAPS) as db, open_kv(directory, clock) as kv:
-        for n in range(tokens):
-            row = (f"0x{n:064x}", CONTRACT.format(n=n), "stx", "success", "agent")
-            await db.prepare("INSERT INTO swaps VALUES (?, ?, ?, ?, ?)").bind(*row).run()
+    async with open_database(directory, TRADED) as db, open_kv(directory, clock) as kv:
+        await count_trades(db, *[(CONTRACT.format(n=n), "stx") for n in range(tokens)])
         job = PriceJob("tenero", 300_000)
         async with scheduler(
             directory, job, clock=clock, fetch=ScriptedFetch(market, 0.05), arm=False, **options

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from support.lines import Lines
+from support.captured_log import CapturedLog
 from support.local_store import open_database, open_kv
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import JSON, Clock
@@ -132,7 +132,7 @@ class Scene:
 
     site: Site
     scheduler: ScriptedScheduler
-    log: Lines
+    log: CapturedLog
     health: HealthSnapshot
 
     def with_site(self, **changes: Any) -> Site:
@@ -144,7 +144,7 @@ class Scene:
 async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Scene]:
     """A site with keys on stores in `directory`; in virtual time unless a clock is given."""
     clock = clock or VirtualClock()
-    scheduler, log = ScriptedScheduler(clock), Lines()
+    scheduler, log = ScriptedScheduler(clock), CapturedLog()
     async with open_kv(directory, clock) as kv, open_database(directory) as db:
         made: Scene
         site = Site(

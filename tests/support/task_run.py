@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from support.captured_log import CapturedLog
 from support.local_store import open_database, open_kv
@@ -19,10 +18,8 @@ from tocsin.upstream.errand import Errand, task_errand
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
-SWAPS = """
-CREATE TABLE swaps (
-  txid TEXT PRIMARY KEY, token_in TEXT, token_out TEXT, tx_status TEXT NOT NULL, source TEXT NOT NULL
-)"""
+TRADED = "CREATE TABLE token_totals (token TEXT PRIMARY KEY NOT NULL, trades INTEGER NOT NULL) WITHOUT ROWID"
+_COUNT = "INSERT INTO token_totals VALUES (?, 1) ON CONFLICT (token) DO UPDATE SET trades = trades + 1"
 
 
 @dataclass
@@ -90,19 +87,17 @@ class Bench:
     async def run(self, task: Task) -> Outcome:
         return await task.run(self.context(task))
 
-    async def traded(self, *pairs: tuple[str, str], status: str = "success", source: str = "agent") -> None:
-        """Store swaps, each of one token into another."""
-        first = (await self.db.prepare("SELECT COUNT(*) AS n FROM swaps").all()).results[0]["n"]
-        insert = self.db.prepare("INSERT INTO swaps VALUES (?, ?, ?, ?, ?)")
-        rows: list[Any] = [
-            insert.bind(f"0x{first + n}", token_in, token_out, status, source)
-            for n, (token_in, token_out) in enumerate(pairs)
-        ]
-        await self.db.batch(rows)
+    async def traded(self, *pairs: tuple[str, str]) -> None:
+        """Count swaps, each of one token into another, as the competition's own table does."""
+        await count_trades(self.db, *pairs)
+
+
+async def count_trades(db: Database, *pairs: tuple[str, str]) -> None:
+    await db.batch([db.prepare(_COUNT).bind(token) for pair in pairs for token in pair])
 
 
 @asynccontextmanager
 async def task_bench(directory: Path, handler: Handler, plan: Plan = ROOMY) -> AsyncIterator[Bench]:
     wired = wired_tenero(handler, plan)
-    async with open_database(directory, SWAPS) as db, open_kv(directory, wired.clock) as kv:
+    async with open_database(directory, TRADED) as db, open_kv(directory, wired.clock) as kv:
         yield Bench(db, kv, wired)

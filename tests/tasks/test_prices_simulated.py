@@ -7,7 +7,8 @@ from support.captured_log import CapturedLog
 from support.local_store import open_database, open_kv
 from support.scripted_fetch import always, response
 from support.simulated import quiet_simulator
-from support.task_run import SWAPS, Bench
+from support.task_run import TRADED as TRADED_TABLE
+from support.task_run import Bench
 from support.upstreams import Wired
 from support.virtual_time import VirtualClock
 from tocsin.prices.pricing import prices_of
@@ -39,7 +40,7 @@ def wired_to_simulator(plan: Plan) -> tuple[Wired, SimulatedFetch]:
 async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -> None:
     """Numbers, texts, zero, null, unlisted and unknown tokens: all priced but the one that has no price."""
     wired, _ = wired_to_simulator(STARTER)
-    async with open_database(tmp_path, SWAPS) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = Bench(db, kv, wired)
         await bench.traded(*PAIRS)
 
@@ -57,7 +58,7 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
     """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
     wired, fetch = wired_to_simulator(STARTER)
     fetch._simulator.tenero_gate = TeneroGate(TENERO_STARTER, TENERO_STARTER)
-    async with open_database(tmp_path, SWAPS) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = Bench(db, kv, wired)
         await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLERS[::6]])
         ends = wired.clock.now() + 8 * 3_600_000
@@ -75,7 +76,7 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
 async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> None:
     """The seed's incident: others use up the shared limit, and this time somebody hears of it."""
     wired, fetch = wired_to_simulator(Plan(minute=100, month=50_000))
-    async with open_database(tmp_path, SWAPS) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = Bench(db, kv, wired)
         await bench.run(TASK)
         fetch._simulator.faults.add(Fault(kind="limited", upstream="tenero", times=50, retry_after=None))

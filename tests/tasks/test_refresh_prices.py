@@ -307,7 +307,7 @@ async def test_a_store_that_fails_is_the_platforms_error(tmp_path: Path) -> None
     """It leaves the run as what it is, and no call is spent on a store that cannot be read."""
     market = static_market()
     async with task_bench(tmp_path, market) as bench:
-        await bench.db.prepare("ALTER TABLE swaps RENAME COLUMN token_in TO other").run()
+        await bench.db.prepare("ALTER TABLE token_totals RENAME COLUMN token TO other").run()
 
         with pytest.raises(StoreError):
             await bench.run(TASK)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from support.asgi import Answer, ask
-from support.lines import Lines
+from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
 from support.virtual_time import VirtualClock, run_virtual
 from tocsin.errors import BindingMissing, RequestRefused, StoreUnavailable, UsageError
@@ -151,7 +151,7 @@ def test_no_input_is_answered_with_a_5xx(
         assert_error_shape(answer)
 
 
-def app_of(handler: object, log: Lines, **options: object) -> ASGIApp:
+def app_of(handler: object, log: CapturedLog, **options: object) -> ASGIApp:
     """An app with one route."""
     about = About(summary="", answers={})
     operation = Operation("POST", "/it", handler, about, **options)  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ async def test_a_defect_is_logged_and_told_to_nobody() -> None:
     async def broken(_request: Request) -> ASGIApp:
         raise ZeroDivisionError("secret detail")
 
-    log = Lines()
+    log = CapturedLog()
     answer = await ask(app_of(broken, log), "/it", method="POST")
 
     assert (answer.status, answer.json()["code"]) == (500, "internal_error")
@@ -186,7 +186,7 @@ async def test_half_an_answer_is_cut_off() -> None:
 
         return app
 
-    log = Lines()
+    log = CapturedLog()
     with pytest.raises(ZeroDivisionError):
         await ask(app_of(failing_later, log), "/it", method="POST")
     assert len(log.named("request.failed")) == 1
@@ -222,7 +222,7 @@ async def test_a_body_is_capped() -> None:
         for _ in range(count):
             yield b"x" * 1024
 
-    app = app_of(echo, Lines(), per_client=False)
+    app = app_of(echo, CapturedLog(), per_client=False)
     fits = b"x" * BODY_MAX
 
     assert (await ask(app, "/it", method="POST", body=fits)).body == fits
@@ -235,7 +235,7 @@ async def test_a_body_is_capped() -> None:
 
 async def test_a_route_may_take_larger_bodies() -> None:
     """The cap is the route's."""
-    app = app_of(echo, Lines(), body_max=BODY_MAX + 1)
+    app = app_of(echo, CapturedLog(), body_max=BODY_MAX + 1)
 
     assert (await ask(app, "/it", method="POST", body=b"x" * (BODY_MAX + 1))).status == 200
 
@@ -245,7 +245,7 @@ async def test_posts_are_limited_per_client_and_minute() -> None:
     clock = VirtualClock()
     about = About(summary="", answers={})
     (route,) = routes_of([Operation("POST", "/it", echo, about)], PerClient(3, clock))
-    app = Edge(route, Lines())
+    app = Edge(route, CapturedLog())
     statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
     refused = await ask(app, "/it", method="POST")
     other = await ask(app, "/it", method="POST", client="192.0.2.2")

@@ -23,13 +23,8 @@ _TOKEN_ID = re.compile(TOKEN_ID_PATTERN)
 
 # Rows that are no token ids are left out afterwards, so a few more than needed are read.
 _READ_MAX = 4 * TRADED_MAX
-_HAS_SWAPS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'swaps'"
-_TRADED = """
-SELECT token, SUM(trades) AS trades FROM (
-  SELECT token_in AS token, COUNT(*) AS trades FROM swaps WHERE tx_status = 'success' GROUP BY token_in
-  UNION ALL
-  SELECT token_out, COUNT(*) FROM swaps WHERE tx_status = 'success' GROUP BY token_out
-) GROUP BY token ORDER BY trades DESC, token LIMIT ?"""
+# Kept with every swap that counts, whoever found it: the question costs as much as there are tokens.
+_TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
 
 
 def is_token_id(text: str) -> bool:
@@ -38,15 +33,13 @@ def is_token_id(text: str) -> bool:
 
 
 async def active_tokens(db: Database) -> tuple[str, ...]:
-    """The static tokens, then the traded ones: successful swaps of any source, most traded first."""
+    """The static tokens, then the traded ones: swaps that count, of any source, most traded first."""
     traded = [token for token in await traded_tokens(db) if token not in STATIC_TOKENS]
     return (*STATIC_TOKENS, *traded[:TRADED_MAX])
 
 
 async def traded_tokens(db: Database) -> list[str]:
-    """Ids of traded tokens, most traded first; none while there is no table of swaps."""
-    if await db.prepare(_HAS_SWAPS).first() is None:
-        return []
+    """Ids of traded tokens, most traded first."""
     rows = (await db.prepare(_TRADED).bind(_READ_MAX).all()).results
     return [row["token"] for row in rows if isinstance(row["token"], str) and is_token_id(row["token"])]
 

@@ -1,0 +1,57 @@
+"""The demo: the whole service against the bundled simulator, on one port, with a key made for it.
+
+The simulator is mounted under `/simulator` of the same server and reached over HTTP like the real upstreams.
+Cadences are short, so that there is something to see; everything else is the real thing.
+"""
+
+import asyncio
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from starlette.routing import Mount
+
+from tocsin.bindings import Clock
+from tocsin.settings import Settings
+from tocsin.simulator.app import simulator_app
+from tocsin.simulator.serve import Options, build_simulator
+
+PATH = "/simulator"
+WALLETS = 60
+
+
+def settings_of(settings: Settings, url: str, data_dir: str) -> Settings:
+    """The given settings, made lively and pointed at the simulator."""
+    return replace(
+        settings,
+        admin_key=settings.admin_key or secrets.token_urlsafe(12),
+        hiro_api_url=f"{url}{PATH}/hiro",
+        tenero_api_url=f"{url}{PATH}/tenero",
+        hiro_api_key=settings.hiro_api_key or "demo-key",
+        data_dir=data_dir,
+        tenero_cadence=10_000,
+        tenero_slice=8_000,
+        tenero_plan_month=None,
+        sweep_cadence=20_000,
+        sweep_slice=18_000,
+        hiro_plan_minute=500,
+        hiro_plan_month=None,
+    )
+
+
+def simulator_mount(clock: Clock) -> Mount:
+    """A living chain and market."""
+    simulator = build_simulator(Options(seed=1, wallets=WALLETS, limits=False), clock)
+    return Mount(PATH, simulator_app(simulator, asyncio.Event()))
+
+
+@contextmanager
+def directory(chosen: str | None) -> Iterator[str]:
+    """The directory that was chosen, or one that is gone with the demo."""
+    if chosen is not None:
+        yield chosen
+        return
+    with tempfile.TemporaryDirectory(prefix="tocsin-demo-") as made:
+        yield made

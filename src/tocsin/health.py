@@ -1,0 +1,86 @@
+"""Is it doing its work? A watch that looks every second and remembers what it saw.
+
+`/readyz` reads only what is remembered here, and how long ago the last look was: a loop that is stuck cannot
+hide behind an old, good answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tocsin.bindings import JSON, KV, Clock
+from tocsin.errors import StoreError, TocsinError
+from tocsin.web.site import HealthSnapshot
+
+LOOK_EVERY_S = 1.0
+WRITE_EVERY_S = 30.0
+STATUS_WAIT_S = 2.0
+WRITE_KEY = "tocsin:alive"
+
+
+class Health:
+    """Watches the scheduler and the store on behalf of those outside."""
+
+    def __init__(self, scheduler: Callable[[], Any], kv: KV, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._kv = kv
+        self._clock = clock
+        self._looked_at = clock.monotonic()
+        self._wrote_at: float | None = None
+        self._store_error: str | None = None
+        self._alarm_at: int | None = None
+        self._reasons: tuple[str, ...] = ("the scheduler has not been looked at yet",)
+
+    def snapshot(self) -> HealthSnapshot:
+        age_s = self._clock.monotonic() - self._looked_at
+        return HealthSnapshot(age_s, self._store_error, self._alarm_at, self._reasons)
+
+    async def watch(self) -> None:
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_EVERY_S)
+
+    async def look(self) -> None:
+        try:
+            async with asyncio.timeout(STATUS_WAIT_S):
+                status = await self._scheduler().status()
+        except TimeoutError:
+            self._reasons = (f"the scheduler does not answer within {STATUS_WAIT_S:g} s",)
+        except TocsinError as error:
+            self._reasons = (f"the scheduler does not answer: {error}",)
+        else:
+            self._alarm_at = status["nextAlarmAt"]
+            self._reasons = tuple(reasons(status))
+        await self._try_to_write()
+        self._looked_at = self._clock.monotonic()
+
+    async def _try_to_write(self) -> None:
+        now = self._clock.monotonic()
+        if self._wrote_at is not None and now - self._wrote_at < WRITE_EVERY_S and self._store_error is None:
+            return
+        try:
+            await self._kv.put(WRITE_KEY, str(self._clock.now()))
+        except StoreError as error:
+            self._store_error = str(error)
+        else:
+            self._store_error, self._wrote_at = None, now
+
+
+def reasons(status: JSON) -> list[str]:
+    """What is wrong with the tasks, as sentences."""
+    found = []
+    for name, task in status["tasks"].items():
+        if not task["enabled"]:
+            found.append(f"{name} is disabled (TOCSIN_{name.upper()}_ENABLED)")
+        elif task["blind"]:
+            failures = status["consecutiveFailures"][name]
+            found.append(f"{name} has only failed, {failures} times in a row: {_error(task)}")
+        elif task["overdue"]:
+            paused = status["pausedUntil"] is not None
+            found.append(f"{name} is overdue{': the scheduler is paused' if paused else ''}")
+    return found
+
+
+def _error(task: JSON) -> str:
+    error = task["lastError"] or {}
+    return f"{error.get('class')}: {error.get('message')}"

@@ -1,0 +1,218 @@
+"""The service: everything of the local platform, put together, opened and closed in one place.
+
+End-to-end tests start this same object. `open` is a column of verbs: each opens what the next ones need, and
+`close` goes the other way. Nothing else knows which implementation stands behind a binding.
+"""
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TextIO
+
+from starlette.routing import BaseRoute
+
+from tocsin import __version__, demo
+from tocsin.bindings import Logger
+from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.compose import scheduler_config
+from tocsin.health import Health
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.data_dir import DataDir
+from tocsin.platform.local.database import SqliteDatabase
+from tocsin.platform.local.fetch import HttpFetch
+from tocsin.platform.local.http_server import HttpServer
+from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
+from tocsin.platform.local.log_sender import LogSender
+from tocsin.platform.local.logs import open_logger
+from tocsin.platform.local.migrations import load
+from tocsin.platform.local.object_id import LocalObjectId
+from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.local.runtime import Runtime
+from tocsin.platform.local.worker_logs import WorkerLogs
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.settings import Settings, secret_values
+from tocsin.tasks import tasks
+from tocsin.web.app import create_app
+from tocsin.web.site import Keys, Site
+
+SCHEMAS = {
+    "objects.sqlite": OBJECT_MIGRATIONS,
+    "db.sqlite": COMPETITION_MIGRATIONS,
+    "kv.sqlite": KV_MIGRATIONS,
+}
+LOG_APP_ID = "aibtc-landing"
+LOG_FLUSH_S = 3.0
+
+
+class Service:
+    """One process of Tocsin: `open` it, wait for `stopped`, `close` it."""
+
+    def __init__(self, settings: Settings, *, stream: TextIO, server: HttpServer) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.stopped = asyncio.Event()
+        self.failed = False
+        self._stream = stream
+        self._server = server
+        self._stack = AsyncExitStack()
+
+    async def open(self, pages: list[BaseRoute] | None = None) -> None:
+        """Open everything, or nothing. `pages` are routes that come after the API's own."""
+        try:
+            self._open_data()
+            await self._open_logs()
+            await self._open_stores()
+            await self._open_scheduler()
+            await self._open_web(pages or [])
+            await self._begin()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    def scheduler(self) -> Any:
+        """A new stub: one that has seen its object reset is of no use any more."""
+        return self._namespace.get_by_name(self.settings.instance)
+
+    def stop(self, *, failed: bool = False) -> None:
+        self.failed = self.failed or failed
+        self.stopped.set()
+
+    def _open_data(self) -> None:
+        self._redact = Redactor(secret_values(self.settings))
+        self._lines = open_logger(
+            self._stream,
+            self.clock,
+            self._redact,
+            level_min=self.settings.log_level,  # type: ignore[arg-type]
+        )
+        path = Path(self.settings.data_dir)
+        schemas = {name: load(directory) for name, directory in SCHEMAS.items()}
+        self._data = DataDir(path, schemas, now=self.clock.now(), logger=self._lines)
+        self._stack.callback(self._data.close)
+
+    async def _open_logs(self) -> None:
+        self.fetch = HttpFetch()
+        self._stack.push_async_callback(self.fetch.close)
+        self.logger: Logger = self._lines
+        url, key = self.settings.worker_logs_url, self.settings.worker_logs_key
+        if url is not None and key is not None:
+            sender = LogSender(WorkerLogs(self.fetch, url, key, self._redact), LOG_APP_ID, self._lines)
+            sender.start()
+            self._stack.push_async_callback(sender.close, LOG_FLUSH_S)
+            self.logger = open_logger(
+                self._stream,
+                self.clock,
+                self._redact,
+                level_min=self.settings.log_level,  # type: ignore[arg-type]  # validated
+                tee=sender.offer,
+            )
+
+    async def _open_stores(self) -> None:
+        self.db = SqliteDatabase(self._data.path / "db.sqlite")
+        self._stack.push_async_callback(self.db.close)
+        self.kv = SqliteKV(self._data.path / "kv.sqlite", self.clock)
+        self._stack.push_async_callback(self.kv.close)
+
+    async def _open_scheduler(self) -> None:
+        env = SchedulerEnv(
+            fetch=self.fetch,
+            clock=self.clock,
+            logger=self.logger,
+            random=random.random,
+            config=scheduler_config(self.settings),
+            tasks=tasks(self.settings),
+            DB=self.db,
+            KV=self.kv,
+        )
+        self.runtime = Runtime(
+            self._data.path / "objects.sqlite",
+            clock=self.clock,
+            logger=self.logger,
+            env=env,
+            on_exhausted=self._arm_again,
+            on_fatal=lambda _error: self.stop(failed=True),
+        )
+        self._namespace = self.runtime.namespace("SCHEDULER", SchedulerDO)
+        await self.runtime.open()
+        self._stack.push_async_callback(self.runtime.close)
+
+    async def _open_web(self, pages: list[BaseRoute]) -> None:
+        self.health = Health(self.scheduler, self.kv, self.clock)
+        site = Site(
+            scheduler=self.scheduler,
+            kv=self.kv,
+            db=self.db,
+            clock=self.clock,
+            logger=self.logger,
+            keys=Keys(self.settings.admin_key, self.settings.cron_secret),
+            health=self.health.snapshot,
+            version=__version__,
+            instance=self.settings.instance,
+        )
+        await self._server.start(create_app(site, pages))
+        self._stack.push_async_callback(self._server.stop)
+        self._stack.callback(site.closing.set)  # first of all, streams end
+
+    async def _begin(self) -> None:
+        """Arm the scheduler: from here on it needs nobody."""
+        await self.scheduler().arm()
+        await self.health.look()
+        watching = asyncio.create_task(self.health.watch())
+        self._stack.callback(watching.cancel)
+        self.logger.info(
+            "service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__
+        )
+
+    async def _arm_again(self, object_id: LocalObjectId, error: Exception) -> None:
+        """An exhausted alarm must not be the end of all periodic work."""
+        self.logger.error("scheduler.rearmed", instance=object_id.name, error=repr(error))
+        await self._namespace.get(object_id).arm()
+
+
+async def run(
+    settings: Settings, *, stream: TextIO, say: Callable[[str], None], demo_dir: str | None = None
+) -> int:
+    """Serve until told to stop; answers the exit code. With `demo_dir`, against the bundled simulator."""
+    server = HttpServer(settings.host, settings.port)
+    pages: list[BaseRoute] = []
+    if demo_dir is not None:
+        settings = demo.settings_of(settings, server.url, demo_dir)
+        pages.append(demo.simulator_mount(SystemClock()))
+    service = Service(settings, stream=stream, server=server)
+    try:
+        await service.open(pages)
+    except BaseException:
+        server.close()
+        raise
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, service.stop)
+    say(_welcome(server.url, settings, demo=demo_dir is not None))
+    try:
+        await service.stopped.wait()
+    finally:
+        await service.close()
+    return 1 if service.failed else 0
+
+
+def _welcome(url: str, settings: Settings, *, demo: bool) -> str:
+    lines = [f"Tocsin {__version__} is running.", ""]
+    lines += [
+        f"  leaderboard  {url}/leaderboard",
+        f"  console      {url}/console",
+        f"  prices       {url}/api/prices",
+    ]
+    lines += [f"  API          {url}/api/docs"]
+    if demo:
+        lines += ["", f"  admin key    {settings.admin_key}", f"  simulator    {url}/simulator/_truth"]
+    elif settings.admin_key is None:
+        lines += ["", "  ADMIN_KEY is not set: the console and the admin routes refuse."]
+    return "\n".join([*lines, "", "Ctrl-C stops it."])

@@ -1,0 +1,125 @@
+"""The service and the simulator as real processes, as an operator would start them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WAIT_S = 30.0
+ADMIN_KEY = "an-admin-key-for-tests"
+
+
+def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) -> tuple[int, Any]:
+    """Status and JSON body; a POST when there is a body."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def until(look: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+    """Look again and again, for another process's event, until it is true."""
+    ends = time.monotonic() + wait_s
+    while time.monotonic() < ends:
+        try:
+            found = look()
+        except (OSError, KeyError, ValueError):
+            found = None
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen in time")
+
+
+class Process:
+    """A command of ours. Its environment is only what is given, so that a test is the same everywhere."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**kept, **environment},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def end(self) -> tuple[int, str, str]:
+        out, error = self._process.communicate(timeout=WAIT_S)
+        return self._process.returncode, out, error
+
+
+class ServiceProcess(Process):
+    """`tocsin serve`, on a free port."""
+
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        with_defaults = {
+            "ADMIN_KEY": ADMIN_KEY,
+            "TOCSIN_PORT": "0",
+            "TOCSIN_DATA_DIR": str(data_dir),
+            **settings,
+        }
+        super().__init__("tocsin", "serve", **with_defaults)
+
+    def ready(self) -> "ServiceProcess":
+        """Wait for the line that says where it is."""
+        while line := self.line():
+            if '"service.started"' in line:
+                self.url: str = json.loads(line)["url"]
+                return self
+        raise AssertionError(self.end())
+
+    def status(self) -> Any:
+        return ask(f"{self.url}/api/admin/scheduler", headers={"X-Admin-Key": ADMIN_KEY})[1]["status"]
+
+    def runs(self) -> Any:
+        return ask(f"{self.url}/api/admin/scheduler/runs", headers={"X-Admin-Key": ADMIN_KEY})[1]["runs"]
+
+
+@contextmanager
+def running(process: ServiceProcess) -> Iterator[ServiceProcess]:
+    try:
+        yield process.ready()
+    finally:
+        process.kill()
+
+
+@contextmanager
+def simulator(*options: str) -> Iterator[str]:
+    """Our simulator; answers its address."""
+    process = Process("tocsin.simulator", "--port", "0", "--no-limits", "--wallets", "5", *options)
+    try:
+        yield process.line().strip().partition("=")[2].removesuffix("/hiro")
+    finally:
+        process.kill()
+
+
+def upstreams(url: str) -> dict[str, str]:
+    """The settings that point at a simulator."""
+    return {"HIRO_API_URL": f"{url}/hiro", "TENERO_API_URL": f"{url}/tenero"}
