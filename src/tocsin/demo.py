@@ -43,7 +43,7 @@ def settings_of(settings: Settings, url: str, data_dir: str) -> Settings:
 
 def simulator_mount(clock: Clock) -> Mount:
     """A living chain and market."""
-    simulator = build_simulator(Options(seed=1, wallets=WALLETS, limits=False), clock)
+    simulator = build_simulator(Options(seed=1, wallets=WALLETS), clock)
     return Mount(PATH, simulator_app(simulator, asyncio.Event()))
 
 
