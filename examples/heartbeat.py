@@ -21,6 +21,7 @@ class Heart(DurableObject):
         beats = (await self.ctx.storage.get("beats") or 0) + 1
         await self.ctx.storage.put("beats", beats)
         await self.ctx.storage.set_alarm(info.scheduled_time + 1000)
+        await self.ctx.storage.sync()  # a terminal has no gate: say it when it is on disk
         print(f"beat {beats}", flush=True)  # noqa: T201 - what the example is for
 
 

@@ -8,9 +8,9 @@ from tocsin.bindings import Clock, Database, Fetch, Logger
 from tocsin.scheduler.budget import Budget, Plan
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.upstream.client import Upstream
+from tocsin.upstream.said import Said
 
 HOUR_MS = 3_600_000
-SAID_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,7 @@ class Memory:
     """What outlives an evicted object, but not its process: budgets, and what was said already."""
 
     budgets: dict[str, Budget] = field(default_factory=dict)
-    said: set[str] = field(default_factory=set)
-
-    def first_time(self, text: str) -> bool:
-        """Whether this is news."""
-        if text in self.said or len(self.said) >= SAID_MAX:
-            return False
-        self.said.add(text)
-        return True
+    said: Said = field(default_factory=Said)
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ class SchedulerDO(DurableObject):
                 self._gates[name],
                 env.clock,
                 env.random,
-                first_time=env.memory.first_time,
+                said=env.memory.said,
             )
             for name, upstream in env.config.upstreams.items()
         }
@@ -338,7 +338,7 @@ class SchedulerDO(DurableObject):
     def _report_overdrafts(self) -> None:
         for upstream, plan in self.env.config.plans.items():
             sentence = overdraft(plan, self._demands(upstream))
-            if sentence is not None and self.env.memory.first_time(sentence):
+            if sentence is not None and self.env.memory.said.first_time(sentence):
                 self._tell("budget.overdrawn", upstream=upstream, reason=sentence, level="warn")
 
     def _tell(self, event: str, *, level: Literal["info", "warn", "error"] = "info", **fields: JSON) -> None:

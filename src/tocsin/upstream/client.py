@@ -28,12 +28,12 @@ from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.errand import Errand, RetryPolicy
 from tocsin.upstream.gate import Gate, LimitReading
 from tocsin.upstream.limits import LOGGED, read_retry_after
+from tocsin.upstream.said import Said
 
 T = TypeVar("T")
 
 REMEMBERED_MAX = 512
 REDIRECTS_MAX = 3
-SAID_MAX = 32
 BODY_START_BYTES = 200
 LIMIT_HEADERS_MAX = 20
 
@@ -94,9 +94,9 @@ class UpstreamClient:
         clock: Clock,
         random: Callable[[], float],
         policy: RetryPolicy = DEFAULT_POLICY,
-        first_time: Callable[[str], bool] | None = None,
+        said: Said | None = None,
     ) -> None:
-        """`first_time` tells whether something was not said before; by default this client remembers."""
+        """`said` may outlive this client, so that its successor does not repeat it."""
         self._upstream = upstream
         self._fetch = fetch
         self._gate = gate
@@ -108,8 +108,7 @@ class UpstreamClient:
         if upstream.key is not None:
             self._headers[upstream.key_header] = upstream.key
         self._remembered: OrderedDict[str, tuple[str, object]] = OrderedDict()
-        self._said: set[str] = set()
-        self._first_time = first_time or self._not_said
+        self._said = said or Said()
         self.key_ignored = False
         self.limits = LimitReading()  # what the newest answer's headers said
 
@@ -291,7 +290,10 @@ class UpstreamClient:
         self.limits = reading
         if self._upstream.key is None or reading.anonymous is None:
             return
-        if reading.anonymous and self._first_time(f"{self._upstream.name}: key ignored"):
+        ignored = f"{self._upstream.name}: key ignored"
+        if not reading.anonymous:
+            self._said.forget(ignored)
+        elif self._said.first_time(ignored):
             call.errand.logger.error(
                 "upstream.key_ignored",
                 **self._where(call),
@@ -305,14 +307,8 @@ class UpstreamClient:
         if not warning.startswith("299"):
             return
         warning = self._shown(warning)
-        if self._first_time(warning):
+        if self._said.first_time(warning):
             call.errand.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
-
-    def _not_said(self, text: str) -> bool:
-        if text in self._said or len(self._said) >= SAID_MAX:
-            return False
-        self._said.add(text)
-        return True
 
     def _remember(self, call: _Call[T], etag: str, value: T) -> None:
         if not call.remember or not 0 < len(etag) <= 256 or not (etag.isascii() and etag.isprintable()):
