@@ -22,7 +22,7 @@ PATH = "/simulator"
 WALLETS = 60
 
 
-def settings_of(settings: Settings, url: str, data_dir: str) -> Settings:
+def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
     """The given settings, made lively and pointed at the simulator."""
     return replace(
         settings,
@@ -48,10 +48,10 @@ def simulator_mount(clock: Clock) -> Mount:
 
 
 @contextmanager
-def directory(chosen: str | None) -> Iterator[str]:
-    """The directory that was chosen, or one that is gone with the demo."""
-    if chosen is not None:
-        yield chosen
+def demo_directory(chosen: str | None, *, demo: bool) -> Iterator[str | None]:
+    """The directory that was chosen, or one that is gone with the demo; None when there is no demo."""
+    if not demo or chosen is not None:
+        yield chosen if demo else None
         return
     with tempfile.TemporaryDirectory(prefix="tocsin-demo-") as made:
         yield made

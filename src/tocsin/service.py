@@ -5,8 +5,10 @@ End-to-end tests start this same object. `open` is a column of verbs: each opens
 """
 
 import asyncio
+import os
 import random
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,10 +16,12 @@ from typing import Any, TextIO
 
 from starlette.routing import BaseRoute
 
-from tocsin import __version__, demo
+from tocsin import __version__
 from tocsin.bindings import Logger
+from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.compose import scheduler_config
+from tocsin.demo import demo_directory, demo_settings, simulator_mount
 from tocsin.health import Health
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
@@ -35,7 +39,7 @@ from tocsin.platform.local.runtime import Runtime
 from tocsin.platform.local.worker_logs import WorkerLogs
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.settings import Settings, secret_values
+from tocsin.settings import Settings, SettingsError, read, read_env_file, secret_values
 from tocsin.tasks import tasks
 from tocsin.web.app import create_app
 from tocsin.web.site import Keys, Site
@@ -177,6 +181,35 @@ class Service:
         await self._namespace.get(object_id).arm()
 
 
+def serve(*, demo: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
+    """Run the service as a command does; ends the process with its exit code."""
+    settings = read_settings(host=host, port=port, data_dir=data_dir)
+    chosen = None if data_dir is None else str(data_dir)
+    with demo_directory(chosen, demo=demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
+        code = runner.run(run(settings, stream=sys.stdout, say=_say, demo_dir=demo_dir))
+    if code:
+        raise SystemExit(code)
+
+
+def check() -> list[str]:
+    """What stands in the way of a good start, with the fix for each."""
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        return str(error).splitlines()[1:] or [str(error)]
+    return findings(settings, {name: load(directory) for name, directory in SCHEMAS.items()})
+
+
+def read_settings(
+    *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
+) -> Settings:
+    """From `.env` here, the environment, and the command line: the later wins."""
+    file = Path(".env")
+    environment = {**(read_env_file(file.read_text()) if file.is_file() else {}), **os.environ}
+    given = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
+    return read(environment | {name: str(value) for name, value in given.items() if value is not None})
+
+
 async def run(
     settings: Settings, *, stream: TextIO, say: Callable[[str], None], demo_dir: str | None = None
 ) -> int:
@@ -184,8 +217,8 @@ async def run(
     server = HttpServer(settings.host, settings.port)
     pages: list[BaseRoute] = []
     if demo_dir is not None:
-        settings = demo.settings_of(settings, server.url, demo_dir)
-        pages.append(demo.simulator_mount(SystemClock()))
+        settings = demo_settings(settings, server.url, demo_dir)
+        pages.append(simulator_mount(SystemClock()))
     service = Service(settings, stream=stream, server=server)
     try:
         await service.open(pages)
@@ -204,15 +237,30 @@ async def run(
 
 
 def _welcome(url: str, settings: Settings, *, demo: bool) -> str:
-    lines = [f"Tocsin {__version__} is running.", ""]
-    lines += [
+    lines = [
+        f"Tocsin {__version__} is running. Ctrl-C stops it.",
         f"  leaderboard  {url}/leaderboard",
         f"  console      {url}/console",
         f"  prices       {url}/api/prices",
+        f"  API          {url}/api/docs",
     ]
-    lines += [f"  API          {url}/api/docs"]
     if demo:
-        lines += ["", f"  admin key    {settings.admin_key}", f"  simulator    {url}/simulator/_truth"]
+        lines += [f"  admin key    {settings.admin_key}", f"  the truth    {url}/simulator/_truth"]
     elif settings.admin_key is None:
-        lines += ["", "  ADMIN_KEY is not set: the console and the admin routes refuse."]
-    return "\n".join([*lines, "", "Ctrl-C stops it."])
+        lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse."]
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    """To people: the log has the other stream."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -1,0 +1,59 @@
+"""`tocsin check`: what would stop or harm a start, each with its fix. Reads only."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tocsin.compose import scheduler_config
+from tocsin.errors import StartError
+from tocsin.platform.local.migrations import Migration
+from tocsin.platform.local.store_check import examine
+from tocsin.scheduler.cadence import Demand, overdraft
+from tocsin.settings import Settings
+from tocsin.tasks import tasks
+
+
+def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
+    return [*_keys(settings), *_data(settings, schemas), *_budgets(settings)]
+
+
+def _keys(settings: Settings) -> list[str]:
+    found = []
+    if settings.admin_key is None:
+        found.append(
+            "ADMIN_KEY is not set: the console and the admin routes will refuse. Set a long random text."
+        )
+    if settings.hiro_api_key is None and (settings.hiro_plan_minute or 0) > 50:
+        found.append(
+            "HIRO_API_KEY is not set, but the plan counts on more than 50 calls a minute: set the key."
+        )
+    return found
+
+
+def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
+    path, found = Path(settings.data_dir), []
+    if not path.exists():
+        if not path.absolute().parent.is_dir():
+            found.append(f"{path}: the directory above it does not exist. Make it: mkdir -p {path.parent}")
+        return found
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        return [f"{path} is not a directory that can be written. Choose another: TOCSIN_DATA_DIR"]
+    for name, migrations in schemas.items():
+        try:
+            examine(path / name, migrations)
+        except (StartError, OSError) as error:
+            found.append(str(error))
+    return found
+
+
+def _budgets(settings: Settings) -> list[str]:
+    config = scheduler_config(settings)
+    sentences = []
+    for upstream, plan in config.plans.items():
+        wanted = {
+            task.name: Demand(task.cadence_ms, task.calls_per_run)
+            for task in tasks(settings)
+            if task.upstream == upstream and task.enabled
+        }
+        sentences.append(overdraft(plan, wanted))
+    return [sentence for sentence in sentences if sentence is not None]
