@@ -10,6 +10,7 @@ TocsinError
 │   └── MigrationFailed  a migration did not apply; nothing of it was kept
 ├── BindingMissing       the platform lacks a binding that is needed: names it
 ├── RequestRefused       an HTTP request that is not answered with success; has its status and its code
+├── ServiceUnreachable   a command found no running service: the sentence says how to start it
 ├── RunStopped           a run must end at this checkpoint (paused, or its slice is over); tasks let it pass
 ├── ObjectError          a call to an object failed; look at its flags
 │   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
@@ -85,6 +86,10 @@ class RequestRefused(TocsinError):
         self.retryable = retryable
         self.headers = dict(headers or {})
         self.fields = fields
+
+
+class ServiceUnreachable(TocsinError):
+    """No service answers where a command looks for it."""
 
 
 class RunStopped(TocsinError):

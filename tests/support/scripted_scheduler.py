@@ -66,20 +66,22 @@ class ScriptedScheduler:
     history: list[JSON] = field(default_factory=list)
     happened: list[dict[str, JSON]] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    refreshing: asyncio.Event = field(default_factory=asyncio.Event)  # set when a refresh has begun
-    hold: asyncio.Event | None = None  # a refresh waits for it
+    statuses_per_refresh: int = 0  # a refresh ends when the status was asked for so often meanwhile
+    _asked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def status(self) -> JSON:
         self._called("status")
+        async with self._asked:
+            self._asked.notify_all()
         return {**self.shown, "now": self.clock.now()}
 
     async def refresh_now(self, task: str) -> JSON:
         self._called("refresh_now", task)
         if task not in {"tenero", "sweep", "all"}:
             raise UsageError(f"there is no task {task!r}: give tenero, sweep or all")
-        self.refreshing.set()
-        if self.hold is not None:
-            await self.hold.wait()
+        enough = self.calls.count(("status",)) + self.statuses_per_refresh
+        async with self._asked:
+            await self._asked.wait_for(lambda: self.calls.count(("status",)) >= enough)
         return self.shown["lastSweepResult" if task == "sweep" else "lastTeneroResult"]
 
     async def pause_until(self, at_ms: int) -> JSON:

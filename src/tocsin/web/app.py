@@ -72,7 +72,9 @@ class _App(Starlette):
         if scope["type"] == "http" and scope["path"] == PRICES_PATH and scope["method"] == "GET":
             page = self._prices.fresh(scope["query_string"])
             if page is not None:
-                await page(scope, receive, send)
+                start, body = page.messages(scope["headers"])
+                await send(start)
+                await send(body)
                 return
         await super().__call__(scope, receive, send)
 

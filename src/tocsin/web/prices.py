@@ -6,6 +6,7 @@ asked for as often.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -15,13 +16,15 @@ from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tokens import is_token_id, tracked_tokens
-from tocsin.web.edge import SECURITY_HEADERS
+from tocsin.web.edge import SECURITY_HEADERS, RawHeaders
 from tocsin.web.respond import etag_of, is_known, json_bytes
 from tocsin.web.site import Site
 
 TOKENS_MAX = 100
 PAGE_AGE_MAX_S = 1.0
 PAGES_MAX = 64
+
+Messages: TypeAlias = tuple[dict[str, JSON], dict[str, JSON]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class Page:
 
     made: float
     etag: bytes
-    whole: tuple[dict[str, JSON], dict[str, JSON]]
-    unchanged: tuple[dict[str, JSON], dict[str, JSON]]
+    whole: Messages
+    unchanged: Messages
 
     @classmethod
     def of(cls, value: JSON, made: float) -> "Page":
@@ -45,12 +48,16 @@ class Page:
         ]
         return cls(made, etag, _messages(200, entity, body), _messages(304, headers, b""))
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        start, body = self.whole
-        for name, value in scope["headers"]:
+    def messages(self, headers: RawHeaders) -> Messages:
+        """The whole answer, or a 304 for whoever has it."""
+        for name, value in headers:
             if name == b"if-none-match" and is_known(value, self.etag):
-                start, body = self.unchanged
-        await send(dict(start))
+                return self.unchanged
+        return self.whole
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        start, body = self.messages(scope["headers"])
+        await send(dict(start))  # a middleware may add to it
         await send(body)
 
 
@@ -118,9 +125,7 @@ def _check(ids: list[str]) -> None:
             raise RequestRefused(400, "malformed_token", sentence, token=token_id[:300])
 
 
-def _messages(
-    status: int, headers: list[tuple[bytes, bytes]], body: bytes
-) -> tuple[dict[str, JSON], dict[str, JSON]]:
+def _messages(status: int, headers: RawHeaders, body: bytes) -> Messages:
     return (
         {"type": "http.response.start", "status": status, "headers": headers},
         {"type": "http.response.body", "body": body},

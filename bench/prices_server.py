@@ -1,0 +1,114 @@
+"""A server as the service runs it: the web app with prices, its bytes from a bare handler, or nothing."""
+
+import argparse
+import asyncio
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tocsin.bindings import JSON
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.data_dir import DataDir
+from tocsin.platform.local.database import SqliteDatabase
+from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
+from tocsin.platform.local.migrations import load
+from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
+from tocsin.web.app import create_app
+from tocsin.web.site import HealthSnapshot, Keys, Scheduler, Site
+
+
+class Silent:
+    """A logger for figures without noise."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None: ...
+    def info(self, event: str, /, **fields: JSON) -> None: ...
+    def warn(self, event: str, /, **fields: JSON) -> None: ...
+    def error(self, event: str, /, **fields: JSON) -> None: ...
+    def bind(self, **_fields: JSON) -> "Silent":
+        return self
+
+
+async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def bare(app: ASGIApp) -> ASGIApp:
+    """A handler that does nothing but send what the app answers to `GET /api/prices`."""
+    messages: list[Message] = []
+
+    async def keep(message: Message) -> None:
+        messages.append(message)
+
+    async def nothing() -> Message:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/api/prices", "query_string": b"", "headers": []}
+    await app({**scope, "client": None}, nothing, keep)
+    start, body = messages
+
+    async def handler(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(start)
+        await send(body)
+
+    return handler
+
+
+def no_scheduler() -> Scheduler:
+    raise NotImplementedError("prices need no scheduler")
+
+
+async def price_app(directory: Path, tokens: int) -> ASGIApp:
+    """The app on real stores, with prices of so many tokens."""
+    clock = SystemClock()
+    DataDir(directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=Silent())
+    kv = SqliteKV(directory / "kv.sqlite", clock)
+    token_ids = [*STATIC_TOKENS, *(f"SP{'A' * 38}.token-{n}::token-{n}" for n in range(tokens))][:tokens]
+    for number, token_id in enumerate(token_ids):
+        await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
+    await publish_tracked(kv, token_ids)
+    site = Site(
+        scheduler=no_scheduler,
+        kv=kv,
+        db=SqliteDatabase(directory / "db.sqlite"),
+        clock=clock,
+        logger=Silent(),
+        keys=Keys(),
+        health=lambda: HealthSnapshot(0.0, None, clock.now()),
+        version="bench",
+    )
+    return create_app(site)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--app", choices=["prices", "bare", "empty"], required=True)
+    parser.add_argument("--tokens", type=int, default=13)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        app: ASGIApp = empty
+        if arguments.app != "empty":
+            app = await price_app(Path(directory) / "data", arguments.tokens)
+        if arguments.app == "bare":
+            app = await bare(app)
+        # Named as TCP, or asyncio leaves Nagle's algorithm on and every answer waits 40 ms for an ACK.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
+        config = uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False)
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+if __name__ == "__main__":
+    if sys.platform == "win32":
+        asyncio.run(main())
+    else:
+        import uvloop
+
+        uvloop.run(main())

@@ -1,0 +1,220 @@
+"""The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+All but `serve`, `check` and `simulate` talk to the running service over HTTP. Imports are inside the
+commands: none should wait for what it does not use.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tocsin.errors import RequestRefused, TocsinError, UsageError
+
+if TYPE_CHECKING:
+    from tocsin.terminal.client import ServiceClient
+
+SCHEDULER = "/api/admin/scheduler"
+POLL_S = 0.25
+
+app = typer.Typer(
+    help="Keeps token prices fresh and finds the competition's swaps.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Host = Annotated[str | None, typer.Option("--host", help="Where the service is (TOCSIN_HOST).")]
+Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what the service said, as JSON.")]
+
+
+@app.command()
+def serve(
+    demo: Annotated[bool, typer.Option("--demo", help="Against the bundled simulator.")] = False,
+    host: Annotated[str | None, typer.Option(help="Listen here (TOCSIN_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where data lies (TOCSIN_DATA_DIR).")] = None,
+) -> None:
+    """Run the service."""
+    _service().serve(demo=demo, host=host, port=port, data_dir=data_dir)
+
+
+@app.command()
+def status(as_json: AsJson = False, host: Host = None, port: Port = None) -> None:
+    """Show what the scheduler does and when it rings next."""
+    told = _client(host, port).get(SCHEDULER, keyed=True)["status"]
+    _print(told, as_json, lambda show: show.status(told))
+
+
+@app.command()
+def refresh(
+    task: Annotated[str, typer.Argument(help="tenero, sweep or all.", metavar="tenero|sweep|all")],
+    as_json: AsJson = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Run a task now, or join its run, and wait for its end."""
+    from tocsin.terminal.refreshing import refresh_with_progress
+
+    client = _client(host, port)
+    told = refresh_with_progress(client, task, POLL_S)
+    _print(told, as_json, lambda show: show.refreshed(told))
+    failures = client.get(SCHEDULER, keyed=True)["status"]["consecutiveFailures"]
+    failed = [name for name, count in failures.items() if count and task in {name, "all"}]
+    if failed:
+        raise TocsinError(f"The run of {' and '.join(failed)} failed: see `tocsin runs`.")
+
+
+@app.command()
+def pause(
+    for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
+    until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Let no scheduled run start for a while."""
+    from tocsin.terminal.times import parse_duration_ms, parse_instant_ms, shown_instant
+
+    if (for_ is None) == (until is None):
+        raise UsageError(
+            "Say for how long: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`."
+        )
+    client = _client(host, port)
+    if for_ is not None:  # by the service's clock, which need not be ours
+        now: int = client.get(SCHEDULER, keyed=True)["status"]["now"]
+        at_ms = now + parse_duration_ms(for_)
+    else:
+        at_ms = parse_instant_ms(until or "")
+    told = client.post(SCHEDULER, {"action": "pause", "until": str(at_ms)})
+    typer.echo(f"Paused until {shown_instant(told['pausedUntil'])}. `tocsin resume` ends it.")
+
+
+@app.command()
+def resume(host: Host = None, port: Port = None) -> None:
+    """End a pause."""
+    _client(host, port).post(SCHEDULER, {"action": "resume"})
+    typer.echo("Resumed.")
+
+
+@app.command()
+def runs(
+    task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    as_json: AsJson = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """List the latest runs, newest first."""
+    query = {"limit": str(limit), **({} if task is None else {"task": task})}
+    told = _client(host, port).get(f"{SCHEDULER}/runs", query, keyed=True)
+    _print(told, as_json, lambda show: show.runs(told))
+
+
+@app.command()
+def prices(
+    tokens: Annotated[list[str] | None, typer.Argument(metavar="[TOKEN]...")] = None,
+    as_json: AsJson = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Show token prices, as visitors see them."""
+    query = {"tokens": ",".join(tokens)} if tokens else {}
+    told = _client(host, port).get("/api/prices", query)
+    _print(told, as_json, lambda show: show.prices(told, time.time_ns() // 1_000_000))
+
+
+@app.command()
+def board(
+    sort: Annotated[str, typer.Option(help="trades, volume, pnl or latest.")] = "trades",
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    as_json: AsJson = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Show the competition's leaderboard, as visitors see it."""
+    told = _client(host, port).get("/api/competition/leaderboard", {"sort": sort, "limit": str(limit)})
+    _print(told, as_json, lambda show: show.board(told))
+
+
+@app.command()
+def check() -> None:
+    """Validate settings, keys, schema, budgets and the data directory."""
+    findings: list[str] = _service().check()
+    for finding in findings:
+        typer.echo(finding)
+    if findings:
+        raise typer.Exit(1)
+    typer.echo("All fine.")
+
+
+@app.command()
+def simulate(
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = 8790,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same chain.")] = 1,
+    speed: Annotated[float, typer.Option(help="Chain time per real time.")] = 1.0,
+    limits: Annotated[bool, typer.Option(help="Limit rates as the real ones do.")] = True,
+    bad_times: Annotated[bool, typer.Option(help="Faults by a seeded schedule.")] = False,
+) -> None:
+    """Run only the simulator: a Hiro and a Tenero on loopback."""
+    import asyncio
+
+    from tocsin.platform.local.clock import SystemClock
+    from tocsin.simulator.serve import Options
+    from tocsin.simulator.serve import simulate as run
+
+    options = Options(host=host, port=port, seed=seed, speed=speed, limits=limits, bad_times=bad_times)
+    with suppress(KeyboardInterrupt):  # that is how it is stopped
+        asyncio.run(run(options, SystemClock()))
+
+
+def main() -> None:
+    """The entry point: every error is a sentence and an exit code."""
+    try:
+        app()
+    except RequestRefused as refusal:
+        _fail(str(refusal), 2 if refusal.status == 400 else 1)
+    except UsageError as error:
+        _fail(str(error), 2)
+    except TocsinError as error:
+        _fail(str(error), 1)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    typer.echo(sentence, err=True)
+    sys.exit(code)
+
+
+def _service() -> Any:
+    return import_module("tocsin.service")
+
+
+def _client(host: str | None, port: int | None) -> "ServiceClient":
+    from tocsin.terminal.client import client_of
+
+    return client_of(os.environ, Path(".env"), host=host, port=port)
+
+
+def _print(told: Any, as_json: bool, shown: Callable[[Any], Iterable[Any]]) -> None:
+    """What the service told: as it is, or as `show` has it."""
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(told, indent=2))
+        return
+    from tocsin.terminal import show
+
+    console = show.console()
+    for line in shown(show):
+        console.print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The way from a command to the running service: plain HTTP to the host and port of the settings."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlencode
+
+from tocsin.bindings import JSON
+from tocsin.errors import RequestRefused, ServiceUnreachable, UsageError
+
+ANSWER_S = 15.0
+REFRESH_S = 1_800.0  # longer than any task's slice
+PORT = 8787
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where it listens, not where we call
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClient:
+    """Asks the service; raises `ServiceUnreachable`, or `RequestRefused` with what the service said."""
+
+    host: str
+    port: int
+    key: str | None = field(repr=False)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, keyed: bool = False) -> JSON:
+        return self._ask("GET", path, query or {}, keyed=keyed, timeout_s=ANSWER_S)
+
+    def post(self, path: str, query: Mapping[str, str], *, timeout_s: float = ANSWER_S) -> JSON:
+        return self._ask("POST", path, query, keyed=True, timeout_s=timeout_s)
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str], *, keyed: bool, timeout_s: float
+    ) -> JSON:
+        headers = {"Accept": "application/json", **(self._key() if keyed else {})}
+        connection = HTTPConnection(self.host, self.port, timeout=timeout_s)
+        try:
+            connection.request(method, f"{path}?{urlencode(query)}" if query else path, headers=headers)
+            answer = connection.getresponse()
+            status, body = answer.status, answer.read()
+        except TimeoutError as error:
+            raise ServiceUnreachable(
+                f"The service at {self._where} gave no answer in {timeout_s:.0f} s: look at its log."
+            ) from error
+        except OSError as error:
+            raise ServiceUnreachable(
+                f"No service answers at {self._where} ({error.strerror or error})."
+                " Start it with `tocsin serve`, or say where it is with --host and --port."
+            ) from error
+        except HTTPException as error:
+            raise ServiceUnreachable(f"What answers at {self._where} does not speak HTTP.") from error
+        finally:
+            connection.close()
+        return self._read(status, body)
+
+    def _read(self, status: int, body: bytes) -> JSON:
+        try:
+            value = json.loads(body)
+        except ValueError as error:
+            raise ServiceUnreachable(
+                f"What answers at {self._where} is not Tocsin: set TOCSIN_PORT, or give --port."
+            ) from error
+        if status < 400:
+            return value
+        told = value if isinstance(value, dict) else {}
+        sentence = str(told.get("error", f"the service answered {status}"))
+        raise RequestRefused(status, str(told.get("code", "")), sentence)
+
+    def _key(self) -> dict[str, str]:
+        if not self.key:
+            raise UsageError("This needs the service's admin key: set ADMIN_KEY, or put it into .env here.")
+        if not (self.key.isascii() and self.key.isprintable()):
+            raise UsageError("ADMIN_KEY must be printable ASCII.")
+        return {"X-Admin-Key": self.key}
+
+    @property
+    def _where(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def client_of(
+    environment: Mapping[str, str], dotenv: Path, *, host: str | None = None, port: int | None = None
+) -> ServiceClient:
+    """By options, else by the environment, else by the `.env` file, else where it is by default."""
+    known = {**read_dotenv(dotenv), **environment}
+    at = host or known.get("TOCSIN_HOST", "127.0.0.1")
+    told_port = known.get("TOCSIN_PORT", str(PORT))
+    if port is None and not (told_port.isdecimal() and 0 < int(told_port[:6]) < 65_536):
+        raise UsageError(f"TOCSIN_PORT is {told_port!r}; give a number from 1 to 65535, such as {PORT}.")
+    return ServiceClient(ANYWHERE.get(at, at), port or int(told_port), known.get("ADMIN_KEY"))
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """`NAME=value` lines; quotes around a value, comments and `export` are left out. No file: nothing."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    found: dict[str, str] = {}
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith("#"):
+            value = value.strip()
+            quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+            found[name.strip()] = value[1:-1] if quoted else value
+    return found
