@@ -1,0 +1,130 @@
+"""The real service as a real process, against the simulator: killed, stopped, started twice."""
+
+import signal
+import time
+from pathlib import Path
+
+from support.processes import ADMIN_KEY, ServiceProcess, ask, running, simulator, until, upstreams
+
+
+def test_prices_are_there_without_anybody_asking(tmp_path: Path) -> None:
+    """A fresh start: the alarm rings by itself, prices are served, and it is ready."""
+    with simulator() as url, running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+        until(lambda: ask(f"{service.url}/api/prices?tokens=stx")[1]["prices"])
+        status, body = ask(f"{service.url}/api/prices?tokens=stx")
+
+        assert status == 200
+        assert body["prices"]["stx"]["priceUsd"] > 0
+        assert body["prices"]["stx"]["source"] == "tenero"
+        assert ask(f"{service.url}/readyz") == (200, {"ready": True, "reasons": []})
+        assert service.status()["nextAlarmAt"] > time.time() * 1000
+
+
+def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
+    """After the restart it is armed, the run is written down as interrupted and run again at once."""
+    with simulator() as url:
+        slow = {"kind": "hang", "upstream": "tenero", "path": "tokens"}
+        with running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+            until(lambda: service.status()["lastTeneroResult"])
+            prices = ask(f"{service.url}/api/prices")[1]["prices"]
+            ask(f"{url}/_control/fault", body=slow)
+            admin = f"{service.url}/api/admin/scheduler?action=refresh&task=tenero"
+            with _calling(admin):
+                until(lambda: service.status()["tasks"]["tenero"]["running"])
+                service.signal(signal.SIGKILL)
+        ask(f"{url}/_control/calm", body={})
+        with running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+            runs = until(lambda: service.runs() if service.runs()[0]["outcome"] == "ok" else None)
+
+            assert ask(f"{service.url}/api/prices")[1]["prices"].keys() >= prices.keys()
+            assert [(run["outcome"], run["trigger"]) for run in runs[:2]] == [
+                ("ok", "rerun"),
+                ("interrupted", "refresh"),
+            ]
+            assert service.status()["nextAlarmAt"] is not None
+
+
+def _calling(url: str) -> "_Call":
+    return _Call(url)
+
+
+class _Call:
+    """A request that nobody waits for, because its server dies."""
+
+    def __init__(self, url: str) -> None:
+        import threading
+
+        self._thread = threading.Thread(target=self._ask, args=(url,), daemon=True)
+
+    def _ask(self, url: str) -> None:
+        import contextlib
+        import http.client
+
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            ask(url, headers={"X-Admin-Key": ADMIN_KEY}, body={})
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(15)
+
+
+def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Path) -> None:
+    """SIGSTOP over several slots of a 1 s task: one run for all of them, then the next second."""
+    quick = {
+        "TOCSIN_TENERO_CADENCE": "1s",
+        "TOCSIN_TENERO_SLICE": "900ms",
+        "TOCSIN_TENERO_PLAN_MINUTE": "none",
+    }
+    quick |= {"TOCSIN_TENERO_PLAN_MONTH": "none"}
+    with simulator() as url, running(ServiceProcess(tmp_path, **quick, **upstreams(url))) as service:
+        until(lambda: len(service.runs()) > 2)
+        service.signal(signal.SIGSTOP)
+        time.sleep(15)  # the wall clock must really pass
+        service.signal(signal.SIGCONT)
+        resumed_at = time.time() * 1000
+        runs = until(
+            lambda: [run for run in service.runs() if run["slotAt"] > resumed_at + 1000] and service.runs()
+        )
+
+        caught_up = [run for run in runs if run["missedSlots"] > 0 and run["startedAt"] >= resumed_at - 100]
+        slots = [run["slotAt"] for run in runs]
+        assert len(caught_up) == 1
+        assert 13 <= caught_up[0]["missedSlots"] <= 15
+        assert len(slots) == len(set(slots))
+        assert all(slot % 1000 == 0 for slot in slots)
+
+
+def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    """It names the holder and the directory, and says nothing else."""
+    with simulator() as url, running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+        code, _out, error = ServiceProcess(tmp_path, **upstreams(url)).end()
+
+        assert code == 1
+        assert str(service.pid) in error
+        assert str(tmp_path) in error
+        assert "Traceback" not in error
+
+
+def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
+    """Exit code 1, the name, the problem, an example; no trace of a stack."""
+    code, _out, error = ServiceProcess(tmp_path, TOCSIN_TENERO_CADENCE="often").end()
+
+    assert code == 1
+    assert "TOCSIN_TENERO_CADENCE: 'often' is not a duration" in error
+    assert "Traceback" not in error
+
+
+def test_it_stops_when_told_to(tmp_path: Path) -> None:
+    """SIGTERM: everything is closed, the exit code is 0, and the next start finds its state."""
+    with simulator() as url:
+        service = ServiceProcess(tmp_path, **upstreams(url)).ready()
+        until(lambda: service.status()["lastTeneroRunAt"])
+        service.signal(signal.SIGTERM)
+        code, _out, error = service.end()
+
+        assert code == 0
+        assert "Traceback" not in error
+        with running(ServiceProcess(tmp_path, **upstreams(url))) as again:
+            assert again.status()["lastTeneroRunAt"] is not None
