@@ -50,7 +50,8 @@ bench: $(READY) ## measure; installs wrk (apt) and workerd (npm) where they are 
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py
 	@$(BIN)/python bench/measure_client.py
-	@$(BIN)/python bench/prices.py
+	@$(BIN)/python bench/measure_prices.py
+	@$(BIN)/python bench/measure_status.py
 
 lock: ## pin the newest allowed versions, with hashes (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt

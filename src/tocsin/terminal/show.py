@@ -56,14 +56,14 @@ def refreshed(told: dict[str, Any]) -> Iterable[Any]:
 
 
 def runs(told: dict[str, Any]) -> Iterable[Any]:
-    table = _table("started", "task", "trigger", "state", "took", "counters", "error")
+    table = _table("started", "task", "trigger", "outcome", "took", "counters", "error")
     for run in told["runs"]:
         took = run.get("durationMs")
         table.add_row(
             shown_instant(run.get("startedAt")),
             str(run.get("task", "")),
             str(run.get("trigger", "")),
-            str(run.get("state", "")),
+            str(run.get("outcome", "")),
             "-" if took is None else shown_duration(took),
             escape(_counters(run.get("result"))),
             escape(_error(run.get("error"))),

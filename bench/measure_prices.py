@@ -1,6 +1,6 @@
 """`GET /api/prices` beside an empty ASGI handler and beside a bare one with the same bytes, in turns.
 
-python bench/prices.py [--tokens N]
+python bench/measure_prices.py [--tokens N]
 """
 
 import argparse
