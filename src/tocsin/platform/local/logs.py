@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import structlog
 
 from tocsin.bindings import JSON, Clock, Level, LogEntry
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 _RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
 _TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # a line's own names, and structlog's
