@@ -7,7 +7,10 @@ from tocsin import bindings
 from tocsin.bindings import Clock, Database, Fetch, Logger
 from tocsin.scheduler.budget import Plan
 from tocsin.scheduler.task import RequestJob, Task
+from tocsin.settings import Settings
 from tocsin.upstream.client import Upstream
+from tocsin.upstream.hiro import hiro
+from tocsin.upstream.tenero import tenero
 
 HOUR_MS = 3_600_000
 
@@ -39,3 +42,19 @@ class SchedulerEnv:
     request_jobs: Mapping[str, RequestJob] = field(default_factory=dict)
     DB: Database | None = None
     KV: bindings.KV | None = None
+
+
+def scheduler_config(settings: Settings) -> SchedulerConfig:
+    """The scheduler as the settings want it."""
+    return SchedulerConfig(
+        upstreams={
+            "hiro": hiro(settings.hiro_api_url, settings.hiro_api_key),
+            "tenero": tenero(settings.tenero_api_url, settings.tenero_api_key),
+        },
+        plans={
+            "hiro": Plan(settings.hiro_plan_second, settings.hiro_plan_minute, settings.hiro_plan_month),
+            "tenero": Plan(None, settings.tenero_plan_minute, settings.tenero_plan_month),
+        },
+        instance=settings.instance,
+        breaker_failures=settings.breaker_failures,
+    )

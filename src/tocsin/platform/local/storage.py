@@ -15,7 +15,15 @@ from tocsin.bindings import JSON, Transaction
 from tocsin.errors import UsageError, ValueRefused
 from tocsin.platform.local.alarm import Alarm
 from tocsin.platform.local.object_store import Changes, ObjectStore, Owner
-from tocsin.platform.rules.storage import NOTHING, Done, check_range, checked_key, entry_text, instant
+from tocsin.platform.rules.storage import (
+    NOTHING,
+    Done,
+    OpenTransaction,
+    check_range,
+    checked_key,
+    entry_text,
+    instant,
+)
 from tocsin.values import decode
 
 T = TypeVar("T")
@@ -137,7 +145,7 @@ class ObjectStorage:
             self._host.end_turn()
             layer = self._push()
             try:
-                result = await work(cast("Transaction", LocalTransaction(self, layer)))
+                result = await work(cast("Transaction", OpenTransaction(self, lambda: self.drop(layer))))
             except BaseException:
                 self.drop(layer)
                 raise
@@ -281,34 +289,6 @@ class _Range:
         return (
             order >= self._first and (self._end is None or order < self._end) and key.startswith(self._prefix)
         )
-
-
-class LocalTransaction:
-    """Storage as seen inside `transaction()`; unusable once rolled back."""
-
-    def __init__(self, storage: ObjectStorage, layer: Changes) -> None:
-        self._storage = storage
-        self._layer = layer
-        self._rolled_back = False
-
-    def rollback(self) -> None:
-        self._checked("rollback").drop(self._layer)
-        self._rolled_back = True
-
-    def __getattr__(self, call: str) -> JSON:
-        if call not in _TRANSACTION_CALLS:
-            raise AttributeError(f"a transaction has no {call}()")
-        return getattr(self._checked(call), call)
-
-    def _checked(self, call: str) -> ObjectStorage:
-        if self._rolled_back:
-            raise UsageError(f"Cannot {call}() on rolled back transaction")
-        return self._storage
-
-
-_TRANSACTION_CALLS = frozenset(
-    ["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"]
-)
 
 
 def _byte_order(key: str) -> bytes:

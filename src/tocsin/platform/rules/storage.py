@@ -1,12 +1,12 @@
 """Entries and alarms: keys, values as one JSON text each, ranges, instants."""
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tocsin.bindings import JSON
-from tocsin.errors import ValueRefused
+from tocsin.errors import UsageError, ValueRefused
 from tocsin.values import encode
 
 T = TypeVar("T")
@@ -29,6 +29,35 @@ class Done(Generic[T]):
 
 
 NOTHING: Done[None] = Done(None)
+
+
+class OpenTransaction:
+    """Storage as seen inside `transaction()`; unusable once rolled back."""
+
+    def __init__(self, storage: Any, undo: Callable[[], None]) -> None:
+        self._storage = storage
+        self._undo = undo
+        self._rolled_back = False
+
+    def rollback(self) -> None:
+        self._check("rollback")
+        self._undo()
+        self._rolled_back = True
+
+    def __getattr__(self, call: str) -> Any:
+        if call not in _TRANSACTION_CALLS:
+            raise AttributeError(f"a transaction has no {call}()")
+        self._check(call)
+        return getattr(self._storage, call)
+
+    def _check(self, call: str) -> None:
+        if self._rolled_back:
+            raise UsageError(f"Cannot {call}() on rolled back transaction")
+
+
+_TRANSACTION_CALLS = frozenset(
+    ["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"]
+)
 
 
 def checked_key(key: str) -> str:

@@ -1,0 +1,23 @@
+"""What the scheduler under test does: the real refresh of prices, and a sweep that only writes a row."""
+
+from collections.abc import Sequence
+
+from tocsin.scheduler.task import Outcome, Task, TaskContext
+from tocsin.settings import Settings
+from tocsin.tasks.refresh_prices import PriceOptions, refresh_prices
+
+CREATE = "CREATE TABLE IF NOT EXISTS sweeps (id INTEGER PRIMARY KEY, started_at INTEGER NOT NULL)"
+
+
+async def sweep(context: TaskContext) -> Outcome:
+    insert = context.db.prepare("INSERT INTO sweeps (started_at) VALUES (?)").bind(context.started_at)
+    _, inserted = await context.db.batch([context.db.prepare(CREATE), insert])
+    return Outcome({"scanned": 1, "inserted": inserted.meta.changes})
+
+
+def tasks(settings: Settings) -> Sequence[Task]:
+    prices = PriceOptions(cadence_ms=settings.tenero_cadence, slice_ms=settings.tenero_slice)
+    return (
+        refresh_prices(prices),
+        Task("sweep", "hiro", settings.sweep_cadence, settings.sweep_slice, 0.0, sweep),
+    )
