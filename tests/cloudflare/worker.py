@@ -31,6 +31,8 @@ class SchedulerDO(SchedulerObject):
 class ContractDO(CloudflareObject):
     """The object of the contract suite, as it also runs on the local platform."""
 
+    subrequests_max = 250  # so that a test need not make a thousand
+
     def _make(self, ctx: Any, env: Any) -> DurableObject:
         clock = CloudflareClock()
         logger = open_logger(env, Settings(), clock, lambda work: keep_alive(ctx, work))

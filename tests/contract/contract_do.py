@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -84,12 +85,34 @@ class ContractDO(DurableObject):
         row = await self.env.DB.prepare("SELECT CAST(? AS REAL) AS value").bind(value).first()
         return type(row["value"]).__name__
 
-    async def fetch_status(self, url: str, options: dict[str, JSON]) -> JSON:
+    async def fetched(self, url: str, options: dict[str, JSON]) -> JSON:
         try:
             answer = await self.env.fetch(url, **options)
         except Exception as error:  # noqa: BLE001 - the observation
             return f"{type(error).__name__}: {error}"
         return [answer.status, dict(answer.headers), answer.body.decode()]
+
+    async def fetched_at_once(self, url: str, count: int) -> dict[str, int]:
+        """How many calls ended as what, all begun together."""
+        found = await asyncio.gather(*[self.fetched(url, {}) for _ in range(count)])
+        return dict(Counter(one.partition(":")[0] if isinstance(one, str) else "answered" for one in found))
+
+    async def rows(self, sql: str) -> list[JSON]:
+        rows: list[JSON] = (await self.env.DB.prepare(sql).all()).results
+        return rows
+
+    async def kv_get(self, key: str) -> str | None:
+        value: str | None = await self.env.KV.get(key)
+        return value
+
+    async def kv_put(self, key: str, value: str) -> None:
+        await self.env.KV.put(key, value)
+
+    async def kv_delete(self, key: str) -> None:
+        await self.env.KV.delete(key)
+
+    async def wait(self, seconds: float) -> None:
+        await self.env.clock.sleep(seconds)
 
     # The alarm
 
@@ -105,7 +128,7 @@ class ContractDO(DurableObject):
         step = steps[len(rings)] if len(rings) < len(steps) else "end"
         seen = await self.storage.get_alarm()
         rings.append([step, info.retry_count, info.is_retry, info.scheduled_time, seen])
-        self.storage.put("rings", rings)
+        self.storage.put({"rings": rings, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name})
         self._rung.set()
         if "rearm" in step:
             self.storage.set_alarm(self.env.clock.now() + 20)

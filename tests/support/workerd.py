@@ -3,8 +3,10 @@
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,11 +23,8 @@ TESTS = Path(__file__).parents[1]
 RIG = TESTS / "cloudflare"
 MODULES = RIG / "node_modules"
 SDK = RIG / "wheels"
-SOURCE = TESTS.parent / "src"
+DEPLOYMENT = TESTS.parent / "deploy" / "cloudflare"
 PATIENCE_S = 60  # for the first answer: Pyodide starts with it
-
-# Not for the Worker: they need threads, sockets or SQLite.
-_LEFT_OUT = ("tocsin/platform/local/", "tocsin/simulator/", "tocsin/service.py", "tocsin/cli.py")
 
 
 def require_workerd() -> None:
@@ -130,14 +129,14 @@ def _binary() -> Path:
 
 
 def _write_project(path: Path) -> None:
-    """Our package as a deployment has it, and the Worker under test."""
+    """Our package as it is deployed, and the Worker under test."""
+    bundle = path.parent / "bundle"
+    subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root, folder in ((SOURCE, "tocsin"), (TESTS, "contract"), (TESTS, "cloudflare")):
+        for root, folder in ((bundle / "src", "tocsin"), (TESTS, "contract"), (TESTS, "cloudflare")):
             for file in sorted((root / folder).rglob("*")):
-                name = str(file.relative_to(root))
-                wanted = file.suffix in {".py", ".json", ".sql"} and "node_modules" not in name
-                if wanted and not name.startswith(_LEFT_OUT):
-                    archive.write(file, name)
+                if file.suffix in {".py", ".json", ".sql"} and "node_modules" not in file.parts:
+                    archive.write(file, file.relative_to(root))
 
 
 def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
@@ -173,7 +172,7 @@ def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
     return Template((RIG / "config.capnp").read_text()).substitute(
         modules=", ".join(modules),
         bindings=", ".join(bindings),
-        date=compatibility_date(),
+        date=wrangler_config()["compatibility_date"],
         logs=embed(RIG / "logs.js"),
         shared=embed(miniflare / "shared" / "index.worker.js"),
         zod=embed(miniflare / "shared" / "zod.worker.js"),
@@ -183,8 +182,11 @@ def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
     )
 
 
-def compatibility_date() -> str:
-    return "2026-10-01"
+def wrangler_config() -> dict[str, Any]:
+    """What is deployed, without its comments."""
+    text = (DEPLOYMENT / "wrangler.jsonc").read_text()
+    config: dict[str, Any] = json.loads(re.sub(r"(^|\s)//.*$", "", text, flags=re.MULTILINE))
+    return config
 
 
 def _text(value: str) -> str:

@@ -7,7 +7,7 @@ error keeps its class. Nothing else is exposed to Python callers; see `entry.py`
 import inspect
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from workers import DurableObject as WorkersObject
 
@@ -15,7 +15,7 @@ from tocsin.bindings import JSON, AlarmInfo
 from tocsin.durable_object import DurableObject
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
-from tocsin.platform.cloudflare.subrequests import invocation
+from tocsin.platform.cloudflare.subrequests import SUBREQUESTS_MAX, invocation
 from tocsin.platform.rpc import answer, error_text, read_answer
 from tocsin.values import encode
 
@@ -28,6 +28,8 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
     An object that cannot be made (settings that need a change) answers every call with the reason, and rings
     again in a minute, for ever: a deployment that corrects them needs nobody to start it.
     """
+
+    subrequests_max: ClassVar[int] = SUBREQUESTS_MAX
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
@@ -48,7 +50,7 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
         if self._object is None:
             assert self._refusal is not None
             return error_text(self._refusal)
-        with invocation():
+        with invocation(self.subrequests_max):
             return await answer(self._object, method, arguments)
 
     async def alarm(self, info: Any = None) -> None:
@@ -58,7 +60,7 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
             return
         at = javascript.number(getattr(info, "scheduledTime", None)) or int(javascript.js.Date.now())
         told = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
-        with invocation():
+        with invocation(self.subrequests_max):
             result = handler(told) if inspect.signature(handler).parameters else handler()
             if inspect.isawaitable(result):
                 await result

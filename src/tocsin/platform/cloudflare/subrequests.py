@@ -8,36 +8,43 @@ rest is for writing that down.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from tocsin.errors import RunStopped
 
 SUBREQUESTS_MAX = 1_000  # per invocation; plans with more exist, and none is needed
 RESERVED_FOR_STORES = 200
 
-_SPENT: ContextVar[list[int] | None] = ContextVar("spent", default=None)
+
+@dataclass(slots=True)
+class _Account:
+    limit: int
+    spent: int = 0
+
+
+_ACCOUNT: ContextVar[_Account | None] = ContextVar("account", default=None)
 
 
 @contextmanager
-def invocation() -> Iterator[None]:
+def invocation(limit: int = SUBREQUESTS_MAX) -> Iterator[None]:
     """Count anew; tasks started within count here, also after its end."""
-    token = _SPENT.set([0])
+    token = _ACCOUNT.set(_Account(limit))
     try:
         yield
     finally:
-        _SPENT.reset(token)
+        _ACCOUNT.reset(token)
 
 
 def spend_on_store() -> None:
-    spent = _SPENT.get()
-    if spent is not None:
-        spent[0] += 1
+    account = _ACCOUNT.get()
+    if account is not None:
+        account.spent += 1
 
 
 def spend_on_fetch() -> None:
-    spent = _SPENT.get()
-    if spent is not None:
-        if spent[0] >= SUBREQUESTS_MAX - RESERVED_FOR_STORES:
-            raise RunStopped(
-                f"this invocation has made {spent[0]} of its {SUBREQUESTS_MAX} subrequests; the next goes on"
-            )
-        spent[0] += 1
+    account = _ACCOUNT.get()
+    if account is not None:
+        if account.spent >= account.limit - RESERVED_FOR_STORES:
+            spent = f"{account.spent} of this invocation's {account.limit} subrequests are made"
+            raise RunStopped(f"{spent}; the next one goes on")
+        account.spent += 1
