@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+WORKERD := tests/cloudflare/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help .venv demo serve test check fmt bench conformance lock clean
@@ -25,8 +26,16 @@ demo: $(READY) ## a living system against the bundled simulator: no key, no netw
 serve: $(READY) ## the service against the real upstreams; settings from the environment or .env
 	@$(BIN)/tocsin serve
 
-test: $(READY) ## all set-up, then all tests
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+# Cloudflare's runtime for the tests: workerd, Pyodide, the SDK. Without npm its tests are skipped, and say so.
+$(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt | $(READY)
+	@if command -v npm >/dev/null; then \
+	  echo "installing workerd and pyodide (once; about 60 MB)" && npm ci --silent --prefix tests/cloudflare && \
+	  rm -rf tests/cloudflare/wheels && $(BIN)/python -m pip download --quiet --require-hashes --no-deps \
+	    -r tests/cloudflare/requirements.txt -d tests/cloudflare/wheels && touch $@; \
+	else echo "npm is missing: nothing will be tested on Cloudflare's runtime"; fi
+
+test: $(READY) $(WORKERD) ## all set-up, then all tests
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY) ## lint, types, import directions, sizes, docs
 	@$(BIN)/ruff format --check .
@@ -58,4 +67,5 @@ lock: ## pin the newest allowed versions, with hashes (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c requirements.txt -o requirements-dev.txt
 
 clean: ## remove what make made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules
+	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD)

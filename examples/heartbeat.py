@@ -9,7 +9,7 @@ from tocsin.durable_object import DurableObject
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.objects import open_objects
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 
 class Heart(DurableObject):

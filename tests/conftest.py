@@ -1,10 +1,13 @@
 """Async tests run in virtual time: `async def test_...` waits for hours in milliseconds."""
 
 import inspect
+from collections.abc import Iterator
 
 import pytest
 
+from support.simulator_process import running_simulator
 from support.virtual_time import run_virtual
+from support.workerd import Workerd, require_workerd, running
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -14,3 +17,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(scope="session")
+def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
+    """The real runtime with our Worker in it and the simulator as its upstreams, once per session."""
+    require_workerd()
+    with (
+        running_simulator() as settings,
+        running(tmp_path_factory.mktemp("workerd"), settings) as made,
+    ):
+        yield made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on the shared runtime go to one worker, so that it is started once."""
+    for item in items:
+        if "workerd" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("workerd"))

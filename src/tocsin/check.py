@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tocsin.compose import scheduler_config
 from tocsin.errors import StartError
 from tocsin.platform.local.migrations import Migration
 from tocsin.platform.local.store_check import examine
 from tocsin.scheduler.cadence import Demand, overdraft
+from tocsin.scheduler.config import scheduler_config
 from tocsin.settings import Settings
 from tocsin.tasks import tasks
 

@@ -20,7 +20,6 @@ from tocsin import __version__
 from tocsin.bindings import Logger
 from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.compose import scheduler_config
 from tocsin.demo import demo_directory, demo_settings, simulator_mount
 from tocsin.health import Health
 from tocsin.platform.local.clock import SystemClock
@@ -34,10 +33,10 @@ from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.migrations import load
 from tocsin.platform.local.object_id import LocalObjectId
 from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
-from tocsin.platform.local.redaction import Redactor
 from tocsin.platform.local.runtime import Runtime
 from tocsin.platform.local.worker_logs import WorkerLogs
-from tocsin.scheduler.config import SchedulerEnv
+from tocsin.platform.redaction import Redactor
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings, SettingsError, read, read_env_file, secret_values
 from tocsin.tasks import tasks

@@ -25,7 +25,7 @@ from tocsin.platform.local.data_lock import LOCK_NAME, DataLock
 from tocsin.platform.local.kv import KV_MIGRATIONS
 from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.migrations import Migration, load
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 SCHEMAS = {"kv.sqlite": load(KV_MIGRATIONS)}
 TESTS = Path(__file__).parent.parent

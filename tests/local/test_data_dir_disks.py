@@ -21,7 +21,7 @@ from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.kv import KV_MIGRATIONS
 from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.migrations import load
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 TESTS = Path(__file__).parent.parent
 CONTENT = 'ls -A "$D"; find "$D" -type f -exec sha256sum {} +'

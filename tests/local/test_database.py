@@ -15,7 +15,7 @@ from tocsin.errors import (
     UsageError,
     ValueRefused,
 )
-from tocsin.platform.local.database import INT_MAX
+from tocsin.platform.rules.sql import INT_MAX
 
 PARTS = "CREATE TABLE parts (item INTEGER NOT NULL REFERENCES items (id))"
 

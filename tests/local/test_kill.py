@@ -16,7 +16,7 @@ from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.kv import KV_MIGRATIONS
 from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.migrations import Migration, load
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 TESTS = Path(__file__).parent.parent
 PAIRS = Migration(1, "0001_pairs", "", ("CREATE TABLE pairs (n INTEGER, half TEXT, PRIMARY KEY (n, half))",))

@@ -9,8 +9,9 @@ import pytest
 from support.local_store import open_kv
 from support.virtual_time import VirtualClock
 from tocsin.errors import ObjectReset, StoreUnavailable, UsageError, ValueRefused
-from tocsin.platform.local.kv import KEY_BYTES_MAX, PURGE_MAX, VALUE_BYTES_MAX, SqliteKV
+from tocsin.platform.local.kv import PURGE_MAX, SqliteKV
 from tocsin.platform.local.output_gate import GATE
+from tocsin.platform.rules.kv import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 EVERY_PLANE = (
     "".join(chr(plane * 0x10000 + 0x42) for plane in range(17)) + "\0\x7f\x80\ud7ff\ue000\uffff\U0010ffff"

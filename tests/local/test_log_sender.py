@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Level, LogEntry
 from tocsin.errors import LogsError
-from tocsin.platform.local.log_sender import BATCH_MAX, QUEUE_MAX, LogQueue, LogSender
+from tocsin.platform.local.log_sender import LogSender
 from tocsin.platform.local.logs import open_logger
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.log_queue import BATCH_MAX, QUEUE_MAX, LogQueue
+from tocsin.platform.redaction import Redactor
 
 
 class ScriptedLogs:

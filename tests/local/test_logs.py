@@ -9,7 +9,7 @@ import pytest
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import LogEntry, Logger
 from tocsin.platform.local.logs import LineLogger, open_logger
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

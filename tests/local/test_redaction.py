@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.platform.local.redaction import DEPTH_MAX, ITEMS_MAX, MASK, TEXT_MAX, Redactor
+from tocsin.platform.redaction import DEPTH_MAX, ITEMS_MAX, MASK, TEXT_MAX, Redactor
 
 SECRET = 'k"ey/with spaces+é'
 

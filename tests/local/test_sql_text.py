@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.platform.local.sql_text import first_word, plain, split
+from tocsin.platform.local.sql_text import plain, split
+from tocsin.platform.rules.sql import first_word
 
 STATEMENTS = [
     "SELECT 1",

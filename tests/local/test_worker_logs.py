@@ -9,8 +9,8 @@ from support.loopback import Request, http, serving
 from tocsin.bindings import LogEntry, Logs
 from tocsin.errors import LogsError
 from tocsin.platform.local.fetch import HttpFetch
-from tocsin.platform.local.redaction import Redactor
 from tocsin.platform.local.worker_logs import WorkerLogs
+from tocsin.platform.redaction import Redactor
 
 ENTRY = LogEntry("WARN", "upstream.failed", {"status": 429, "key": "hunter2"})
 

@@ -4,12 +4,13 @@ import signal
 import time
 from pathlib import Path
 
-from support.processes import ADMIN_KEY, ServiceProcess, ask, running, simulator, until, upstreams
+from support.processes import ADMIN_KEY, ServiceProcess, ask, running, until
+from support.simulator_process import running_simulator
 
 
 def test_prices_are_there_without_anybody_asking(tmp_path: Path) -> None:
     """A fresh start: the alarm rings by itself, prices are served, and it is ready."""
-    with simulator() as url, running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
         until(lambda: ask(f"{service.url}/api/prices?tokens=stx")[1]["prices"])
         status, body = ask(f"{service.url}/api/prices?tokens=stx")
 
@@ -22,9 +23,10 @@ def test_prices_are_there_without_anybody_asking(tmp_path: Path) -> None:
 
 def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
     """After the restart it is armed, the run is written down as interrupted and run again at once."""
-    with simulator() as url:
+    with running_simulator() as upstreams:
+        url = upstreams["HIRO_API_URL"].removesuffix("/hiro")
         slow = {"kind": "hang", "upstream": "tenero", "path": "tokens"}
-        with running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+        with running(ServiceProcess(tmp_path, **upstreams)) as service:
             until(lambda: service.status()["lastTeneroResult"])
             prices = ask(f"{service.url}/api/prices")[1]["prices"]
             ask(f"{url}/_control/fault", body=slow)
@@ -33,7 +35,7 @@ def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
                 until(lambda: service.status()["tasks"]["tenero"]["running"])
                 service.signal(signal.SIGKILL)
         ask(f"{url}/_control/calm", body={})
-        with running(ServiceProcess(tmp_path, **upstreams(url))) as service:
+        with running(ServiceProcess(tmp_path, **upstreams)) as service:
             runs = until(lambda: service.runs() if service.runs()[0]["outcome"] == "ok" else None)
 
             assert ask(f"{service.url}/api/prices")[1]["prices"].keys() >= prices.keys()
@@ -78,7 +80,7 @@ def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Pat
         "TOCSIN_TENERO_PLAN_MINUTE": "none",
     }
     quick |= {"TOCSIN_TENERO_PLAN_MONTH": "none"}
-    with simulator() as url, running(ServiceProcess(tmp_path, **quick, **upstreams(url))) as service:
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **quick, **upstreams)) as service:
         until(lambda: len(service.runs()) > 2)
         service.signal(signal.SIGSTOP)
         time.sleep(15)  # the wall clock must really pass
@@ -98,8 +100,8 @@ def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Pat
 
 def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
     """It names the holder and the directory, and says nothing else."""
-    with simulator() as url, running(ServiceProcess(tmp_path, **upstreams(url))) as service:
-        code, _out, error = ServiceProcess(tmp_path, **upstreams(url)).end()
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+        code, _out, error = ServiceProcess(tmp_path, **upstreams).end()
 
         assert code == 1
         assert str(service.pid) in error
@@ -118,13 +120,13 @@ def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
 
 def test_it_stops_when_told_to(tmp_path: Path) -> None:
     """SIGTERM: everything is closed, the exit code is 0, and the next start finds its state."""
-    with simulator() as url:
-        service = ServiceProcess(tmp_path, **upstreams(url)).ready()
+    with running_simulator() as upstreams:
+        service = ServiceProcess(tmp_path, **upstreams).ready()
         until(lambda: service.status()["lastTeneroRunAt"])
         service.signal(signal.SIGTERM)
         code, _out, error = service.end()
 
         assert code == 0
         assert "Traceback" not in error
-        with running(ServiceProcess(tmp_path, **upstreams(url))) as again:
+        with running(ServiceProcess(tmp_path, **upstreams)) as again:
             assert again.status()["lastTeneroRunAt"] is not None

@@ -11,7 +11,7 @@ from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.migrations import load
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 
 def main() -> int:

@@ -108,18 +108,3 @@ def running(process: ServiceProcess) -> Iterator[ServiceProcess]:
         yield process.ready()
     finally:
         process.kill()
-
-
-@contextmanager
-def simulator(*options: str) -> Iterator[str]:
-    """Our simulator; answers its address."""
-    process = Process("tocsin.simulator", "--port", "0", "--no-limits", "--wallets", "5", *options)
-    try:
-        yield process.line().strip().partition("=")[2].removesuffix("/hiro")
-    finally:
-        process.kill()
-
-
-def upstreams(url: str) -> dict[str, str]:
-    """The settings that point at a simulator."""
-    return {"HIRO_API_URL": f"{url}/hiro", "TENERO_API_URL": f"{url}/tenero"}

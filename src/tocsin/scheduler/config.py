@@ -7,8 +7,11 @@ from tocsin import bindings
 from tocsin.bindings import Clock, Database, Fetch, Logger
 from tocsin.scheduler.budget import Budget, Plan
 from tocsin.scheduler.task import RequestJob, Task
+from tocsin.settings import Settings
 from tocsin.upstream.client import Upstream
+from tocsin.upstream.hiro import hiro
 from tocsin.upstream.said import Said
+from tocsin.upstream.tenero import tenero
 
 HOUR_MS = 3_600_000
 
@@ -49,3 +52,19 @@ class SchedulerEnv:
     DB: Database | None = None
     KV: bindings.KV | None = None
     memory: Memory = field(default_factory=Memory)
+
+
+def scheduler_config(settings: Settings) -> SchedulerConfig:
+    """The scheduler as the settings want it."""
+    return SchedulerConfig(
+        upstreams={
+            "hiro": hiro(settings.hiro_api_url, settings.hiro_api_key),
+            "tenero": tenero(settings.tenero_api_url, settings.tenero_api_key),
+        },
+        plans={
+            "hiro": Plan(settings.hiro_plan_second, settings.hiro_plan_minute, settings.hiro_plan_month),
+            "tenero": Plan(None, settings.tenero_plan_minute, settings.tenero_plan_month),
+        },
+        instance=settings.instance,
+        breaker_failures=settings.breaker_failures,
+    )

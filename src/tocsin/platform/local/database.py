@@ -11,21 +11,16 @@ Every call is one transaction: a statement as well as a batch. A write has been 
 D1's limits hold here too, so that what works here works there.
 """
 
-import math
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tocsin.bindings import DBMeta, DBResult, Row
-from tocsin.errors import StoreUnavailable, UsageError, ValueRefused
+from tocsin.errors import StoreUnavailable, UsageError
 from tocsin.platform.local.output_gate import output_gate
-from tocsin.platform.local.sql_text import first_word, refuse_owned
 from tocsin.platform.local.sqlite_file import SqliteThread, store_errors
-
-Value: TypeAlias = str | int | float | bytes | None
-
-INT_MAX = 2**63 - 1  # what SQLite holds; D1 hands numbers to JavaScript, which is exact up to 2**53 only
+from tocsin.platform.rules.sql import Value, first_word, refuse_owned, storable
 
 _READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
 _D1_LIMITS = {
@@ -47,7 +42,7 @@ class SqliteStatement:
         self.values = values
 
     def bind(self, *values: Value) -> "SqliteStatement":
-        checked = tuple(_storable(value, number) for number, value in enumerate(values, 1))
+        checked = tuple(storable(value, number) for number, value in enumerate(values, 1))
         return SqliteStatement(self.database, self.sql, checked)
 
     async def all(self) -> DBResult:
@@ -111,26 +106,3 @@ def _execute_one(connection: sqlite3.Connection, statement: SqliteStatement) -> 
     # SQLite's own counters of rows visited are out of the sqlite3 module's reach: rows_read counts what was
     # answered, rows_written what was changed. `changes` includes the rows changed by triggers and cascades.
     return DBResult(rows, DBMeta(changes, cursor.lastrowid or 0, rows_read=len(rows), rows_written=changes))
-
-
-def _storable(value: Value, number: int) -> Value:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:
-        raise ValueRefused(f"bind: value {number} is an integer of more than 64 bits: bind amounts as text")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueRefused(
-            f"bind: value {number} is {value}, which SQLite and D1 would store as something else"
-        )
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise ValueRefused(
-                f"bind: value {number} is text with half a character (a lone surrogate)"
-            ) from error
-    if value is not None and not isinstance(value, str | int | float | bytes):
-        raise ValueRefused(
-            f"bind: value {number} is a {type(value).__name__}; bind text, int, float, bytes, bool or None"
-        )
-    return value

@@ -6,15 +6,14 @@ that came as 100 kB cost 2 MB of memory before a `body_max` of 1 MB refuses them
 """
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from tocsin import __version__
 from tocsin.bindings import FetchResponse
-from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
+from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.platform.local.output_gate import output_gate
+from tocsin.platform.rules.fetch import check_request, without_secrets
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
@@ -23,11 +22,6 @@ CONNECTIONS_MAX = 64
 CONNECTIONS_PER_HOST_MAX = 16
 KEEP_ALIVE_S = 15.0  # shorter than servers' own, so that we seldom write to a connection they have left
 CHUNK_BYTES = 64 * 1024
-
-# Nothing in these can end a line of the request.
-_URL = re.compile(r"https?://[!-~]+")
-_METHOD = re.compile(r"[A-Z]+")
-_HEADER = re.compile(r"[^\0-\x1f\x7f]*")
 
 
 class HttpFetch:
@@ -50,11 +44,11 @@ class HttpFetch:
         timeout_s: float = 8.0,
         body_max: int = 8 * 1024 * 1024,
     ) -> FetchResponse:
-        _check(url, method, headers or {})
+        check_request(url, method, headers or {})
         await output_gate()
         from yarl import URL
 
-        where = f"{method} {_without_secrets(url)}"
+        where = f"{method} {without_secrets(url)}"
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -95,20 +89,6 @@ class HttpFetch:
             self._session = None
 
 
-def _check(url: str, method: str, headers: Mapping[str, str]) -> None:
-    try:
-        sendable = _URL.fullmatch(url) and urlsplit(url).hostname and (urlsplit(url).port or True)
-    except ValueError:
-        sendable = False
-    if not sendable:
-        raise UsageError("fetch needs an absolute http or https URL, percent-encoded")
-    if not _METHOD.fullmatch(method):
-        raise UsageError("fetch needs a method in capital letters")
-    for name, value in headers.items():
-        if not _HEADER.fullmatch(f"{name}{value}"):
-            raise UsageError(f"fetch: the header {name!r} holds a control character")
-
-
 async def _send_once(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
     """Keep aiohttp from sending an idempotent request again by itself: upstream budgets count every one."""
     import aiohttp
@@ -118,7 +98,7 @@ async def _send_once(request: "ClientRequest", handler: "ClientHandlerType") -> 
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
         raise  # nothing was sent, and aiohttp does not retry these
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        where = f"{request.method} {_without_secrets(str(request.url))}"
+        where = f"{request.method} {without_secrets(str(request.url))}"
         raise FetchFailed(f"{where}: {_reason(error)}") from error
 
 
@@ -138,12 +118,6 @@ def _lower_case(response: "ClientResponse") -> dict[str, str]:
         lower = name.lower()
         headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
     return headers
-
-
-def _without_secrets(url: str) -> str:
-    """Origin and path: a query or user part may hold a key, and errors are logged."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _reason(error: Exception) -> str:

@@ -16,16 +16,11 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from tocsin.bindings import Clock, KVList
-from tocsin.errors import UsageError, ValueRefused
+from tocsin.errors import UsageError
 from tocsin.platform.local.output_gate import output_gate
 from tocsin.platform.local.sqlite_file import SqliteThread, connect, store_errors
+from tocsin.platform.rules.kv import LIST_MAX, check_entry, check_key, check_keys, check_page
 
-KEY_BYTES_MAX = 512
-VALUE_BYTES_MAX = 25 * 1024 * 1024
-TTL_MIN_S = 60
-TTL_MAX_S = 10**10  # three centuries; more is a mistake of unit
-GET_MANY_MAX = 100
-LIST_MAX = 1000
 PURGE_MAX = 100  # expired rows that one write removes
 LOOP_WAIT_MAX_MS = 50  # how long a read may hold the loop up if another program locks the whole file
 
@@ -53,7 +48,7 @@ class SqliteKV:
         self._reader.execute(f"PRAGMA busy_timeout = {LOOP_WAIT_MAX_MS}")
 
     async def get(self, key: str) -> str | None:
-        _check_key(key)
+        check_key(key)
         await output_gate()
         with store_errors("KV.get"):
             rows = self._reader.execute(_GET, (key, self._clock.now())).fetchall()
@@ -61,10 +56,7 @@ class SqliteKV:
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, str]:
         """The values of those keys that exist."""
-        for key in keys:
-            _check_key(key)
-        if len(keys) > GET_MANY_MAX:
-            raise UsageError(f"KV.get_many takes {GET_MANY_MAX} keys at most, not {len(keys)}: ask in parts")
+        check_keys(keys)
         await output_gate()
         if not keys:
             return {}
@@ -73,14 +65,7 @@ class SqliteKV:
             return dict(self._reader.execute(sql, (self._clock.now(), *keys)).fetchall())
 
     async def put(self, key: str, value: str, *, expiration_ttl: int | None = None) -> None:
-        _check_key(key)
-        if not isinstance(value, str):
-            raise ValueRefused(f"KV.put {key!r}: the value is a {type(value).__name__}; KV holds text")
-        if (size := _utf8_size(value, f"the value of {key!r}")) > VALUE_BYTES_MAX:
-            raise ValueRefused(
-                f"KV.put {key!r}: {size} bytes are more than the {VALUE_BYTES_MAX} that KV takes"
-            )
-        _check_ttl(key, expiration_ttl)
+        check_entry(key, value, expiration_ttl)
         await output_gate()
         now = self._clock.now()
         expires_at = None if expiration_ttl is None else now + expiration_ttl * 1000
@@ -95,16 +80,14 @@ class SqliteKV:
             await self._thread.run(write)
 
     async def delete(self, key: str) -> None:
-        _check_key(key)
+        check_key(key)
         await output_gate()
         with store_errors("KV.delete"):
             await self._thread.run(lambda connection: connection.execute(_DELETE, (key,)))
 
     async def list(self, *, prefix: str = "", limit: int = LIST_MAX, cursor: str | None = None) -> KVList:
         """Key names in byte order. The cursor is the last name of the page before."""
-        if not 1 <= limit <= LIST_MAX:
-            raise UsageError(f"KV.list: limit is {limit}; give 1 to {LIST_MAX}")
-        _utf8_size(prefix, "the prefix")
+        check_page(prefix, limit)
         if cursor is not None and not cursor.startswith(prefix):
             raise UsageError("KV.list: this cursor belongs to another prefix; start without one")
         await output_gate()
@@ -128,26 +111,3 @@ def _after_all_with(prefix: str) -> str | bytes:
         return b""  # SQLite sorts any blob after any text
     last = ord(head[-1]) + 1
     return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # no text holds a surrogate
-
-
-def _check_key(key: object) -> None:
-    if not isinstance(key, str) or key in {"", ".", ".."}:
-        raise UsageError(f"KV: {key!r} cannot be a key; use any other text")
-    if (size := _utf8_size(key, "the key")) > KEY_BYTES_MAX:
-        raise UsageError(f"KV: a key of {size} bytes; {KEY_BYTES_MAX} is the most: {key[:40]!r}…")
-
-
-def _check_ttl(key: str, ttl: object) -> None:
-    if ttl is None:
-        return
-    if not isinstance(ttl, int) or isinstance(ttl, bool) or not TTL_MIN_S <= ttl <= TTL_MAX_S:
-        raise UsageError(
-            f"KV.put {key!r}: expiration_ttl is {ttl!r}; give whole seconds, {TTL_MIN_S} to {TTL_MAX_S}"
-        )
-
-
-def _utf8_size(text: str, what: str) -> int:
-    try:
-        return len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as error:
-        raise ValueRefused(f"KV: {what} has half a character (a lone surrogate) at {error.start}") from error

@@ -6,7 +6,6 @@ is reset before that, every open reply fails with the reason, whatever its code 
 """
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import sqlite3
@@ -15,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from tocsin.bindings import JSON, AlarmInfo, Logger
 from tocsin.durable_object import DurableObject
-from tocsin.errors import ObjectReset, RemoteError, UsageError, ValueRefused
+from tocsin.errors import ObjectReset, RemoteError
 from tocsin.platform.local.alarm import Alarm
 from tocsin.platform.local.object_id import LocalObjectId
 from tocsin.platform.local.object_store import ObjectStore, Owner
@@ -23,13 +22,13 @@ from tocsin.platform.local.output_gate import GATE
 from tocsin.platform.local.sections import Sections
 from tocsin.platform.local.storage import ObjectStorage
 from tocsin.platform.local.turns import ACTIVITY, Activity, ObjectUnwound, Turns, coroutine
+from tocsin.platform.rpc import as_remote, public_method
 from tocsin.values import decode, encode
 
 T = TypeVar("T")
 
 ALARM_LIMIT_S = 15 * 60.0
 IDLE_S = 10.0  # an object without work is evicted after this
-RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocketClose", "webSocketError"})
 
 
 class Surroundings(Protocol):
@@ -110,13 +109,14 @@ class LiveObject:
         except asyncio.CancelledError:
             _fail(reply, self._failure() if self._error else RemoteError(f"{method}() was cancelled"))
         except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            _fail(reply, _as_remote(error))
+            _fail(reply, as_remote(error))
         else:
             if not reply.done():
                 reply.set_result(decode(text))
 
     async def _invoke(self, method: str, arguments: str) -> JSON:
-        result = self._method(method)(*decode(arguments))
+        assert self._instance is not None
+        result = public_method(self._instance, method)(*decode(arguments))
         return await result if inspect.isawaitable(result) else result
 
     async def _answer_ring(self, ring: Ring, activity: Activity) -> None:
@@ -168,16 +168,6 @@ class LiveObject:
         finally:
             self.in_turn = False
         self.end_turn()
-
-    def _method(self, name: str) -> Callable[..., Any]:
-        if name in RESERVED:
-            raise ValueRefused(f"'{name}' is a reserved method and cannot be called over RPC.")
-        for cls in self._cls.__mro__:
-            if name in cls.__dict__ and cls not in {DurableObject, object}:
-                if inspect.isfunction(cls.__dict__[name]) and not name.startswith("_"):
-                    return cls.__dict__[name].__get__(self._instance)  # type: ignore[no-any-return]
-                break
-        raise ValueRefused(f'The RPC receiver does not implement the method "{name}".')
 
     # Turns, gates, sections
 
@@ -366,13 +356,3 @@ class LocalContext:
 def _fail(reply: "asyncio.Future[Any]", error: BaseException) -> None:
     if not reply.done():
         reply.set_exception(error)
-
-
-def _as_remote(error: Exception) -> Exception:
-    """The error as the caller gets it: built-in classes and refusals stay, others become RemoteError."""
-    if type(error).__module__ == "builtins" or isinstance(error, UsageError):
-        with contextlib.suppress(TypeError):  # a class that cannot be made from its arguments
-            copy = type(error)(*error.args)
-            copy.remote = True  # type: ignore[attr-defined]  # Cloudflare's flag
-            return copy
-    return RemoteError(f"{type(error).__name__}: {error}")

@@ -14,10 +14,8 @@ from typing import Any, TextIO
 import structlog
 
 from tocsin.bindings import JSON, Clock, Level, LogEntry
-from tocsin.platform.local.redaction import Redactor
-
-_RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
-_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # a line's own names, and structlog's
+from tocsin.platform.log_line import RANKS, renamed
+from tocsin.platform.redaction import Redactor
 
 
 class LineLogger(structlog.BoundLoggerBase):
@@ -36,14 +34,14 @@ class LineLogger(structlog.BoundLoggerBase):
         self._line("ERROR", event, fields)
 
     def bind(self, /, **fields: JSON) -> "LineLogger":
-        bound = super().bind(**_renamed(fields))
+        bound = super().bind(**renamed(fields))
         assert isinstance(bound, LineLogger)
         return bound
 
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         # A stream that is gone (a closed pipe) is no reason to stop the work that was logged.
         with suppress(OSError, ValueError):
-            self._proxy_to_logger("msg", event, level=level, **_renamed(fields))
+            self._proxy_to_logger("msg", event, level=level, **renamed(fields))
 
 
 def open_logger(
@@ -57,7 +55,7 @@ def open_logger(
     """A logger that writes to this stream, and offers each entry to `tee`."""
 
     def drop_below(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        if _RANKS[line["level"]] < _RANKS[level_min]:
+        if RANKS[line["level"]] < RANKS[level_min]:
             raise structlog.DropEvent
         return line
 
@@ -70,7 +68,3 @@ def open_logger(
         return json.dumps({"at": clock.now(), "level": level, "event": event, **fields})
 
     return LineLogger(structlog.WriteLogger(stream), processors=[drop_below, render], context={})
-
-
-def _renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
-    return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}

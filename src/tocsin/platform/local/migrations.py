@@ -18,7 +18,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from tocsin.errors import MigrationFailed, SchemaMismatch, UsageError
-from tocsin.platform.local.sql_text import plain, refuse_owned, split
+from tocsin.platform.local.sql_text import plain, split
+from tocsin.platform.rules.sql import refuse_owned
 
 DIFFERENCE_MAX = 20  # lines of a difference that a message shows
 

@@ -6,38 +6,27 @@ explicit transaction puts one on top. A layer is either merged into the one belo
 lowest is committed by the runtime when the turn ends. Reads look through the layers into the file.
 """
 
-import math
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from tocsin.bindings import JSON, Transaction
 from tocsin.errors import UsageError, ValueRefused
 from tocsin.platform.local.alarm import Alarm
 from tocsin.platform.local.object_store import Changes, ObjectStore, Owner
-from tocsin.values import decode, encode
+from tocsin.platform.rules.storage import (
+    NOTHING,
+    Done,
+    OpenTransaction,
+    check_range,
+    checked_key,
+    entry_text,
+    instant,
+)
+from tocsin.values import decode
 
 T = TypeVar("T")
-
-ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together: Cloudflare's limit, so a class stays portable
-ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189, as on Cloudflare
-
-
-class Done(Generic[T]):
-    """A result that is already there: awaiting it does not suspend."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: T) -> None:
-        self._value = value
-
-    def __await__(self) -> Generator[None, None, T]:
-        yield from ()
-        return self._value
-
-
-_NOTHING: Done[None] = Done(None)
 
 
 class Host(Protocol):
@@ -70,22 +59,22 @@ class ObjectStorage:
         if isinstance(key, str):
             text = self._read(key)
             return Done(None if text is None else decode(text))
-        found = {k: self._read(_key(k)) for k in key}
+        found = {k: self._read(checked_key(k)) for k in key}
         return Done({k: decode(text) for k, text in sorted(found.items()) if text is not None})
 
     def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
         self._usable()
         entries = {key: value} if isinstance(key, str) else key
         # All are checked before the first is written: one bad value and nothing of the call happens.
-        texts = {_key(k): _entry(k, v) for k, v in entries.items()}
+        texts = {checked_key(k): entry_text(k, v) for k, v in entries.items()}
         self._writing().entries.update(texts)
-        return _NOTHING
+        return NOTHING
 
     def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
         self._usable()
         if isinstance(key, str):
-            return Done(self._delete(_key(key)))
-        return Done(sum(self._delete(k) for k in [_key(k) for k in key]))
+            return Done(self._delete(checked_key(key)))
+        return Done(sum(self._delete(k) for k in [checked_key(k) for k in key]))
 
     def list(
         self,
@@ -98,10 +87,7 @@ class ObjectStorage:
         limit: int | None = None,
     ) -> Awaitable[dict[str, JSON]]:
         self._usable()
-        if start is not None and start_after is not None:
-            raise ValueRefused("list() takes start or start_after, not both")
-        if limit is not None and (type(limit) is not int or limit <= 0):
-            raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; leave it out for all")
+        check_range(start, start_after, limit)
         first = start or ""
         if start_after is not None:
             first = start_after + "\0"  # the next text in byte order
@@ -117,7 +103,7 @@ class ObjectStorage:
             raise UsageError("Cannot call delete_all() within a transaction")
         self._host.wrote()
         self._layers[0] = Changes(cleared=True, alarm_changed=True)
-        return _NOTHING
+        return NOTHING
 
     # The alarm
 
@@ -126,7 +112,7 @@ class ObjectStorage:
         alarm = self._current_alarm()
         # While its handler runs the alarm looks gone to everybody; on disk it stays until success.
         if alarm is None or alarm.generation == self.ringing:
-            return _NOTHING
+            return NOTHING
         return Done(alarm.scheduled_at)
 
     def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
@@ -134,15 +120,15 @@ class ObjectStorage:
         if not self._has_alarm_handler:
             raise ValueRefused("the class must have an alarm() handler before set_alarm() can be called")
         now = self._host.now()
-        at = max(_instant(scheduled_time), now)
+        at = max(instant(scheduled_time), now)
         self._change_alarm(Alarm(at, at, now, self._store.next_generation()))
-        return _NOTHING
+        return NOTHING
 
     def delete_alarm(self) -> Awaitable[None]:
         self._usable()
         if self._current_alarm() is not None:
             self._change_alarm(None)
-        return _NOTHING
+        return NOTHING
 
     # Transactions
 
@@ -159,7 +145,7 @@ class ObjectStorage:
             self._host.end_turn()
             layer = self._push()
             try:
-                result = await work(cast("Transaction", LocalTransaction(self, layer)))
+                result = await work(cast("Transaction", OpenTransaction(self, lambda: self.drop(layer))))
             except BaseException:
                 self.drop(layer)
                 raise
@@ -235,7 +221,7 @@ class ObjectStorage:
         self._layers[-1].absorb(layer)
 
     def _read(self, key: str) -> str | None:
-        _key(key)
+        checked_key(key)
         for layer in reversed(self._layers):
             if key in layer.entries:
                 return layer.entries[key]
@@ -305,72 +291,5 @@ class _Range:
         )
 
 
-class LocalTransaction:
-    """Storage as seen inside `transaction()`; unusable once rolled back."""
-
-    def __init__(self, storage: ObjectStorage, layer: Changes) -> None:
-        self._storage = storage
-        self._layer = layer
-        self._rolled_back = False
-
-    def rollback(self) -> None:
-        self._checked("rollback").drop(self._layer)
-        self._rolled_back = True
-
-    def __getattr__(self, call: str) -> JSON:
-        if call not in _TRANSACTION_CALLS:
-            raise AttributeError(f"a transaction has no {call}()")
-        return getattr(self._checked(call), call)
-
-    def _checked(self, call: str) -> ObjectStorage:
-        if self._rolled_back:
-            raise UsageError(f"Cannot {call}() on rolled back transaction")
-        return self._storage
-
-
-_TRANSACTION_CALLS = frozenset(
-    ["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"]
-)
-
-
 def _byte_order(key: str) -> bytes:
     return key.encode()
-
-
-def _key(key: str) -> str:
-    if type(key) is not str:
-        raise ValueRefused(f"the key {key!r} is of type {type(key).__name__}: keys are text")
-    if not key.isascii():
-        try:
-            key.encode()
-        except UnicodeEncodeError:
-            raise ValueRefused(f"the key {key!r} is not valid Unicode text") from None
-    return key
-
-
-def _entry(key: str, value: JSON) -> str:
-    text = encode(value, f"the value of {key!r}")
-    if len(key.encode()) + len(text) > ENTRY_MAX:  # the text is ASCII
-        raise ValueRefused(
-            f"the value of {key!r} takes {len(text):,} bytes as JSON; "
-            f"key and value together may take {ENTRY_MAX:,}"
-        )
-    return text
-
-
-def _instant(value: float | datetime) -> int:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueRefused("set_alarm() takes an aware datetime: give it a time zone")
-        value = value.timestamp() * 1000
-    if type(value) is not int and type(value) is not float:
-        raise ValueRefused(
-            f"set_alarm() takes unix milliseconds or an aware datetime, not {type(value).__name__}"
-        )
-    if type(value) is float and not math.isfinite(value):
-        raise ValueRefused(f"set_alarm() cannot be called with {value}: it is no time")
-    if value <= 0:
-        raise ValueRefused("set_alarm() cannot be called with an alarm time <= 0")
-    if value >= ALARM_MAX_MS:
-        raise ValueRefused("set_alarm() cannot be called with a time after the year 2189")
-    return int(value)

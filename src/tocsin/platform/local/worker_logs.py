@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tocsin.bindings import Fetch, LogEntry
 from tocsin.errors import FetchError, LogsError
-from tocsin.platform.local.redaction import Redactor
+from tocsin.platform.redaction import Redactor
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024

@@ -1,0 +1,37 @@
+"""Put together what is deployed: our package as far as it runs there, migrations, pages.
+
+    python deploy/cloudflare/bundle.py [DIRECTORY]
+
+fills `src/tocsin`, `migrations` and `public` of the directory (this one, if none is given) anew.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PACKAGE = HERE.parents[1] / "src" / "tocsin"
+
+# These need threads, sockets or SQLite, which a Worker does not have.
+LOCAL_ONLY = ("platform/local", "simulator", "service.py", "cli.py")
+
+
+def bundle(directory: Path) -> None:
+    package, migrations, public = directory / "src" / "tocsin", directory / "migrations", directory / "public"
+    for made in (package, migrations, public):
+        shutil.rmtree(made, ignore_errors=True)
+    for file in sorted(PACKAGE.rglob("*")):
+        name = file.relative_to(PACKAGE)
+        if file.suffix in {".py", ".json", ".sql"} and not str(name).startswith(LOCAL_ONLY):
+            (package / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, package / name)
+    migrations.mkdir()
+    for file in (PACKAGE / "competition" / "sql").glob("[0-9]*.sql"):
+        shutil.copyfile(file, migrations / file.name)
+    public.mkdir()
+    if (PACKAGE / "web" / "static").exists():
+        shutil.copytree(PACKAGE / "web" / "static", public, dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    bundle(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

@@ -1,0 +1,17 @@
+"""The Worker that `wrangler.jsonc` names: the site's requests, and the scheduler."""
+
+from tocsin.platform.cloudflare.entry import Entry, SchedulerObject
+from tocsin.platform.cloudflare.environment import SchedulerParts
+from tocsin.tasks import tasks
+
+__all__ = ["Default", "SchedulerDO"]  # what Cloudflare takes for entry points
+
+
+class Default(Entry):
+    """Requests and the cron trigger."""
+
+
+class SchedulerDO(SchedulerObject):
+    """Binding `SCHEDULER`; the class's name is part of the stored state, so it must never change."""
+
+    parts = SchedulerParts(tasks, {})

@@ -1,0 +1,128 @@
+"""`DB` on D1. Rows come over as one JSON text, so that no cell is mapped by guess."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tocsin.bindings import DBMeta, DBResult, Row
+from tocsin.errors import (
+    ConstraintKind,
+    ConstraintViolated,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+    ValueRefused,
+)
+from tocsin.platform.cloudflare import javascript
+from tocsin.platform.cloudflare.javascript import JsException
+from tocsin.platform.cloudflare.subrequests import spend_on_store
+from tocsin.platform.rules.sql import Value, refuse_owned, storable
+
+EXACT_MAX = 2**53 - 1  # JavaScript's numbers; a larger integer would arrive as its neighbour
+
+_CONSTRAINTS: dict[str, ConstraintKind] = {
+    "UNIQUE constraint failed": "unique",
+    "FOREIGN KEY constraint failed": "foreign_key",
+    "CHECK constraint failed": "check",
+    "NOT NULL constraint failed": "not_null",
+}
+_REFUSED = (
+    "SQLITE_ERROR",
+    "SQLITE_MISMATCH",
+    "SQLITE_TOOBIG",
+    "SQLITE_RANGE",
+    "SQLITE_AUTH",
+    "D1_TYPE_ERROR",
+)
+
+
+class D1Statement:
+    """SQL and its values; nothing runs before `first`, `all` or `run`."""
+
+    def __init__(self, database: "D1Database", sql: str, values: tuple[Value, ...] = ()) -> None:
+        self.database = database
+        self.sql = sql
+        self.values = values
+
+    def bind(self, *values: Value) -> "D1Statement":
+        checked = tuple(_exact(storable(value, number), number) for number, value in enumerate(values, 1))
+        return D1Statement(self.database, self.sql, checked)
+
+    async def all(self) -> DBResult:
+        return (await self.database.batch([self]))[0]
+
+    async def run(self) -> DBResult:
+        return await self.all()
+
+    async def first(self) -> Row | None:
+        rows = (await self.all()).results
+        return rows[0] if rows else None
+
+
+class D1Database:
+    """The `Database` binding."""
+
+    def __init__(self, binding: Any) -> None:
+        self._js = binding
+
+    def prepare(self, sql: str) -> D1Statement:
+        refuse_owned(sql)
+        return D1Statement(self, sql)
+
+    async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
+        """Run all in one transaction; if one fails, none has happened."""
+        for statement in statements:
+            if not isinstance(statement, D1Statement) or statement.database is not self:
+                raise UsageError("batch takes statements that this database prepared")
+        if not statements:
+            return []
+        spend_on_store()
+        prepared = javascript.js.Array.new()
+        for statement in statements:
+            prepared.push(self._js.prepare(statement.sql).bind(*map(_sent, statement.values)))
+        try:
+            answer = javascript.to_json(await self._js.batch(prepared))
+        except JsException as error:
+            raise _translated(str(error.message), statements[0].sql) from None
+        return [_result(one) for one in answer]
+
+
+def _exact(value: Value, number: int) -> Value:
+    if isinstance(value, int) and abs(value) > EXACT_MAX:
+        raise ValueRefused(
+            f"bind: value {number} is over 2**53, where D1 rounds integers: bind amounts as text"
+        )
+    return value
+
+
+def _sent(value: Value) -> Any:
+    if isinstance(value, bytes):
+        return javascript.buffer(value).buffer
+    if isinstance(value, int):
+        return float(
+            value
+        )  # a number, whole up to EXACT_MAX; Pyodide would make large ones a BigInt, which D1 refuses
+    return javascript.parse("null") if value is None else value
+
+
+def _result(answer: dict[str, Any]) -> DBResult:
+    meta = answer["meta"]
+    rows = [{name: _cell(value) for name, value in row.items()} for row in answer["results"]]
+    counts = (meta.get(name) or 0 for name in ("changes", "last_row_id", "rows_read", "rows_written"))
+    return DBResult(rows, DBMeta(*counts))
+
+
+def _cell(value: Any) -> Any:
+    return bytes(value) if isinstance(value, list) else value  # D1 answers a blob as a list of its bytes
+
+
+def _translated(said: str, sql: str) -> StoreError:
+    text = said.removeprefix("D1_ERROR: ")
+    subject = f"DB: {' '.join(sql.split())[:80]}"
+    for words, kind in _CONSTRAINTS.items():
+        if words in text:
+            return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
+    if "SQLITE_CONSTRAINT" in text:
+        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", "other")
+    if any(code in said for code in _REFUSED):
+        return StoreError(f"{subject}: {text}; nothing of the call was written")
+    return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")

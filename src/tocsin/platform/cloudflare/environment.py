@@ -1,0 +1,117 @@
+"""What a deployment gives: settings from its vars and secrets, and the bindings, each checked for what it is.
+
+A binding that is missing or of the wrong kind is a line in the log and an error where it is needed; it never
+keeps the rest from working.
+"""
+
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin import bindings, settings
+from tocsin.bindings import Clock, Database, Level, Logger
+from tocsin.errors import BindingMissing
+from tocsin.platform.cloudflare import javascript
+from tocsin.platform.cloudflare.clock import CloudflareClock
+from tocsin.platform.cloudflare.database import D1Database
+from tocsin.platform.cloudflare.fetch import CloudflareFetch
+from tocsin.platform.cloudflare.kv import WorkersKV
+from tocsin.platform.cloudflare.logs import ConsoleLogger, LogShipper, RpcLogs, is_logs_rpc
+from tocsin.platform.redaction import Redactor
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.task import RequestJob, Task
+from tocsin.settings import Settings
+
+LOG_APP_ID = "aibtc-landing"
+
+Tasks = Callable[[Settings], Sequence[Task]]
+
+
+def texts(env: Any) -> dict[str, str]:
+    """The vars and secrets. Numbers and yes/no of a configuration file arrive as such; both become text."""
+    found: dict[str, str] = {}
+    for name in javascript.to_json(javascript.js.Object.keys(env)):
+        value = getattr(env, name)
+        if isinstance(value, bool):
+            found[name] = "yes" if value else "no"
+        elif isinstance(value, str | int | float):
+            found[name] = str(value)
+    return found
+
+
+def open_logger(
+    env: Any, read: Settings, clock: Clock, wait_until: Callable[[Coroutine[Any, Any, None]], None]
+) -> ConsoleLogger:
+    """A logger to the console, and to the log service where there is one."""
+    redact = Redactor(settings.secret_values(read))
+    level_min: Level = read.log_level  # type: ignore[assignment]  # the settings allow no other
+    console = ConsoleLogger(clock, redact, level_min, None)
+    binding = getattr(env, "LOGS", None)
+    if is_logs_rpc(binding):
+        shipper = LogShipper(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
+        return ConsoleLogger(clock, redact, level_min, shipper.offer)
+    if javascript.kind(binding) != "missing":
+        console.error("binding.unusable", binding="LOGS", reason=_misfit("LOGS", binding, "the log service"))
+    return console
+
+
+def open_database(env: Any, logger: Logger) -> Database | None:
+    binding = _of_kind(env, "DB", "D1Database", "a D1 database", logger)
+    return D1Database(binding) if binding.__class__ is not Unusable and binding is not None else binding
+
+
+def open_kv(env: Any, logger: Logger) -> bindings.KV | None:
+    binding = _of_kind(env, "KV", "KvNamespace", "a KV namespace", logger)
+    return WorkersKV(binding) if binding.__class__ is not Unusable and binding is not None else binding
+
+
+class Unusable:
+    """Stands in for a binding of the wrong kind: whoever uses it is told what is wrong."""
+
+    def __init__(self, sentence: str) -> None:
+        self._sentence = sentence
+
+    def __getattr__(self, name: str) -> Any:
+        raise BindingMissing(self._sentence)
+
+
+def _of_kind(env: Any, name: str, js_class: str, wanted: str, logger: Logger) -> Any:
+    binding = getattr(env, name, None)
+    kind = javascript.kind(binding)
+    if kind == js_class:
+        return binding
+    if kind == "missing":
+        logger.error("binding.missing", binding=name, reason=f"add {wanted} named {name} to the deployment")
+        return None
+    sentence = _misfit(name, binding, wanted)
+    logger.error("binding.unusable", binding=name, reason=sentence)
+    return Unusable(sentence)
+
+
+def _misfit(name: str, binding: Any, wanted: str) -> str:
+    return f"The binding {name} is {javascript.kind(binding)}, not {wanted}: correct it in wrangler.jsonc."
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerParts:
+    """What the scheduler of this deployment does."""
+
+    tasks: Tasks
+    request_jobs: Mapping[str, RequestJob]
+
+
+def scheduler_env(
+    env: Any, read: Settings, logger: Logger, clock: CloudflareClock, parts: SchedulerParts
+) -> SchedulerEnv:
+    return SchedulerEnv(
+        fetch=CloudflareFetch(),
+        clock=clock,
+        logger=logger,
+        random=random.random,
+        config=scheduler_config(read),
+        tasks=parts.tasks(read),
+        request_jobs=parts.request_jobs,
+        DB=open_database(env, logger),
+        KV=open_kv(env, logger),
+    )

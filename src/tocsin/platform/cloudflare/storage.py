@@ -1,0 +1,147 @@
+"""`ctx.storage`: an object's entries and alarm.
+
+Entries go through Cloudflare's synchronous `storage.kv`, one JSON text each: like the local platform's they
+take effect when called and complete without yielding to the loop. (The asynchronous calls would yield: a
+promise reaches Python by way of a timer, and other events of the object would come in between.) Only
+`get_alarm`, `sync` and `transaction` yield here.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from tocsin.bindings import JSON, Transaction
+from tocsin.errors import UsageError
+from tocsin.platform.cloudflare import javascript
+from tocsin.platform.cloudflare.javascript import Carried, JsException, Promised, create_once_callable
+from tocsin.platform.rules.storage import (
+    NOTHING,
+    Done,
+    OpenTransaction,
+    check_range,
+    checked_key,
+    entry_text,
+    instant,
+)
+from tocsin.values import decode
+
+T = TypeVar("T")
+
+
+class CloudflareStorage:
+    """`ctx.storage`, on the storage of a SQLite-backed Durable Object."""
+
+    def __init__(self, storage: Any) -> None:
+        self._js = storage
+        self._entries = storage.kv
+        self._open_transactions = 0
+
+    # Entries
+
+    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        if isinstance(key, str):
+            text = self._read(key)
+            return Done(None if text is None else decode(text))
+        found = {k: self._read(k) for k in sorted(key)}
+        return Done({k: decode(text) for k, text in found.items() if text is not None})
+
+    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
+        entries = {key: value} if isinstance(key, str) else key
+        # All are checked before the first is written: one bad value and nothing of the call happens.
+        texts = {checked_key(k): entry_text(k, v) for k, v in entries.items()}
+        for k, text in texts.items():
+            _guarded(self._entries.put, k, text)
+        return NOTHING
+
+    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        if isinstance(key, str):
+            return Done(self._delete(checked_key(key)))
+        return Done(sum(self._delete(k) for k in [checked_key(k) for k in key]))
+
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, JSON]]:
+        check_range(start, start_after, limit)
+        wanted = javascript.options(
+            {
+                "start": start,
+                "startAfter": start_after,
+                "end": end,
+                "prefix": prefix,
+                "reverse": reverse,
+                "limit": limit,
+            }
+        )
+        rows = _guarded(lambda: javascript.js.Array.from_(self._entries.list(wanted)).to_py())
+        return Done({key: decode(text) for key, text in rows})
+
+    def delete_all(self) -> Awaitable[None]:
+        if self._open_transactions:
+            raise UsageError("Cannot call delete_all() within a transaction")
+        return Promised(_guarded(self._js.deleteAll), _nothing)
+
+    # The alarm
+
+    def get_alarm(self) -> Awaitable[int | None]:
+        return Promised(_guarded(self._js.getAlarm), javascript.number)
+
+    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
+        return Promised(_guarded(self._js.setAlarm, instant(scheduled_time)), _nothing)
+
+    def delete_alarm(self) -> Awaitable[None]:
+        return Promised(_guarded(self._js.deleteAlarm), _nothing)
+
+    # Transactions
+
+    def sync(self) -> Awaitable[None]:
+        return Promised(_guarded(self._js.sync), _nothing)
+
+    def transaction(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
+        """Run work as a critical section; its writes all happen, or none when it raises."""
+        carried = Carried[T]()
+
+        async def body(transaction: Any) -> None:
+            self._open_transactions += 1
+            try:
+                opened = OpenTransaction(self, transaction.rollback)
+                await carried.run(lambda: work(cast("Transaction", opened)))
+            finally:
+                self._open_transactions -= 1
+
+        return carried.outcome(_guarded(self._js.transaction, create_once_callable(body)))
+
+    def transaction_sync(self, work: Callable[[], T]) -> T:
+        carried = Carried[T]()
+        self._open_transactions += 1
+        try:
+            self._js.transactionSync(create_once_callable(lambda: carried.run_sync(work)))
+        except JsException as error:
+            raise carried.error(error) from None
+        finally:
+            self._open_transactions -= 1
+        return carried.result
+
+    def _read(self, key: str) -> str | None:
+        return javascript.text(_guarded(self._entries.get, checked_key(key)))
+
+    def _delete(self, key: str) -> bool:
+        return bool(_guarded(self._entries.delete, key))
+
+
+def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call into storage; what it throws says that the object is broken."""
+    try:
+        return call(*arguments)
+    except JsException as error:
+        raise javascript.reset(error) from None
+
+
+def _nothing(_value: Any) -> None:
+    return None

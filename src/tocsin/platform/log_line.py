@@ -1,0 +1,12 @@
+"""A log line, the same on both platforms: `{"at": …, "level": …, "event": …, <fields>}`."""
+
+from tocsin.bindings import JSON, Level
+
+RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
+
+_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # a line's own names, and structlog's
+
+
+def renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
+    """The fields, out of the way of a line's own names."""
+    return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}

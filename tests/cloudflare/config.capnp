@@ -1,0 +1,70 @@
+# The runtime that the tests start. D1 and KV are miniflare's, as `wrangler dev` has them; they alone need the
+# experimental flag. Node's look-alikes are off in our Worker: Pyodide would take the runtime for Node.
+# Names with a dollar are filled in by support/workerd.py.
+using Workerd = import "/workerd/workerd.capnp";
+
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = .worker),
+    (name = "logs", worker = .logs),
+    (name = "objects", disk = (writable = true)),
+    (name = "blobs", disk = (writable = true)),
+    (name = "loopback", network = (allow = ["local"])),
+    (name = "kv", worker = .kv),
+    (name = "kv-object", worker = .kvObject),
+    (name = "d1", worker = .d1),
+    (name = "d1-object", worker = .d1Object),
+  ],
+  sockets = [(name = "http", http = (), service = "main")],
+  extensions = [(modules = [
+    (name = "miniflare:shared", esModule = $shared), (name = "miniflare:zod", esModule = $zod)
+  ])],
+);
+
+const worker :Workerd.Worker = (
+  modules = [$modules],
+  compatibilityDate = "$date",
+  compatibilityFlags = ["no_nodejs_compat", "no_nodejs_compat_v2"],
+  durableObjectNamespaces = [
+    (className = "SchedulerDO", uniqueKey = "scheduler", enableSql = true),
+    (className = "ContractDO", uniqueKey = "contract", enableSql = true),
+  ],
+  durableObjectStorage = (localDisk = "objects"),
+  bindings = [$bindings],
+  globalOutbound = "loopback",
+);
+
+const kv :Workerd.Worker = (
+  modules = [(name = "entry.js", esModule = $entry)], compatibilityDate = "2023-07-24",
+  bindings = [
+    (name = "MINIFLARE_NAMESPACE", text = "kv"),
+    (name = "MINIFLARE_OBJECT", durableObjectNamespace = (className = "KVNamespaceObject", serviceName = "kv-object")),
+  ],
+);
+const kvObject :Workerd.Worker = (
+  modules = [(name = "kv.js", esModule = $kv)], compatibilityDate = "2023-07-24",
+  compatibilityFlags = ["nodejs_compat", "experimental"],
+  durableObjectNamespaces = [(className = "KVNamespaceObject", uniqueKey = "kv", enableSql = true)],
+  durableObjectStorage = (localDisk = "objects"),
+  bindings = [(name = "MINIFLARE_BLOBS", service = "blobs")],
+);
+const d1 :Workerd.Worker = (
+  modules = [(name = "entry.js", esModule = $entry)], compatibilityDate = "2023-07-24",
+  bindings = [
+    (name = "MINIFLARE_NAMESPACE", text = "db"),
+    (name = "MINIFLARE_OBJECT", durableObjectNamespace = (className = "D1DatabaseObject", serviceName = "d1-object")),
+  ],
+);
+const d1Object :Workerd.Worker = (
+  modules = [(name = "d1.js", esModule = $d1)], compatibilityDate = "2023-07-24",
+  compatibilityFlags = ["nodejs_compat", "experimental"],
+  durableObjectNamespaces = [(className = "D1DatabaseObject", uniqueKey = "d1", enableSql = true)],
+  durableObjectStorage = (localDisk = "objects"),
+  bindings = [(name = "MINIFLARE_BLOBS", service = "blobs")],
+);
+const logs :Workerd.Worker = (
+  modules = [(name = "logs.js", esModule = $logs)], compatibilityDate = "$date",
+);
+const d1Binding :Workerd.Worker.Binding.WrappedBinding = (
+  moduleName = "cloudflare-internal:d1-api", innerBindings = [(name = "fetcher", service = "d1")],
+);

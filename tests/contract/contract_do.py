@@ -1,0 +1,152 @@
+"""The object of the contract suite. It runs unchanged on both platforms, and knows of neither.
+
+`observe` runs a case by name and answers what it saw. The alarm follows a script: what each ring does.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin.bindings import JSON, AlarmInfo, Storage
+from tocsin.durable_object import DurableObject
+from tocsin.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Case:
+    """A piece of an object's code, and what it must observe; its docstring states the rule."""
+
+    name: str
+    expected: JSON
+    run: Callable[["ContractDO"], Awaitable[JSON]]
+
+
+def case(expected: JSON) -> Callable[[Callable[["ContractDO"], Awaitable[JSON]]], Case]:
+    return lambda run: Case(run.__name__, expected, run)
+
+
+async def refusal(attempt: Callable[[], Any]) -> str:
+    """How an attempt is refused: class and message."""
+    try:
+        result = attempt()
+        if hasattr(result, "__await__"):
+            await result
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the observation
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+class ContractDO(DurableObject):
+    """Bound as CONTRACT on workerd, as TEST on the local platform."""
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self.storage: Storage = ctx.storage
+        self._rung = asyncio.Event()
+        self._constructed_at = env.clock.now()
+
+    async def observe(self, name: str) -> JSON:
+        return await self.env.cases[name].run(self)
+
+    # Calls
+
+    async def echo(self, value: JSON) -> JSON:
+        return value
+
+    async def fail(self, kind: str) -> None:
+        if kind == "usage":
+            raise UsageError("give something else")
+        if kind == "builtin":
+            raise ValueError("not this value")
+        raise _OwnError("of my own")
+
+    async def _hidden(self) -> str:
+        return "must not be reachable"
+
+    async def get(self, key: str) -> JSON:
+        return await self.storage.get(key)
+
+    async def put(self, key: str, value: JSON) -> None:
+        self.storage.put(key, value)
+
+    async def constructed_at(self) -> int:
+        at: int = self._constructed_at
+        return at
+
+    async def who(self) -> JSON:
+        return [self.ctx.id.name, str(self.ctx.id)]
+
+    async def bind(self, value: JSON) -> None:
+        self.env.DB.prepare("SELECT ?").bind(value)
+
+    async def type_of_bound(self, value: JSON) -> str:
+        row = await self.env.DB.prepare("SELECT CAST(? AS REAL) AS value").bind(value).first()
+        return type(row["value"]).__name__
+
+    async def fetched(self, url: str, options: dict[str, JSON]) -> JSON:
+        try:
+            answer = await self.env.fetch(url, **options)
+        except Exception as error:  # noqa: BLE001 - the observation
+            return f"{type(error).__name__}: {error}"
+        return [answer.status, dict(answer.headers), answer.body.decode()]
+
+    async def fetched_at_once(self, url: str, count: int) -> dict[str, int]:
+        """How many calls ended as what, all begun together."""
+        found = await asyncio.gather(*[self.fetched(url, {}) for _ in range(count)])
+        return dict(Counter(one.partition(":")[0] if isinstance(one, str) else "answered" for one in found))
+
+    async def rows(self, sql: str) -> list[JSON]:
+        rows: list[JSON] = (await self.env.DB.prepare(sql).all()).results
+        return rows
+
+    async def kv_get(self, key: str) -> str | None:
+        value: str | None = await self.env.KV.get(key)
+        return value
+
+    async def kv_put(self, key: str, value: str) -> None:
+        await self.env.KV.put(key, value)
+
+    async def kv_delete(self, key: str) -> None:
+        await self.env.KV.delete(key)
+
+    async def wait(self, seconds: float) -> None:
+        await self.env.clock.sleep(seconds)
+
+    # The alarm
+
+    async def script(self, in_ms: int, *steps: str) -> int:
+        """Arm the alarm; each ring does the next step: "end", "raise", "rearm", or what `alarm` knows."""
+        at: int = self.env.clock.now() + in_ms
+        self.storage.put({"steps": list(steps), "rings": []})
+        await self.storage.set_alarm(at)
+        return at
+
+    async def alarm(self, info: AlarmInfo) -> None:
+        steps, rings = await self.storage.get("steps"), await self.storage.get("rings")
+        step = steps[len(rings)] if len(rings) < len(steps) else "end"
+        seen = await self.storage.get_alarm()
+        rings.append([step, info.retry_count, info.is_retry, info.scheduled_time, seen])
+        self.storage.put({"rings": rings, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name})
+        self._rung.set()
+        if "rearm" in step:
+            self.storage.set_alarm(self.env.clock.now() + 20)
+        if "delete" in step:
+            self.storage.delete_alarm()
+        if "raise" in step:
+            raise RuntimeError("as the script says")
+
+    async def rings(self, count: int) -> JSON:
+        """Wait for this many rings, then answer all."""
+        while len(rings := await self.storage.get("rings")) < count:
+            self._rung.clear()
+            await self._rung.wait()
+        return rings
+
+    async def alarm_at(self) -> int | None:
+        return await self.storage.get_alarm()
+
+
+class _OwnError(Exception):
+    pass

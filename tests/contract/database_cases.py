@@ -1,0 +1,120 @@
+"""What an object's code sees of DB."""
+
+from typing import Any
+
+from contract.contract_do import ContractDO, case, refusal
+from tocsin.bindings import JSON
+
+# One database serves all cases of a session on workerd: each case has its table.
+TABLE = """
+CREATE TABLE {} (
+  id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INTEGER NOT NULL DEFAULT 0 CHECK (n >= 0), r REAL, b BLOB
+)"""
+
+
+async def _table(self: ContractDO, name: str) -> str:
+    await self.env.DB.batch(
+        [self.env.DB.prepare(f"DROP TABLE IF EXISTS {name}"), self.env.DB.prepare(TABLE.format(name))]
+    )
+    return name
+
+
+@case(
+    [
+        [
+            {"id": 1, "name": "é😀", "n": 2**53 - 1, "r": 0.5, "b": "0001ff"},
+            {"id": 2, "name": None, "n": 1, "r": None, "b": None},
+        ],
+        [1, 2],
+    ]
+)
+async def cells_come_back(self: ContractDO) -> JSON:
+    """Text, integers, floats, bytes, NULL, and yes/no as 1 and 0."""
+    table = await _table(self, "cells")
+    insert = self.env.DB.prepare(f"INSERT INTO {table} (name, n, r, b) VALUES (?, ?, ?, ?)")
+    first = await insert.bind("é😀", 2**53 - 1, 0.5, b"\0\1\xff").run()
+    second = await insert.bind(None, True, None, None).run()
+    rows = (await self.env.DB.prepare(f"SELECT * FROM {table} ORDER BY id").all()).results
+    for row in rows:
+        row["b"] = None if row["b"] is None else row["b"].hex()
+    return [rows, [first.meta.last_row_id, second.meta.last_row_id]]
+
+
+@case([{"name": "a"}, None, [], 1, 0])
+async def first_and_all_and_run(self: ContractDO) -> JSON:
+    """`first` answers a row or None, `all` every row, and both what was changed."""
+    table = await _table(self, "firsts")
+    ran = await self.env.DB.prepare(f"INSERT INTO {table} (name) VALUES ('a')").run()
+    named = self.env.DB.prepare(f"SELECT name FROM {table} WHERE name = ?")
+    nothing = await named.bind("b").all()
+    return [
+        await named.bind("a").first(),
+        await named.bind("b").first(),
+        nothing.results,
+        ran.meta.changes,
+        nothing.meta.changes,
+    ]
+
+
+@case(["ConstraintViolated", "unique", []])
+async def a_batch_is_all_or_nothing(self: ContractDO) -> JSON:
+    """One statement that fails takes the others with it."""
+    table = await _table(self, "batches")
+    insert = self.env.DB.prepare(f"INSERT INTO {table} (name) VALUES ('a')")
+    try:
+        await self.env.DB.batch([insert, insert])
+    except Exception as error:  # noqa: BLE001 - the observation
+        seen = [type(error).__name__, getattr(error, "kind", None)]
+    else:
+        seen = ["accepted", None]
+    return [*seen, (await self.env.DB.prepare(f"SELECT * FROM {table}").all()).results]
+
+
+@case([["unique", "check", "not_null", "foreign_key"], "StoreError", "StoreError"])
+async def refusals_have_their_class(self: ContractDO) -> JSON:
+    """A rule of the schema by its kind; a statement that makes no sense as StoreError."""
+    table = await _table(self, "rules")
+    db = self.env.DB
+    await db.batch(
+        [
+            db.prepare("DROP TABLE IF EXISTS child"),
+            db.prepare(f"CREATE TABLE child (p INTEGER REFERENCES {table} (id))"),
+        ]
+    )
+    await db.prepare(f"INSERT INTO {table} (name) VALUES ('a')").run()
+    kinds: list[JSON] = []
+    for sql in (
+        f"INSERT INTO {table} (name) VALUES ('a')",
+        f"INSERT INTO {table} (n) VALUES (-1)",
+        f"INSERT INTO {table} (n) VALUES (NULL)",
+        "INSERT INTO child (p) VALUES (99)",
+    ):
+        try:
+            await db.prepare(sql).run()
+        except Exception as error:  # noqa: BLE001 - the observation
+            kinds.append(getattr(error, "kind", repr(error)))
+    said = [await refusal(db.prepare(sql).all) for sql in ("SELEC 1", "SELECT * FROM no_such_table")]
+    await db.prepare("DROP TABLE child").run()
+    return [kinds, *[one.partition(":")[0] for one in said]]
+
+
+@case(
+    [
+        "UsageError: BEGIN is the platform's own: what must be atomic is one batch([...])",
+        "ValueRefused: bind: value 1 is a list; bind text, int, float, bytes, bool or None",
+        "ValueRefused: bind: value 2 is inf, which SQLite and D1 would store as something else",
+        "UsageError: batch takes statements that this database prepared",
+        [],
+    ]
+)
+async def misuse_is_refused_in_the_same_words(self: ContractDO) -> JSON:
+    """Transactions are batches; values are what SQLite holds."""
+    db: Any = self.env.DB
+    statement = db.prepare("SELECT ?, ?")
+    return [
+        await refusal(lambda: db.prepare("BEGIN")),
+        await refusal(lambda: statement.bind([1], 2)),
+        await refusal(lambda: statement.bind(1, float("inf"))),
+        await refusal(lambda: db.batch(["SELECT 1"])),
+        await db.batch([]),
+    ]

@@ -1,0 +1,114 @@
+"""Both platforms as the contract suite sees them: objects by name, and one scheduler."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloudflare.tasks_under_test import tasks
+from contract.cases import CASES
+from contract.contract_do import ContractDO
+from support.captured_log import CapturedLog
+from support.local_store import make_objects_file, open_database, open_kv
+from support.objects import objects
+from support.simulated import quiet_simulator
+from support.virtual_time import VirtualClock
+from support.workerd import Workerd
+from tocsin.bindings import JSON
+from tocsin.platform.local.runtime import Runtime
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.settings import Settings
+from tocsin.simulator.fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+
+
+class World(Protocol):
+    """Where a test's objects live."""
+
+    async def call(self, name: str, method: str, *arguments: JSON) -> Any: ...
+
+
+class Platform(Protocol):
+    """One of the two."""
+
+    def contract(self) -> Any:
+        """`async with` this for a World of ContractDO."""
+
+    def scheduler(self) -> Any:
+        """`async with` this for a World of SchedulerDO."""
+
+
+class _Local:
+    def __init__(self, namespace: Any) -> None:
+        self._namespace = namespace
+
+    async def call(self, name: str, method: str, *arguments: JSON) -> Any:
+        return await getattr(self._namespace.get_by_name(name), method)(*arguments)
+
+
+class LocalPlatform:
+    """Our own runtime, in process and in virtual time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @asynccontextmanager
+    async def contract(self) -> AsyncIterator[World]:
+        clock = VirtualClock()
+        async with (
+            open_database(self._directory) as database,
+            open_kv(self._directory, clock) as kv,
+            objects(self._directory, ContractDO, clock=clock) as made,
+        ):
+            made.env.clock, made.env.cases, made.env.DB, made.env.KV = clock, CASES, database, kv
+            yield _Local(made.namespace)
+
+    @asynccontextmanager
+    async def scheduler(self) -> AsyncIterator[World]:
+        clock, log = VirtualClock(), CapturedLog()
+        settings = Settings(hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL)
+        async with open_database(self._directory) as database, open_kv(self._directory, clock) as kv:
+            env = SchedulerEnv(
+                fetch=SimulatedFetch(quiet_simulator(clock)),
+                clock=clock,
+                logger=log,
+                random=lambda: 0.5,
+                config=scheduler_config(settings),
+                tasks=tasks(settings),
+                DB=database,
+                KV=kv,
+            )
+            runtime = Runtime(make_objects_file(self._directory), clock=clock, logger=log, env=env)
+            namespace = runtime.namespace("SCHEDULER", SchedulerDO)
+            await runtime.open()
+            try:
+                yield _Local(namespace)
+            finally:
+                await runtime.close()
+
+
+class _Remote:
+    def __init__(self, workerd: Workerd, namespace: str, suffix: str) -> None:
+        self._workerd = workerd
+        self._namespace = namespace
+        self._suffix = suffix
+
+    async def call(self, name: str, method: str, *arguments: JSON) -> Any:
+        # It blocks the loop of virtual time, on which nothing else is waiting.
+        return self._workerd.call(self._namespace, name + self._suffix, method, *arguments)
+
+
+class WorkerdPlatform:
+    """The real runtime, in real time. All tests of a session share it, so each has objects of its own."""
+
+    def __init__(self, workerd: Workerd, test: str) -> None:
+        self._workerd = workerd
+        self._test = test
+
+    @asynccontextmanager
+    async def contract(self) -> AsyncIterator[World]:
+        yield _Remote(self._workerd, "CONTRACT", f" of {self._test}")
+
+    @asynccontextmanager
+    async def scheduler(self) -> AsyncIterator[World]:
+        yield _Remote(self._workerd, "SCHEDULER", "")

@@ -1,0 +1,260 @@
+"""What an object's code sees of its storage."""
+
+import asyncio
+import math
+from functools import partial
+from typing import Any
+
+from contract.contract_do import ContractDO, case, refusal
+from tocsin.bindings import JSON, Transaction
+
+VALUES: list[JSON] = [
+    None, True, False, 0, -1, 2**53 + 1, -(10**40), 2.0, 0.1, 1e300,
+    "", "a\0b", "é😀", [], {}, [[1, [2.0]], {"é": None}],
+]  # fmt: skip
+
+
+@case(VALUES)
+async def values_come_back_exactly(self: ContractDO) -> JSON:
+    """Integers of any size, floats as floats, None, nested lists and dicts."""
+    for number, value in enumerate(VALUES):
+        self.storage.put(f"value:{number:02}", value)
+    return list((await self.storage.list(prefix="value:")).values())
+
+
+@case(["float", "int", "bool", "NoneType"])
+async def types_are_kept(self: ContractDO) -> JSON:
+    """2.0 is a float and 2 an integer, whatever JavaScript thinks of it."""
+    self.storage.put("types", [2.0, 2, True, None])
+    return [type(value).__name__ for value in await self.storage.get("types")]
+
+
+NOT_TAKEN = (
+    "storage and RPC carry text, integers, finite floats, bool, None, lists and dicts "
+    "(a tuple must be made a list, a dataclass a dict, bytes text)"
+)
+TOO_LONG = "takes 2,097,154 bytes as JSON; key and value together may take 2,097,152"
+
+
+@case(
+    [
+        f"ValueRefused: the value of 'k' is of type tuple: {NOT_TAKEN}",
+        "ValueRefused: the value of 'k'['a'] is nan: only finite floats are stored; use None or text",
+        "ValueRefused: the value of 'k' has the key 1 of type int: keys are text",
+        "ValueRefused: the key 7 is of type int: keys are text",
+        f"ValueRefused: the value of 'k' {TOO_LONG}",
+        {},
+    ]
+)
+async def what_is_not_json_is_refused_by_name(self: ContractDO) -> JSON:
+    """The same sentences on both platforms, and nothing of the call is written."""
+    put: Any = self.storage.put
+    bad: list[Any] = [("k", (1, 2)), ("k", {"a": math.nan}), ("k", {1: 2}), ({7: 1},), ("k", "x" * 2**21)]
+    said = [await refusal(partial(put, *one)) for one in bad]
+    await refusal(lambda: put({"good": 1, "k": (1,)}))
+    return [*said, await self.storage.list()]
+
+
+@case([None, 1, {"a": 1, "b": None}, True, False, 2, None])
+async def entries_are_read_and_deleted(self: ContractDO) -> JSON:
+    """A missing key is None; several at once answer those that exist; deletes say what was there."""
+    self.storage.put({"b": None, "a": 1, "c": 3})
+    seen: list[JSON] = [await self.storage.get("nothing"), await self.storage.get("a")]
+    seen.append(await self.storage.get(["c?", "b", "a"]))
+    seen += [await self.storage.delete("c"), await self.storage.delete("c")]
+    seen += [await self.storage.delete(["a", "b", "c"]), await self.storage.get("a")]
+    return seen
+
+
+@case(1)
+async def a_put_that_nobody_awaits_is_a_write(self: ContractDO) -> JSON:
+    """Calls take effect when they are made."""
+    self.storage.put("k", 1)
+    return await self.storage.get("k")
+
+
+@case([{"a": 1}, {"a": 1}])
+async def values_are_copies(self: ContractDO) -> JSON:
+    """What is changed after the put, or after a get, is not stored."""
+    value = {"a": 1}
+    self.storage.put("k", value)
+    value["a"] = 2
+    first = dict(await self.storage.get("k"))
+    (await self.storage.get("k"))["a"] = 3
+    return [first, await self.storage.get("k")]
+
+
+KEYS = ["10", "9", "B", "a", "a\0", "ab", "b", "é", "\uffff", "😀"]
+
+
+@case(
+    [
+        KEYS,
+        KEYS[::-1],
+        ["a", "a\0", "ab"],
+        ["ab", "b"],
+        ["a\0", "ab"],
+        ["b", "ab"],
+        ["B", "a", "a\0"],
+        [],
+        "ValueRefused: list() takes start or start_after, not both",
+        "ValueRefused: list() takes a limit of 1 or more, not 0; leave it out for all",
+    ]
+)
+async def lists_are_in_byte_order(self: ContractDO) -> JSON:
+    """With start, start_after, end, prefix, reverse and limit."""
+    self.storage.put(dict.fromkeys(sorted(KEYS), 1))
+    ranges: list[dict[str, Any]] = [
+        {},
+        {"reverse": True},
+        {"prefix": "a"},
+        {"start": "ab", "end": "é"},
+        {"prefix": "a", "start_after": "a"},
+        {"start": "ab", "end": "é", "reverse": True},
+        {"start": "B", "limit": 3},
+        {"start": "b", "end": "a"},
+    ]
+    seen: list[JSON] = [list(await self.storage.list(**one)) for one in ranges]
+    seen.append(await refusal(lambda: self.storage.list(start="a", start_after="a")))
+    seen.append(await refusal(lambda: self.storage.list(limit=0)))
+    return seen
+
+
+@case(50)
+async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> JSON:
+    """Awaiting storage lets no other code of the object run."""
+    self.storage.put("n", 0)
+
+    async def add_one() -> None:
+        self.storage.put("n", await self.storage.get("n") + 1)
+
+    await asyncio.gather(*[add_one() for _ in range(50)])
+    return await self.storage.get("n")
+
+
+@case(["kept", {"k": "kept"}])
+async def a_transaction_keeps_its_writes(self: ContractDO) -> JSON:
+    """Through the transaction and through storage alike, also after a pause."""
+
+    async def work(transaction: Transaction) -> str:
+        transaction.put("k", "first")
+        await self.env.clock.sleep(0.01)
+        self.storage.put("k", "kept")
+        return "kept"
+
+    return [await self.storage.transaction(work), await self.storage.list()]
+
+
+@case(["KeyError: 'own'", {"k": 0}, True])
+async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
+    """Neither entries nor the alarm, and the caller gets the very error."""
+    self.storage.put("k", 0)
+
+    async def work(transaction: Transaction) -> None:
+        transaction.put({"k": 1, "more": 1})
+        transaction.set_alarm(self.env.clock.now() + 3_600_000)
+        raise KeyError("own")
+
+    said = await refusal(lambda: self.storage.transaction(work))
+    return [said, await self.storage.list(), await self.storage.get_alarm() is None]
+
+
+@case(
+    [
+        "done",
+        "UsageError: Cannot put() on rolled back transaction",
+        "UsageError: Cannot call delete_all() within a transaction",
+        {},
+    ]
+)
+async def a_transaction_can_be_rolled_back(self: ContractDO) -> JSON:
+    """Afterwards it is unusable; delete_all is not for transactions."""
+    seen: list[JSON] = []
+
+    async def work(transaction: Transaction) -> str:
+        transaction.put("k", 1)
+        deleted = await refusal(self.storage.delete_all)
+        transaction.rollback()
+        seen.extend([await refusal(lambda: transaction.put("k", 2)), deleted])
+        return "done"
+
+    return [await self.storage.transaction(work), *seen, await self.storage.list()]
+
+
+@case(["ValueError: no", {"a": 1, "c": 3}, "answer"])
+async def a_synchronous_transaction_is_all_or_nothing(self: ContractDO) -> JSON:
+    """It answers its work's value, and raises its work's error."""
+    self.storage.put("a", 1)
+
+    def broken() -> None:
+        self.storage.put("b", 2)
+        raise ValueError("no")
+
+    def fine() -> str:
+        self.storage.put("c", 3)
+        return "answer"
+
+    said = await refusal(lambda: self.storage.transaction_sync(broken))
+    answer = self.storage.transaction_sync(fine)
+    return [said, await self.storage.list(), answer]
+
+
+@case([{}, None, 1])
+async def delete_all_takes_everything(self: ContractDO) -> JSON:
+    """Entries and alarm; what is written after it stays."""
+    self.storage.put({"a": 1, "b": 2})
+    await self.storage.set_alarm(self.env.clock.now() + 3_600_000)
+    await self.storage.delete_all()
+    seen = [await self.storage.list(), await self.storage.get_alarm()]
+    self.storage.put("c", 1)
+    await self.storage.sync()
+    return [*seen, await self.storage.get("c")]
+
+
+@case([None, 5_000_000_000_000, 6_000_000_000_000, None, True])
+async def there_is_one_alarm(self: ContractDO) -> JSON:
+    """The last time set holds, fractions of a millisecond are cut, and a time that is past becomes now."""
+    seen: list[JSON] = [await self.storage.get_alarm()]
+    await self.storage.set_alarm(5_000_000_000_000.75)
+    seen.append(await self.storage.get_alarm())
+    self.storage.set_alarm(6_000_000_000_000)
+    seen.append(await self.storage.get_alarm())
+    await self.storage.delete_alarm()
+    seen.append(await self.storage.get_alarm())
+    before = self.env.clock.now()
+    self.storage.put({"steps": [], "rings": []})
+    self.storage.set_alarm(1)
+    at = await self.storage.get_alarm()
+    return [*seen, at is None or at >= before]
+
+
+@case(
+    [
+        "ValueRefused: set_alarm() cannot be called with an alarm time <= 0",
+        "ValueRefused: set_alarm() cannot be called with nan: it is no time",
+        "ValueRefused: set_alarm() cannot be called with a time after the year 2189",
+        "ValueRefused: set_alarm() takes unix milliseconds or an aware datetime, not str",
+    ]
+)
+async def bad_times_are_refused(self: ContractDO) -> JSON:
+    """In the same words."""
+    set_alarm: Any = self.storage.set_alarm
+    return [await refusal(partial(set_alarm, at)) for at in (0, math.nan, 9e15, "tomorrow")]
+
+
+@case([True, True])
+async def code_beside_an_event_is_waited_for(self: ContractDO) -> JSON:
+    """`wait_until` runs work beside the call; `block_concurrency_while` answers its work's value."""
+    done = asyncio.Event()
+
+    async def beside() -> None:
+        done.set()
+
+    self.ctx.wait_until(beside())
+    await done.wait()
+
+    async def alone() -> bool:
+        await self.env.clock.sleep(0.001)
+        return True
+
+    return [done.is_set(), await self.ctx.block_concurrency_while(alone)]

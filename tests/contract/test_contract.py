@@ -1,0 +1,112 @@
+"""One contract, two platforms: storage, the alarm, calls, DB and KV, by the same test bodies.
+
+Where the platforms differ, the test says so and why.
+"""
+
+import pytest
+
+from contract.cases import CASES
+from contract.contract_do import Case
+from contract.platforms import Platform, WorkerdPlatform
+from contract.storage_cases import VALUES
+from tocsin.errors import RemoteError, UsageError
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+async def test_an_object_observes_the_same(platform: Platform, case: Case) -> None:
+    """Each case is code of an object with the observation it must make."""
+    async with platform.contract() as world:
+        assert await world.call("x", "observe", case.name) == case.expected
+
+
+async def test_calls_carry_values_exactly(platform: Platform) -> None:
+    """Arguments and results, with their types."""
+    async with platform.contract() as world:
+        echoed = await world.call("x", "echo", VALUES)
+    assert echoed == VALUES
+    assert [type(value) for value in echoed] == [type(value) for value in VALUES]
+
+
+async def test_an_error_keeps_its_class_where_the_caller_knows_it(platform: Platform) -> None:
+    """Refusals and built-in classes arrive as themselves, others as RemoteError with name and message."""
+    async with platform.contract() as world:
+        with pytest.raises(UsageError, match=r"^give something else$"):
+            await world.call("x", "fail", "usage")
+        with pytest.raises(ValueError, match=r"^not this value$"):
+            await world.call("x", "fail", "builtin")
+        with pytest.raises(RemoteError, match=r"^_OwnError: of my own$"):
+            await world.call("x", "fail", "own")
+
+
+@pytest.mark.parametrize("method", ["_hidden", "alarm", "storage", "no_such_method"])
+async def test_only_public_methods_can_be_called(platform: Platform, method: str) -> None:
+    """Private names, fields and reserved methods are refused."""
+    async with platform.contract() as world:
+        with pytest.raises(TypeError, match=r"does not implement the method|is a reserved method"):
+            await world.call("x", method)
+
+
+async def test_an_object_knows_its_name_and_no_other_objects_entries(platform: Platform) -> None:
+    """Two names are two objects."""
+    async with platform.contract() as world:
+        await world.call("one", "put", "k", 1)
+        await world.call("two", "put", "k", 2)
+        assert [await world.call(name, "get", "k") for name in ("one", "two")] == [1, 2]
+        one, two = [await world.call(name, "who") for name in ("one", "two")]
+    assert one[0].startswith("one")
+    assert two[0].startswith("two")
+    assert len({one[1], two[1]}) == 2
+    assert len(one[1]) == 64
+
+
+async def test_the_alarm_rings_and_looks_unset_meanwhile(platform: Platform) -> None:
+    """Once, not early, with the time that was set; afterwards there is none."""
+    async with platform.contract() as world:
+        at = await world.call("x", "script", 30)
+        assert await world.call("x", "rings", 1) == [["end", 0, False, at, None]]
+        assert await world.call("x", "alarm_at") is None
+
+
+async def test_an_alarm_set_by_its_handler_rings_again(platform: Platform) -> None:
+    """As a new alarm, even if the handler then fails: the new one replaces the retries."""
+    async with platform.contract() as world:
+        await world.call("x", "script", 10, "rearm", "rearm and raise", "end")
+        rings = await world.call("x", "rings", 3)
+    assert [ring[:3] for ring in rings] == [
+        ["rearm", 0, False],
+        ["rearm and raise", 0, False],
+        ["end", 0, False],
+    ]
+
+
+async def test_a_handler_that_raises_is_run_again_by_the_runtime(platform: Platform) -> None:
+    """After two seconds, told that it is a retry, with the original time; what it wrote is kept."""
+    async with platform.contract() as world:
+        at = await world.call("x", "script", 10, "raise", "end")
+        rings = await world.call("x", "rings", 2)
+    assert rings == [["raise", 0, False, at, None], ["end", 1, True, at, None]]
+
+
+async def test_a_deleted_alarm_is_not_retried(platform: Platform) -> None:
+    """Neither a failure nor a success brings it back."""
+    async with platform.contract() as world:
+        await world.call("x", "script", 10, "delete and raise", "end")
+        assert len(await world.call("x", "rings", 1)) == 1
+        assert await world.call("x", "alarm_at") is None
+
+
+async def test_integers_that_the_database_cannot_keep_are_refused(platform: Platform) -> None:
+    """Difference: D1's numbers are JavaScript's, exact up to 2**53; SQLite's have 64 bits. Neither rounds."""
+    value, reason = 2**63, "more than 64 bits"
+    if isinstance(platform, WorkerdPlatform):
+        value, reason = 2**53, "where D1 rounds"
+    async with platform.contract() as world:
+        with pytest.raises(TypeError, match=reason):
+            await world.call("x", "bind", value)
+
+
+async def test_a_whole_float_of_the_database(platform: Platform) -> None:
+    """Difference: D1 hands 2.0 to JavaScript, which knows no other 2; it comes back as an integer."""
+    expected = "int" if isinstance(platform, WorkerdPlatform) else "float"
+    async with platform.contract() as world:
+        assert await world.call("x", "type_of_bound", 2.0) == expected

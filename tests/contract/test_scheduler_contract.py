@@ -1,0 +1,96 @@
+"""The scheduler by its calls, on both platforms: the same object, the same answers."""
+
+import pytest
+
+from contract.platforms import Platform, World
+from tocsin.errors import UsageError
+
+MINUTE_MS = 60_000
+
+
+async def settled(world: World) -> None:
+    """Armed, and past the runs that its first ring starts."""
+    await world.call("v1", "arm")
+    await world.call("v1", "refresh_now", "all")
+
+
+async def test_arming_sets_the_alarm_and_is_harmless_at_any_time(platform: Platform) -> None:
+    """The next ring is within the shortest cadence, however often it is armed."""
+    async with platform.scheduler() as world:
+        await settled(world)
+        at = await world.call("v1", "arm")
+        status = await world.call("v1", "status")
+    assert status["name"] == "v1"
+    assert status["active"] is True
+    assert status["now"] < at <= status["now"] + 5 * MINUTE_MS
+    assert status["nextAlarmAt"] == at
+
+
+async def test_a_refresh_runs_the_task_and_answers_its_result(platform: Platform) -> None:
+    """Prices come from the upstream, the sweep's row goes into the database, and both are on record."""
+    async with platform.scheduler() as world:
+        await world.call("v1", "arm")
+        prices = await world.call("v1", "refresh_now", "tenero")
+        sweep = await world.call("v1", "refresh_now", "sweep")
+        status = await world.call("v1", "status")
+        runs = (await world.call("v1", "runs", "sweep", 1))["runs"]
+    assert prices["run"]["outcome"] == "ok", prices
+    assert prices["tokensAttempted"] > 0
+    assert sweep["inserted"] == 1
+    assert runs[0]["id"] == sweep["run"]["id"]
+    assert status["lastSweepResult"]["inserted"] == 1
+    assert status["consecutiveFailures"] == {"tenero": 0, "sweep": 0}
+    assert status["tasks"]["tenero"]["lastSuccessAt"] >= prices["startedAt"]
+
+
+async def test_a_pause_holds_until_it_is_resumed(platform: Platform) -> None:
+    """It is in the status, it does not stop a refresh by hand, and resume ends it."""
+    async with platform.scheduler() as world:
+        await settled(world)
+        until = (await world.call("v1", "status"))["now"] + 60 * MINUTE_MS
+        assert await world.call("v1", "pause_until", until) == {"pausedUntil": until}
+        paused = await world.call("v1", "status")
+        by_hand = await world.call("v1", "refresh_now", "sweep")
+        assert await world.call("v1", "resume") == {"resumed": True}
+        resumed = await world.call("v1", "status")
+    assert paused["pausedUntil"] == by_hand["run"]["pausedUntil"] == until
+    assert by_hand["run"]["outcome"] == "ok"
+    assert resumed["pausedUntil"] is None
+
+
+async def test_mistakes_are_told_in_the_same_words(platform: Platform) -> None:
+    """An unknown task, a time that is past, a pause that is too long."""
+    async with platform.scheduler() as world:
+        with pytest.raises(UsageError, match=r"^there is no task 'x': give one of tenero, sweep, all$"):
+            await world.call("v1", "refresh_now", "x")
+        with pytest.raises(UsageError, match=r"^pause_until takes a time to come in unix milliseconds"):
+            await world.call("v1", "pause_until", 1)
+        with pytest.raises(UsageError, match=r"^a pause lasts at most 7 days"):
+            await world.call("v1", "pause_until", 9_000_000_000_000)
+
+
+async def test_an_instance_that_is_not_the_active_one_drains(platform: Platform) -> None:
+    """It sets no alarm and runs nothing, and the active one does not notice."""
+    async with platform.scheduler() as world:
+        await settled(world)
+        before = await world.call("v1", "runs")
+        assert await world.call("v0", "arm") is None
+        with pytest.raises(UsageError, match=r"not the active one: 'v1' is"):
+            await world.call("v0", "refresh_now", "sweep")
+        other = await world.call("v0", "status")
+        after = await world.call("v1", "runs")
+    assert other["active"] is False
+    assert other["nextAlarmAt"] is None
+    assert after == before
+
+
+async def test_events_tell_what_happened_since(platform: Platform) -> None:
+    """A run's start and end are there, in order, under numbers to go on from."""
+    async with platform.scheduler() as world:
+        await settled(world)
+        last = (await world.call("v1", "events", 0))["next"]
+        run = (await world.call("v1", "refresh_now", "sweep"))["run"]["id"]
+        found = (await world.call("v1", "events", last))["events"]
+    of_run = [event["event"] for event in found if event.get("run") == run]
+    assert of_run == ["run.started", "run.ended"]
+    assert [event["seq"] for event in found] == sorted(event["seq"] for event in found)

@@ -1,0 +1,19 @@
+"""The simulator as a process of its own, for code that cannot share a test's loop."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def running_simulator() -> Iterator[dict[str, str]]:
+    """A small one without limits; answers the settings that lead to it."""
+    command = [sys.executable, "-m", "tocsin.simulator", "--port", "0", "--wallets", "3", "--no-limits"]
+    with subprocess.Popen([*command, "--history-hours", "0.1"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            lines = [process.stdout.readline().strip() for _ in range(2)]
+            yield dict(line.split("=", 1) for line in lines)
+        finally:
+            process.kill()

@@ -1,0 +1,193 @@
+"""The real workerd with our Worker in it: started by a test, reached over loopback, killed with -9."""
+
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+
+from tocsin.bindings import JSON
+from tocsin.platform.rpc import read_answer
+
+TESTS = Path(__file__).parents[1]
+RIG = TESTS / "cloudflare"
+MODULES = RIG / "node_modules"
+SDK = RIG / "wheels"
+DEPLOYMENT = TESTS.parent / "deploy" / "cloudflare"
+PATIENCE_S = 60  # for the first answer: Pyodide starts with it
+
+
+def require_workerd() -> None:
+    """Skip, loudly, where the runtime is not installed; fail where it must be."""
+    if MODULES.exists() and any(SDK.glob("*.whl")):
+        return
+    reason = "NOTHING IS TESTED ON CLOUDFLARE'S RUNTIME, workerd is missing: install npm and run `make test`"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Workerd:
+    """One process on one directory. Start it again after a kill: the directory is what survives."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str], *, bare: bool = False) -> None:
+        """`bare`: with bindings missing or wrong."""
+        self._directory = directory
+        self._log = directory / "log"
+        for name in ("objects", "blobs"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        _write_project(directory / "project.zip")
+        (directory / "config.capnp").write_text(_config(directory, settings, bare=bare))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    def start(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._port = listener.getsockname()[1]
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *(_binary(), "serve", "config.capnp", "--experimental"),
+                        f"--directory-path=objects={self._directory / 'objects'}",
+                        f"--directory-path=blobs={self._directory / 'blobs'}",
+                        f"--socket-fd=http={listener.fileno()}",
+                    ],
+                    cwd=self._directory,
+                    pass_fds=[listener.fileno()],
+                    stdout=log,
+                    stderr=log,
+                )
+
+    def kill(self) -> None:
+        """Kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def request(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
+        """Call an object as our stubs do."""
+        return read_answer(
+            self._do(do="call", namespace=namespace, name=name, method=method, arguments=arguments)
+        )
+
+    def native_call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
+        """Call an object as JavaScript does."""
+        return self._do(do="native", namespace=namespace, name=name, method=method, arguments=arguments)
+
+    def log_service(self) -> list[dict[str, Any]]:
+        """What the log service was told."""
+        told: list[dict[str, Any]] = self._do(do="logs")
+        return told
+
+    def console(self) -> list[dict[str, Any]]:
+        """The structured lines on the console."""
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith('{"')]
+
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def _do(self, **asked: Any) -> Any:
+        status, text = self.request("POST", "/_test", json.dumps(asked))
+        assert status == 200, f"{status} {text}\n{self.output()}"
+        return json.loads(text)
+
+
+@contextmanager
+def running(directory: Path, settings: Mapping[str, str], *, bare: bool = False) -> Iterator[Workerd]:
+    made = Workerd(directory, settings, bare=bare)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def _binary() -> Path:
+    """Not the command in `.bin`: that may be a script of Node, and a kill would leave workerd behind."""
+    [found] = MODULES.glob("@cloudflare/workerd-*/bin/workerd")
+    return found
+
+
+def _write_project(path: Path) -> None:
+    """Our package as it is deployed, and the Worker under test."""
+    bundle = path.parent / "bundle"
+    subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for root, folder in ((bundle / "src", "tocsin"), (TESTS, "contract"), (TESTS, "cloudflare")):
+            for file in sorted((root / folder).rglob("*")):
+                if file.suffix in {".py", ".json", ".sql"} and "node_modules" not in file.parts:
+                    archive.write(file, file.relative_to(root))
+
+
+def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
+    """The whole of workerd's configuration; paths are relative to the directory it is in."""
+
+    def embed(path: Path) -> str:
+        return f'embed "{os.path.relpath(path, directory)}"'
+
+    pyodide, miniflare = MODULES / "pyodide", MODULES / "miniflare" / "dist" / "src" / "workers"
+    [sdk] = SDK.glob("*.whl")
+    bindings = [f"(name = {_text(name)}, text = {_text(value)})" for name, value in settings.items()]
+    bindings += [
+        '(name = "SCHEDULER", durableObjectNamespace = "SchedulerDO")',
+        '(name = "CONTRACT", durableObjectNamespace = "ContractDO")',
+    ]
+    if bare:
+        bindings += ['(name = "DB", text = "not a database")', '(name = "LOGS", text = "not a service")']
+    else:
+        bindings += [
+            '(name = "KV", kvNamespace = "kv")',
+            '(name = "DB", wrapped = .d1Binding)',
+            '(name = "LOGS", service = (name = "logs", entrypoint = "LogsRPC"))',
+        ]
+    modules = [
+        f'(name = "host.js", esModule = {embed(RIG / "host.js")})',
+        f'(name = "pyodide.mjs", esModule = {embed(pyodide / "pyodide.mjs")})',
+        f'(name = "pyodide.asm.mjs", esModule = {embed(pyodide / "pyodide.asm.mjs")})',
+        f'(name = "pyodide.asm.wasm", wasm = {embed(pyodide / "pyodide.asm.wasm")})',
+        f'(name = "python_stdlib.zip", data = {embed(pyodide / "python_stdlib.zip")})',
+        f'(name = "workers_runtime_sdk.whl", data = {embed(sdk)})',
+        '(name = "project.zip", data = embed "project.zip")',
+    ]
+    return Template((RIG / "config.capnp").read_text()).substitute(
+        modules=", ".join(modules),
+        bindings=", ".join(bindings),
+        date=wrangler_config()["compatibility_date"],
+        logs=embed(RIG / "logs.js"),
+        shared=embed(miniflare / "shared" / "index.worker.js"),
+        zod=embed(miniflare / "shared" / "zod.worker.js"),
+        entry=embed(miniflare / "shared" / "object-entry.worker.js"),
+        kv=embed(miniflare / "kv" / "namespace.worker.js"),
+        d1=embed(miniflare / "d1" / "database.worker.js"),
+    )
+
+
+def wrangler_config() -> dict[str, Any]:
+    """What is deployed, without its comments."""
+    text = (DEPLOYMENT / "wrangler.jsonc").read_text()
+    config: dict[str, Any] = json.loads(re.sub(r"(^|\s)//.*$", "", text, flags=re.MULTILINE))
+    return config
+
+
+def _text(value: str) -> str:
+    return json.dumps(value)
