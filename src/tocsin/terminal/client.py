@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused, ServiceUnreachable, UsageError
+from tocsin.settings import read_env_file
 
 ANSWER_S = 15.0
 REFRESH_S = 1_800.0  # longer than any task's slice
@@ -83,25 +84,9 @@ def client_of(
     environment: Mapping[str, str], dotenv: Path, *, host: str | None = None, port: int | None = None
 ) -> ServiceClient:
     """By options, else by the environment, else by the `.env` file, else where it is by default."""
-    known = {**read_dotenv(dotenv), **environment}
+    known = {**(read_env_file(dotenv.read_text()) if dotenv.is_file() else {}), **environment}
     at = host or known.get("TOCSIN_HOST", "127.0.0.1")
     told_port = known.get("TOCSIN_PORT", str(PORT))
     if port is None and not (told_port.isdecimal() and 0 < int(told_port[:6]) < 65_536):
         raise UsageError(f"TOCSIN_PORT is {told_port!r}; give a number from 1 to 65535, such as {PORT}.")
     return ServiceClient(ANYWHERE.get(at, at), port or int(told_port), known.get("ADMIN_KEY"))
-
-
-def read_dotenv(path: Path) -> dict[str, str]:
-    """`NAME=value` lines; quotes around a value, comments and `export` are left out. No file: nothing."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return {}
-    found: dict[str, str] = {}
-    for line in lines:
-        name, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and not name.startswith("#"):
-            value = value.strip()
-            quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
-            found[name.strip()] = value[1:-1] if quoted else value
-    return found
