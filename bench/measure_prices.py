@@ -31,7 +31,7 @@ class Server:
     def __init__(self, process: "subprocess.Popen[str]", path: str) -> None:
         assert process.stdout is not None
         self.process = process
-        self.url = f"http://127.0.0.1:{int(process.stdout.readline())}{path}"
+        self.url = process.stdout.readline().strip() + path
 
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()

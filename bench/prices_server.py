@@ -2,35 +2,24 @@
 
 import argparse
 import asyncio
-import socket
 import sys
 import tempfile
 from pathlib import Path
 
-import uvicorn
+import uvloop
+from silence import Silence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tocsin.bindings import JSON
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.database import SqliteDatabase
+from tocsin.platform.local.http_server import HttpServer
 from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
 from tocsin.platform.local.migrations import load
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
 from tocsin.web.app import create_app
 from tocsin.web.site import HealthSnapshot, Keys, Scheduler, Site
-
-
-class Silent:
-    """A logger for figures without noise."""
-
-    def debug(self, event: str, /, **fields: JSON) -> None: ...
-    def info(self, event: str, /, **fields: JSON) -> None: ...
-    def warn(self, event: str, /, **fields: JSON) -> None: ...
-    def error(self, event: str, /, **fields: JSON) -> None: ...
-    def bind(self, **_fields: JSON) -> "Silent":
-        return self
 
 
 async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -66,7 +55,7 @@ def no_scheduler() -> Scheduler:
 async def price_app(directory: Path, tokens: int) -> ASGIApp:
     """The app on real stores, with prices of so many tokens."""
     clock = SystemClock()
-    DataDir(directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=Silent())
+    DataDir(directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=Silence())
     kv = SqliteKV(directory / "kv.sqlite", clock)
     token_ids = [*STATIC_TOKENS, *(f"SP{'A' * 38}.token-{n}::token-{n}" for n in range(tokens))][:tokens]
     for number, token_id in enumerate(token_ids):
@@ -77,7 +66,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         kv=kv,
         db=SqliteDatabase(directory / "db.sqlite"),
         clock=clock,
-        logger=Silent(),
+        logger=Silence(),
         keys=Keys(),
         health=lambda: HealthSnapshot(0.0, None, clock.now()),
         version="bench",
@@ -96,19 +85,12 @@ async def main() -> None:
             app = await price_app(Path(directory) / "data", arguments.tokens)
         if arguments.app == "bare":
             app = await bare(app)
-        # Named as TCP, or asyncio leaves Nagle's algorithm on and every answer waits 40 ms for an ACK.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
-        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        server = HttpServer("127.0.0.1", 0)
+        await server.start(app)
+        sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
-        config = uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False)
-        await uvicorn.Server(config).serve(sockets=[listener])
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    if sys.platform == "win32":
-        asyncio.run(main())
-    else:
-        import uvloop
-
-        uvloop.run(main())
+    uvloop.run(main())

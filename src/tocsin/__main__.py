@@ -1,5 +1,6 @@
-"""`python -m tocsin` is the command `tocsin`."""
+"""`python -m tocsin`: the command."""
 
 from tocsin.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -63,13 +63,11 @@ def refresh(
     """Run a task now, or join its run, and wait for its end."""
     from tocsin.terminal.refreshing import refresh_with_progress
 
-    client = _client(host, port)
-    told = refresh_with_progress(client, task, POLL_S)
+    told = refresh_with_progress(_client(host, port), task, POLL_S)
     _print(told, as_json, lambda show: show.refreshed(told))
-    failures = client.get(SCHEDULER, keyed=True)["status"]["consecutiveFailures"]
-    failed = [name for name, count in failures.items() if count and task in {name, "all"}]
-    if failed:
-        raise TocsinError(f"The run of {' and '.join(failed)} failed: see `tocsin runs`.")
+    results = told["result"].values() if task == "all" else [told["result"]]
+    if any(result["run"]["outcome"] == "failed" for result in results):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from tocsin.web.site import HealthSnapshot, Keys, Site
 
 ADMIN_KEY = "adm1n-k3y"
 CRON_SECRET = "cr0n-s3cret"
+HIRO_503 = {"class": "TaskFailed", "message": "hiro said 503"}
 HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, alarm_at=START_MS + 60_000)
 
 
@@ -48,7 +49,7 @@ def status(**changes: JSON) -> dict[str, JSON]:
         "nextRunAfter": {"tenero": None, "sweep": START_MS + 90_000},
         "tasks": {
             "tenero": task_status(),
-            "sweep": task_status(cadenceMs=900_000, lastError="hiro said 503"),
+            "sweep": task_status(cadenceMs=900_000, lastError=HIRO_503),
         },
         "budgets": {"tenero": {"left": {"month": 48_211}}, "hiro": {"left": {"month": None}}},
         **changes,
@@ -82,7 +83,8 @@ class ScriptedScheduler:
         enough = self.calls.count(("status",)) + self.statuses_per_refresh
         async with self._asked:
             await self._asked.wait_for(lambda: self.calls.count(("status",)) >= enough)
-        return self.shown["lastSweepResult" if task == "sweep" else "lastTeneroResult"]
+        results = {name: self._result(name) for name in ("tenero", "sweep")}
+        return results if task == "all" else results[task]
 
     async def pause_until(self, at_ms: int) -> JSON:
         self._called("pause_until", at_ms)
@@ -118,6 +120,17 @@ class ScriptedScheduler:
         seq = len(self.happened) + 1
         self.happened.append({"seq": seq, "at": self.clock.now(), "event": event, **fields})
         self.news.set()
+
+    def _result(self, task: str) -> dict[str, JSON]:
+        failed = self.shown["consecutiveFailures"][task] > 0
+        run = {
+            "id": 7,
+            "outcome": "failed" if failed else "ok",
+            "error": HIRO_503 if failed else None,
+            "joined": False,
+            "pausedUntil": self.shown["pausedUntil"],
+        }
+        return {**self.shown["lastSweepResult" if task == "sweep" else "lastTeneroResult"], "run": run}
 
     def _since(self, after: int) -> list[dict[str, JSON]]:
         return [event for event in self.happened if event["seq"] > after]

@@ -13,6 +13,9 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
+from support.processes import ADMIN_KEY as SERVICE_KEY
+from support.processes import ServiceProcess, simulator, upstreams
+from support.processes import running as process
 from support.scripted_scheduler import ADMIN_KEY, task_status
 from support.virtual_time import START_MS
 from support.web_thread import BOARD, Running, served_in_thread
@@ -60,7 +63,7 @@ def test_status_as_json_is_what_the_service_said(running: Running) -> None:
     done = tocsin("status", "--json", port=running.port)
 
     told = json.loads(done.stdout)
-    assert told["tasks"]["sweep"]["lastError"] == "hiro said 503"
+    assert told["tasks"]["sweep"]["lastError"]["message"] == "hiro said 503"
     assert set(told) == set(running.scheduler.shown)
 
 
@@ -69,16 +72,18 @@ def test_refresh_runs_a_task_and_says_what_came_of_it(running: Running) -> None:
     done = tocsin("refresh", "tenero", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "tenero: succeeded=9 failed=0" in done.stdout
+    assert "tenero: ok succeeded=9 failed=0" in done.stdout
     assert ("refresh_now", "tenero") in running.scheduler.calls
 
 
 def test_a_failed_refresh_exits_with_1(running: Running) -> None:
-    """The task's failures in a row tell."""
-    done = tocsin("refresh", "sweep", port=running.port)
+    """Alone or among all, and its error is told."""
+    done, every = (tocsin("refresh", task, port=running.port) for task in ("sweep", "all"))
 
-    assert done.returncode == 1
-    assert "The run of sweep failed: see `tocsin runs`." in done.stderr
+    assert (done.returncode, every.returncode) == (1, 1)
+    assert "sweep: failed scanned=430" in done.stdout
+    assert "TaskFailed: hiro said 503" in done.stdout
+    assert "tenero: ok" in every.stdout
 
 
 def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
@@ -115,13 +120,21 @@ def test_runs_lists_the_history(running: Running) -> None:
         {
             "task": "sweep",
             "trigger": "alarm",
-            "state": "failed",
+            "outcome": "failed",
             "startedAt": START_MS,
             "durationMs": 2_140,
             "result": {"scanned": 3},
             "error": {"class": "X", "message": "hiro said 503"},
         },
-        {"task": "tenero", "trigger": "refresh_now", "state": "succeeded", "startedAt": START_MS},
+        {
+            "task": "tenero",
+            "trigger": "refresh",
+            "outcome": "running",
+            "startedAt": START_MS,
+            "durationMs": None,
+            "result": {},
+            "error": None,
+        },
     ]
 
     everything = tocsin("runs", port=running.port)
@@ -155,7 +168,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
         (("refresh",), {}, 2, "Missing argument"),
         (("pause",), {}, 2, "Say for how long"),
         (("pause", "--for", "2h", "--until", "1"), {}, 2, "Say for how long"),
-        (("pause", "--for", "soon"), {}, 2, "is no duration"),
+        (("pause", "--for", "soon"), {}, 2, "such as 90s, 15m, 2h or 1d"),
         (("pause", "--until", "1"), {}, 2, "still to come"),
         (("status",), {"ADMIN_KEY": ""}, 2, "set ADMIN_KEY"),
         (("status",), {"ADMIN_KEY": "wrong"}, 1, "ADMIN_KEY"),
@@ -215,7 +228,6 @@ def test_the_environment_comes_before_the_file_and_options_before_both(tmp_path:
     assert by_environment.port == 9002
     assert (by_option.host, by_option.port) == ("::1", 9003)
     assert "k=1" not in repr(by_file)
-    assert client_of({}, tmp_path / "nowhere").port == 8787
 
 
 def test_the_dotenv_file_of_the_directory_is_read(running: Running, tmp_path: Path) -> None:
@@ -295,3 +307,21 @@ def test_every_command_is_documented() -> None:
     }
 
     assert set(re.findall(r"^\| `tocsin (\w+)", page, re.MULTILINE)) == known
+
+
+def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
+    """Against `tocsin serve` and the simulator: every command understands what it is told."""
+    with simulator() as url, process(ServiceProcess(tmp_path / "data", **upstreams(url))) as service:
+        port = int(service.url.rpartition(":")[2])
+        known = {"port": port, "ADMIN_KEY": SERVICE_KEY}
+        refreshed = tocsin("refresh", "tenero", **known)  # type: ignore[arg-type]
+        paused = tocsin("pause", "--for", "2h", **known)  # type: ignore[arg-type]
+        status = tocsin("status", **known)  # type: ignore[arg-type]
+        runs = tocsin("runs", "--task", "tenero", **known)  # type: ignore[arg-type]
+        prices = tocsin("prices", **known)  # type: ignore[arg-type]
+
+    assert [done.returncode for done in (refreshed, paused, status, runs, prices)] == [0] * 5
+    assert "tenero: ok" in refreshed.stdout
+    assert "Paused until" in status.stdout
+    assert "succeeded=3" in runs.stdout
+    assert "tenero" in prices.stdout

@@ -18,17 +18,17 @@ NOW = 1_778_700_600_000
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d12h", 129_600_000)]
+    ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)]
 )
 def test_durations(text: str, ms: int) -> None:
-    """A number and a unit, as often as one likes."""
+    """A number and a unit."""
     assert parse_duration_ms(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "2", "h", "2 h", "-2h", "2H", "1.5h", "2h30", "٣h"])
+@pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2H", "1.5h", "2h30"])
 def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
     """The sentence shows how to write one."""
-    with pytest.raises(UsageError, match="1h30m"):
+    with pytest.raises(UsageError, match="90s, 15m, 2h or 1d"):
         parse_duration_ms(text)
 
 

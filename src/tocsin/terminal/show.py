@@ -49,24 +49,26 @@ def status(told: dict[str, Any]) -> Iterable[Any]:
 
 
 def refreshed(told: dict[str, Any]) -> Iterable[Any]:
-    result = told["result"]
-    by_task = result if told["task"] == "all" and isinstance(result, dict) else {told["task"]: result}
-    for task, each in by_task.items():
-        yield f"[bold]{escape(task)}[/]: {escape(_counters(each))}"
+    by_task = told["result"] if told["task"] == "all" else {told["task"]: told["result"]}
+    for task, result in by_task.items():
+        run = result["run"]
+        said = escape(f"{_counters(result)} {_error(run['error'])}".strip())
+        yield f"[bold]{escape(task)}[/]: {run['outcome']} {said}"
+        if run["pausedUntil"] is not None:
+            yield f"The scheduler is paused until {shown_instant(run['pausedUntil'])}."
 
 
 def runs(told: dict[str, Any]) -> Iterable[Any]:
     table = _table("started", "task", "trigger", "outcome", "took", "counters", "error")
     for run in told["runs"]:
-        took = run.get("durationMs")
         table.add_row(
-            shown_instant(run.get("startedAt")),
-            str(run.get("task", "")),
-            str(run.get("trigger", "")),
-            str(run.get("outcome", "")),
-            "-" if took is None else shown_duration(took),
-            escape(_counters(run.get("result"))),
-            escape(_error(run.get("error"))),
+            shown_instant(run["startedAt"]),
+            run["task"],
+            run["trigger"],
+            run["outcome"],
+            "-" if run["durationMs"] is None else shown_duration(run["durationMs"]),
+            escape(_counters(run["result"])),
+            escape(_error(run["error"])),
         )
     yield table if told["runs"] else "No runs yet."
 
@@ -130,17 +132,14 @@ def _next(task: dict[str, Any], not_before: int | None, now: int) -> str:
     return f"{due}, not before {shown_until(not_before, now)}" if (not_before or 0) > now else due
 
 
-def _counters(result: Any) -> str:
-    if not isinstance(result, dict):
-        return "" if result is None else str(result)
-    simple = {name: value for name, value in result.items() if isinstance(value, int | float | str)}
-    return " ".join(f"{name}={value}" for name, value in simple.items() if name != "startedAt")
+def _counters(result: dict[str, Any]) -> str:
+    """The numbers of a result."""
+    numbers = {name: value for name, value in result.items() if type(value) in {int, float}}
+    return " ".join(f"{name}={value}" for name, value in numbers.items() if name != "startedAt")
 
 
-def _error(error: Any) -> str:
-    if isinstance(error, dict):
-        return str(error.get("message") or error.get("error") or error)
-    return "" if error is None else str(error)
+def _error(error: dict[str, str] | None) -> str:
+    return "" if error is None else f"{error['class']}: {error['message']}"
 
 
 def _number(value: float | None) -> str:

@@ -1,21 +1,19 @@
 """Times as people write and read them. Pure: now is passed in."""
 
-import re
 from datetime import UTC, datetime
 
 from tocsin.errors import UsageError
+from tocsin.settings import duration
 
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_DURATION = re.compile(r"(?:[0-9]{1,9}[smhd])+")
-_PART = re.compile(r"([0-9]+)([smhd])")
-
 
 def parse_duration_ms(text: str) -> int:
-    """`90s`, `15m`, `2h`, `1d12h`."""
-    if _DURATION.fullmatch(text) is None:
-        raise UsageError(f"{text!r} is no duration: write 90s, 15m, 2h, 1d, or 1h30m.")
-    return sum(int(number) * UNITS_MS[unit] for number, unit in _PART.findall(text))
+    """`90s`, `15m`, `2h`, `1d`: as in the settings."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} {error}, such as 90s, 15m, 2h or 1d.") from error
 
 
 def parse_instant_ms(text: str) -> int:
