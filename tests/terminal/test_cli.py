@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from support.processes import ADMIN_KEY as SERVICE_KEY
-from support.processes import ServiceProcess, simulator, upstreams
+from support.processes import ServiceProcess
 from support.processes import running as process
 from support.scripted_scheduler import ADMIN_KEY, task_status
+from support.simulator_process import running_simulator
 from support.virtual_time import START_MS
 from support.web_thread import BOARD, Running, served_in_thread
 from tocsin.cli import app
@@ -311,7 +312,7 @@ def test_every_command_is_documented() -> None:
 
 def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     """Against `tocsin serve` and the simulator: every command understands what it is told."""
-    with simulator() as url, process(ServiceProcess(tmp_path / "data", **upstreams(url))) as service:
+    with running_simulator() as upstreams, process(ServiceProcess(tmp_path / "data", **upstreams)) as service:
         port = int(service.url.rpartition(":")[2])
         known = {"port": port, "ADMIN_KEY": SERVICE_KEY}
         refreshed = tocsin("refresh", "tenero", **known)  # type: ignore[arg-type]
