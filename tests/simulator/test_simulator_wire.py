@@ -17,8 +17,9 @@ from support.simulated import HandClock, ask, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Clock
 from tocsin.errors import StartError
+from tocsin.platform.local.http_server import listen
 from tocsin.simulator.faults import Fault
-from tocsin.simulator.serve import Address, _listen, serving
+from tocsin.simulator.serve import Address, serving
 from tocsin.simulator.simulator import Simulator
 
 
@@ -76,7 +77,7 @@ async def test_the_wire_carries_the_same_answers() -> None:
 
 def test_answers_leave_at_once() -> None:
     """The listener is a TCP socket by name: only then asyncio sends small writes without waiting."""
-    with _listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

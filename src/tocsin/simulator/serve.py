@@ -1,17 +1,15 @@
 """The simulator on loopback, under uvicorn: inside a test or a demo, or as a command of its own."""
 
 import asyncio
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tocsin.bindings import Clock
-from tocsin.errors import StartError
+from tocsin.platform.local.http_server import HttpServer
 from tocsin.simulator.app import CUT_CONNECTION, simulator_app
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.faults import BadTimes, Faults
@@ -80,27 +78,14 @@ def build_simulator(options: Options, clock: Clock) -> Simulator:
 async def serving(simulator: Simulator, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Address]:
     """Serve while the block runs. Port 0 picks a free one."""
     closing = asyncio.Event()
-    listener = _listen(host, port)
-    server = _Server(
-        uvicorn.Config(
-            simulator_app(simulator, closing),
-            http=_Protocol,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,  # the simulated edge has its own
-            date_header=False,
-            timeout_graceful_shutdown=5,
-        )
-    )
-    running = asyncio.create_task(server.serve(sockets=[listener]))
-    await server.ready.wait()
+    server = HttpServer(host, port)
+    # The simulated edge has headers of its own.
+    await server.start(simulator_app(simulator, closing), http=_Protocol, date_header=False)
     try:
-        yield Address(f"http://{host}:{listener.getsockname()[1]}")
+        yield Address(server.url)
     finally:
         closing.set()
-        server.should_exit = True
-        await running
+        await server.stop()
 
 
 async def simulate(options: Options, clock: Clock) -> None:
@@ -119,39 +104,9 @@ async def simulate(options: Options, clock: Clock) -> None:
         await asyncio.Event().wait()
 
 
-class _Server(uvicorn.Server):
-    """Tells when it is listening, and leaves signals to whoever runs the loop."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class _Protocol(HttpToolsProtocol):
     """Lends the app its connection, so that it can be cut."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["state"][CUT_CONNECTION] = self.transport.abort
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    # Named as TCP, or asyncio leaves Nagle's algorithm on and every answer waits 40 ms for an ACK.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise StartError(
-            f"cannot listen on {host}:{port}: {error.strerror}; port 0 picks a free one"
-        ) from error
-    return listener

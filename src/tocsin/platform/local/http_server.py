@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,7 +25,8 @@ class HttpServer:
         self.url = f"http://{shown}:{self.port}"
         self._server: _Server | None = None
 
-    async def start(self, app: ASGIApp) -> None:
+    async def start(self, app: ASGIApp, **options: Any) -> None:
+        """Serve the app; the options are uvicorn's, beside our own."""
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -33,6 +35,7 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
+            **options,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
