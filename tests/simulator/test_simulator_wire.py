@@ -260,7 +260,7 @@ async def test_a_taken_port_is_named() -> None:
     """Starting on a port in use says so, and how to get a free one."""
     async with calling() as caller:
         port = int(caller.address.root.rsplit(":", 1)[1])
-        with pytest.raises(StartError, match="port 0 picks a free one"):
+        with pytest.raises(StartError, match="another port: --port, 0 for any"):
             async with serving(caller.simulator, port=port):
                 pass
 
