@@ -5,7 +5,7 @@ READY := .venv/.ready
 WORKERD := tests/cloudflare/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve test check fmt bench conformance lock clean
+.PHONY: help .venv demo serve test check fmt bench screenshots conformance lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,17 @@ $(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt
 	    -r tests/cloudflare/requirements.txt -d tests/cloudflare/wheels && touch $@; \
 	else echo "npm is missing: nothing will be tested on Cloudflare's runtime"; fi
 
-test: $(READY) $(WORKERD) ## all set-up, then all tests
+# Tests of the pages need a real browser, and an accessibility audit that runs in it.
+AXE := tests/pages/axe/node_modules/.ready
+$(AXE): tests/pages/axe/package-lock.json
+	@command -v npm >/dev/null || (apt-get update -qq && apt-get install -y -qq npm >/dev/null)
+	@npm ci --silent --prefix tests/pages/axe
+	@touch $@
+
+/usr/bin/chromium:
+	@apt-get update -qq && apt-get install -y -qq chromium >/dev/null
+
+test: $(READY) $(WORKERD) $(AXE) /usr/bin/chromium ## all set-up, then all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY) ## lint, types, import directions, sizes, docs
@@ -54,13 +64,17 @@ fmt: $(READY) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY) ## measure; installs wrk (apt) and workerd (npm) where they are missing
+screenshots: $(READY) /usr/bin/chromium ## pictures of the pages in every state
+	@PYTHONPATH=tests $(BIN)/python tools/screenshots.py
+
+bench: $(READY) /usr/bin/chromium ## measure; installs wrk (apt) and workerd (npm) where they are missing
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py
 	@$(BIN)/python bench/measure_client.py
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_status.py
+	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
 
 lock: ## pin the newest allowed versions, with hashes (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt
@@ -68,4 +82,4 @@ lock: ## pin the newest allowed versions, with hashes (needs uv)
 
 clean: ## remove what make made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
-	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD)
+	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD) tests/pages/axe/node_modules

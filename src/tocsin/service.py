@@ -41,6 +41,7 @@ from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings, SettingsError, read, read_env_file, secret_values
 from tocsin.tasks import tasks
 from tocsin.web.app import create_app
+from tocsin.web.pages import page_routes
 from tocsin.web.site import Keys, Site
 
 SCHEMAS = {
@@ -160,7 +161,7 @@ class Service:
             version=__version__,
             instance=self.settings.instance,
         )
-        await self._server.start(create_app(site, pages))
+        await self._server.start(create_app(site, [*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)
         self._stack.callback(site.closing.set)  # first of all, streams end
 
@@ -238,7 +239,6 @@ async def run(
 def _welcome(url: str, settings: Settings, *, demo: bool) -> str:
     lines = [
         f"Tocsin {__version__} is running. Ctrl-C stops it.",
-        f"  leaderboard  {url}/leaderboard",
         f"  console      {url}/console",
         f"  prices       {url}/api/prices",
         f"  API          {url}/api/docs",

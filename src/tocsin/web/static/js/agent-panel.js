@@ -1,0 +1,212 @@
+/** One agent: its trades, token by token, with links to the explorer. */
+
+import { activity, tokenFlows } from "./agent-trades.js";
+import { signOf } from "./board-table.js";
+import { balance, columns } from "./charts.js";
+import { ageOf, now } from "./clock.js";
+import { byId, el, setText } from "./dom.js";
+import { count, day, price, shortAddress, tokenName } from "./format.js";
+import { identicon } from "./identicon.js";
+import { amount, shortAmount, signedPercent, signedUsd, usd } from "./money.js";
+import { getJson } from "./request.js";
+
+const EXPLORER = "https://explorer.hiro.so";
+const PAGE_TRADES = 200;
+const LOADED_MAX = 1000; // what is added up by itself; more on request
+const SHOWN_STEP = 25;
+
+const dialog = byId("panel");
+const content = byId("panel-content");
+
+let state = null; // {address, row, prices, trades, cursor, shown, error, loading}
+
+/** Open it for an address, or bring it up to date when it is open. */
+export function showAgent(address, row, prices) {
+	if (state?.address !== address) {
+		state = { address, row, prices, trades: [], cursor: null, shown: SHOWN_STEP, error: null, loading: true };
+		load(state, LOADED_MAX);
+	} else {
+		if (prices === state.prices && JSON.stringify(row) === JSON.stringify(state.row)) return;
+		const isNews = row && row.tradeCount !== state.row?.tradeCount;
+		Object.assign(state, { row, prices });
+		if (isNews && !state.loading) load({ ...state, trades: [], cursor: null }, LOADED_MAX);
+	}
+	draw();
+	if (!dialog.open) {
+		dialog.showModal();
+		dialog.scrollTop = 0;
+	}
+}
+
+export function hideAgent() {
+	state = null;
+	if (dialog.open) dialog.close();
+}
+
+export const onClosed = (callback) => dialog.addEventListener("close", callback);
+
+/** Load pages into a copy, and show it if the visitor still looks at that agent. */
+async function load(wanted, upTo) {
+	const trades = [...wanted.trades];
+	let { cursor } = wanted;
+	if (state?.address === wanted.address) state.loading = true;
+	let error = null;
+	try {
+		do {
+			const asked = new URLSearchParams({ address: wanted.address, limit: PAGE_TRADES });
+			if (cursor) asked.set("cursor", cursor);
+			const { body } = await getJson(`/api/competition/trades?${asked}`);
+			trades.push(...body.trades);
+			cursor = body.next_cursor;
+		} while (cursor && trades.length < upTo && state?.address === wanted.address);
+	} catch (refusal) {
+		error = refusal;
+	}
+	if (state?.address !== wanted.address) return;
+	Object.assign(state, { error, loading: false }, error && !trades.length ? {} : { trades, cursor });
+	draw();
+}
+
+function draw() {
+	const { row, address } = state;
+	setText(byId("panel-title"), row?.displayName || row?.bnsName || shortAddress(address));
+	byId("panel-picture").replaceChildren(identicon(address));
+	const place = focusable().indexOf(document.activeElement);
+	content.replaceChildren(identity(row, address), figures(row), ...tradesPart());
+	if (place >= 0) focusable()[place]?.focus({ preventScroll: true });
+}
+
+const focusable = () => [...content.querySelectorAll("a, button")];
+
+function identity(row, address) {
+	const line = (label, value) => el("div", {}, el("dt", {}, label), el("dd", {}, value));
+	const outside = (path) => el("a", { href: `${EXPLORER}${path}?chain=mainnet`, rel: "noopener noreferrer", target: "_blank" });
+	const stacks = outside(`/address/${encodeURIComponent(address)}`);
+	stacks.append(el("code", {}, address));
+	const lines = [line("Stacks", stacks)];
+	if (row?.bnsName) lines.unshift(line("Name", el("bdi", {}, row.bnsName)));
+	if (row?.btcAddress) lines.push(line("Bitcoin", el("code", {}, row.btcAddress)));
+	if (row && row.erc8004AgentId !== null) lines.push(line("Identity", `ERC-8004 agent #${row.erc8004AgentId}`));
+	return el("dl", { class: "identity" }, ...lines);
+}
+
+function figures(row) {
+	if (!row) return el("p", { class: "note" }, "This address is not on the board: it has no verified trades of a registered agent.");
+	const figure = (label, value, sign = null) =>
+		el("div", {}, el("dt", {}, label), el("dd", { "data-sign": sign }, value));
+	return el(
+		"dl",
+		{ class: "figures" },
+		figure("Trades", count(row.tradeCount)),
+		figure("Volume", usd(row.volumeUsd)),
+		figure("Unrealised P&L", signedUsd(row.pnlUsd), signOf(row.pnlUsd)),
+		figure("Return", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
+	);
+}
+
+function tradesPart() {
+	if (state.loading && !state.trades.length) return [el("div", { class: "skeleton tall", role: "status" }, "Loading trades…")];
+	if (state.error && !state.trades.length) {
+		const again = el("button", { type: "button", click: () => retry() }, "Try again");
+		return [el("p", { class: "note bad", role: "alert" }, `No trades to show: ${state.error.message} `, again)];
+	}
+	if (!state.trades.length) return [el("p", { class: "note" }, "No verified trades yet.")];
+	return [activityPart(), tokensPart(), listPart()];
+}
+
+function retry() {
+	state.error = null;
+	load(state, LOADED_MAX);
+	draw();
+}
+
+function activityPart() {
+	const days = activity(state.trades, now());
+	const total = days.reduce((sum, one) => sum + one.count, 0);
+	const items = days.map((one) => ({ value: one.count, label: `${day(one.at)}: ${count(one.count)}` }));
+	return el(
+		"section",
+		{},
+		el("h3", {}, "Trade activity", el("small", {}, `${count(total)} in 30 days`)),
+		columns(items, `Trades per day over the last 30 days, ${total} in all`),
+		el("div", { class: "axis", "aria-hidden": "true" }, el("span", {}, day(days[0].at)), el("span", {}, "today")),
+	);
+}
+
+function tokensPart() {
+	const { tokens, uncounted } = tokenFlows(state.trades, state.prices);
+	const most = Math.max(...tokens.map((one) => Math.abs(one.netUsd ?? 0)), 1e-9);
+	const part = el(
+		"section",
+		{},
+		el("h3", {}, "P&L per token", el("small", {}, "net, at current prices")),
+		el("ul", { class: "tokens" }, ...tokens.map((one) => tokenLine(one, most))),
+	);
+	if (uncounted) {
+		const trades = uncounted === 1 ? "1 trade is" : `${count(uncounted)} trades are`;
+		part.append(el("p", { class: "note" }, `${trades} left out of P&L because one of the tokens has no price yet.`));
+	}
+	return part;
+}
+
+function tokenLine(flow, most) {
+	const worth = flow.netUsd === null
+		? el("span", { class: "unpriced", title: "No price is known for this token" }, "unpriced")
+		: el("span", { class: "num", "data-sign": signOf(flow.netUsd) }, signedUsd(flow.netUsd));
+	const net = flow.netUsd === null ? flow.received - flow.given : flow.counted; // what the dollars stand for
+	const detail = `net ${net > 0n ? "+" : ""}${units(net, flow.decimals)}`;
+	const at = flow.priceUsd === null ? "" : ` at ${price(flow.priceUsd)}`;
+	return el(
+		"li",
+		{},
+		tokenLabel(flow.token),
+		balance((flow.netUsd ?? 0) / most),
+		worth,
+		el("small", {}, `${detail}${at} · ${count(flow.trades)} ${flow.trades === 1 ? "trade" : "trades"}`),
+	);
+}
+
+const tokenLabel = (id) => el("bdi", { class: "token", title: id }, tokenName(id));
+const units = (value, decimals) => (decimals === null ? `${amount(value, 0)} units` : shortAmount(value, decimals));
+
+function listPart() {
+	const shown = state.trades.slice(0, state.shown);
+	const part = el(
+		"section",
+		{},
+		el("h3", {}, "Trades", el("small", {}, `${count(state.trades.length)}${state.cursor ? "+" : ""}`)),
+		el("ol", { class: "trades" }, ...shown.map(tradeLine)),
+	);
+	if (state.shown < state.trades.length || state.cursor) {
+		part.append(el("button", { type: "button", class: "more", click: more }, "Show more"));
+	}
+	return part;
+}
+
+async function more() {
+	state.shown += SHOWN_STEP;
+	if (state.shown > state.trades.length && state.cursor) await load(state, state.trades.length + 1);
+	else draw();
+}
+
+function tradeLine(trade) {
+	const side = (units_, id) => {
+		const { decimals = null } = state.prices[id] ?? {};
+		return el("span", {}, units(BigInt(units_), decimals), " ", tokenLabel(id));
+	};
+	return el(
+		"li",
+		{},
+		el("div", {}, side(trade.amount_in, trade.token_in), el("span", { class: "arrow", "aria-label": "to" }, "→"), side(trade.amount_out, trade.token_out)),
+		el("small", {}, ageOf(trade.burn_block_time * 1000), transaction(trade.txid)),
+	);
+}
+
+/** A link only for what is a transaction id; anything else is text. */
+function transaction(txid) {
+	const label = el("code", {}, shortAddress(txid));
+	if (!/^0x[0-9a-f]{64}$/.test(txid)) return label;
+	const name = `Transaction ${shortAddress(txid)} in the explorer`;
+	const href = `${EXPLORER}/txid/${txid}?chain=mainnet`;
+	return el("a", { href, rel: "noopener noreferrer", target: "_blank", "aria-label": name }, label);
+}

@@ -1,0 +1,28 @@
+/** The second-tier cache: the last board this browser saw, so that a reload paints at once. Public data only. */
+
+import { joined } from "./board-feed.js";
+
+const KEY = "tocsin:board:1";
+const AGE_MAX_MS = 24 * 3_600_000;
+
+export function recallBoard() {
+	try {
+		const kept = JSON.parse(localStorage.getItem(KEY));
+		if (kept && Date.now() - kept.savedAt < AGE_MAX_MS) return joined(kept.pages);
+	} catch {
+		// Nothing kept, or not readable: the service has it.
+	}
+	return null;
+}
+
+/** When the browser has nothing better to do. */
+export function keepBoard({ pages }) {
+	const whenIdle = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 200));
+	whenIdle(() => {
+		try {
+			localStorage.setItem(KEY, JSON.stringify({ savedAt: Date.now(), pages }));
+		} catch {
+			// Full or forbidden: the page works without.
+		}
+	});
+}

@@ -1,0 +1,37 @@
+/** The board and the prices, as the service has them: page by page, and only what changed since. */
+
+import { getJson } from "./request.js";
+
+const BOARD = "/api/competition/leaderboard?sort=trades&dir=desc&limit=200";
+const PAGES_MAX = 60;
+
+/**
+ * The whole board: `{rows, asOf, pricesAsOf, pages}`. `previous` is what is known already; its pages are asked
+ * for with their ETags. `arrived` is told of the board so far whenever a page is there.
+ */
+export async function loadBoard(previous, arrived) {
+	const known = new Map((previous?.pages ?? []).map((page) => [page.cursor, page]));
+	const pages = [];
+	let cursor = "";
+	while (pages.length < PAGES_MAX) {
+		pages.push(await loadPage(cursor, known.get(cursor)));
+		cursor = pages.at(-1).body.next ?? "";
+		if (!cursor) break;
+		arrived(joined(pages, false));
+	}
+	return joined(pages);
+}
+
+async function loadPage(cursor, known) {
+	const path = cursor ? `${BOARD}&cursor=${encodeURIComponent(cursor)}` : BOARD;
+	const answer = await getJson(path, { etag: known?.etag });
+	return answer.body === null ? known : { cursor, etag: answer.etag, body: answer.body };
+}
+
+/** A row that moved between two pages while they were read is in both: the later one counts. */
+export function joined(pages, complete = true) {
+	const rows = new Map();
+	for (const page of pages) for (const row of page.body.rows) rows.set(row.stxAddress, row);
+	const { asOf, pricesAsOf } = pages[0].body;
+	return { rows: [...rows.values()], asOf, pricesAsOf, pages, complete };
+}

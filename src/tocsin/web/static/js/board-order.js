@@ -1,0 +1,63 @@
+/** Which rows to show, in which order, with which rank. Pure. */
+
+export const PAGE_ROWS = 25;
+
+const nameOf = (row) => (row.displayName || row.bnsName || row.stxAddress).toLowerCase();
+
+/** What can be sorted by; `dir` is the direction that people expect first. */
+export const COLUMNS = {
+	agent: { value: nameOf, dir: "asc" },
+	trades: { value: (row) => row.tradeCount, dir: "desc" },
+	volume: { value: (row) => row.volumeUsd, dir: "desc" },
+	pnl: { value: (row) => row.pnlUsd, dir: "desc" },
+	percent: { value: (row) => row.pnlPercent, dir: "desc" },
+	latest: { value: (row) => row.latestTradeAt, dir: "desc" },
+};
+const RANKED_BY_DEFAULT = "trades";
+
+/**
+ * The page of rows that a view asks for: `{rows: [{row, rank}], found, pages, page}`.
+ * A rank is the place by what is sorted, best first; searching or turning the order round does not change it.
+ */
+export function arrange(rows, view) {
+	const rankedBy = view.sort === "agent" ? RANKED_BY_DEFAULT : view.sort;
+	const ranked = ordered(rows, rankedBy, "desc").map((row, index) => ({ row, rank: index + 1 }));
+	const sorted =
+		rankedBy === view.sort && view.dir === "desc" ? ranked : ordered(ranked, view.sort, view.dir, (entry) => entry.row);
+	const wanted = view.q.trim().toLowerCase();
+	const found = wanted ? sorted.filter(({ row }) => searchText(row).includes(wanted)) : sorted;
+	const pages = Math.max(1, Math.ceil(found.length / PAGE_ROWS));
+	const page = Math.min(view.page, pages);
+	return { rows: found.slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS), found: found.length, pages, page };
+}
+
+/** What has no value comes last in either direction; ties go by the latest trade, then by address. */
+function ordered(items, sort, dir, rowOf = (item) => item) {
+	const { value } = COLUMNS[sort];
+	const sign = dir === "asc" ? 1 : -1;
+	const keys = new Map(items.map((item) => [item, value(rowOf(item))]));
+	return [...items].sort((a, b) => {
+		const [x, y] = [keys.get(a), keys.get(b)];
+		const [noX, noY] = [x === null || x === undefined, y === null || y === undefined];
+		if (noX !== noY) return noX ? 1 : -1;
+		if (!noX && x !== y) return x < y ? -sign : sign;
+		return tie(rowOf(a), rowOf(b));
+	});
+}
+
+function tie(a, b) {
+	const byTime = (b.latestTradeAt ?? 0) - (a.latestTradeAt ?? 0);
+	return byTime || (a.stxAddress < b.stxAddress ? -1 : 1);
+}
+
+const searchTexts = new WeakMap();
+
+function searchText(row) {
+	let text = searchTexts.get(row);
+	if (text === undefined) {
+		const identity = row.erc8004AgentId === null ? "" : `#${row.erc8004AgentId}`;
+		text = [row.displayName, row.bnsName, row.stxAddress, row.btcAddress, identity].join("\n").toLowerCase();
+		searchTexts.set(row, text);
+	}
+	return text;
+}

@@ -1,0 +1,53 @@
+/** Whether what is shown is live, old or out of reach, in one place that never moves. */
+
+import { now } from "./clock.js";
+import { byId, setAttribute, setText } from "./dom.js";
+import { clock, count, span } from "./format.js";
+import { usd } from "./money.js";
+import { freshness } from "./prices.js";
+
+const PRICES_OLD_MS = 60 * 60_000; // when the prices themselves could not be asked for
+
+export function drawState({ board, prices, poll, remembered }) {
+	const { mood, title, text } = stateOf({ board, prices, poll, remembered, at: now() });
+	const node = byId("state");
+	setAttribute(node, "data-mood", mood);
+	setText(byId("state-title"), title);
+	setText(byId("state-text"), text);
+	byId("retry").hidden = mood !== "bad";
+	setText(byId("prices-age"), board?.pricesAsOf ? span(now() - board.pricesAsOf) : "–");
+}
+
+/** Pure. The worst that is true is said. */
+export function stateOf({ board, prices, poll, remembered, at }) {
+	if (poll.error) return outOfReach(board, poll);
+	if (board === null) return { mood: "wait", title: "Loading", text: "The board is on its way." };
+	if (poll.nextAt === 0 && remembered) {
+		return { mood: "wait", title: "From your last visit", text: "Asking for news." };
+	}
+	if (!board.complete) return { mood: "wait", title: "Loading", text: `${count(board.rows.length)} agents so far.` };
+	if (!board.pricesAsOf) {
+		return { mood: "warn", title: "No prices yet", text: "Dollar values appear by themselves when prices are known." };
+	}
+	const fresh = freshness(prices);
+	if (prices ? fresh.mostlyStale : at - board.pricesAsOf > PRICES_OLD_MS) {
+		const since = span(at - (fresh.oldestAt ?? board.pricesAsOf));
+		const text = `The newest known prices are used; the oldest is ${since} old. Trades and ranks by trades are current.`;
+		return { mood: "warn", title: "Prices are stale", text };
+	}
+	return { mood: "live", title: "Live", text: `Prices are ${span(at - board.pricesAsOf)} old. This page updates itself.` };
+}
+
+function outOfReach(board, poll) {
+	const wait = Math.max(0, Math.ceil((poll.nextAt - Date.now()) / 1000));
+	const shown = board ? ` What you see is from ${clock(poll.failingSince)} or before.` : "";
+	const text = `${poll.error.message}${shown} Next try in ${wait} s.`;
+	return { mood: "bad", title: board ? "Not up to date" : "Nothing to show yet", text };
+}
+
+export function drawSummary(board) {
+	const sum = (field) => board.rows.reduce((total, row) => total + (row[field] ?? 0), 0);
+	setText(byId("sum-agents"), count(board.rows.length));
+	setText(byId("sum-trades"), count(sum("tradeCount")));
+	setText(byId("sum-volume"), board.pricesAsOf ? usd(sum("volumeUsd"), 1_000_000) : "–");
+}

@@ -1,0 +1,89 @@
+/** The board as a table. Rows stay where they are in the document and change in place. */
+
+import { ageOf, setAge } from "./clock.js";
+import { byId, el, keyed, setAttribute, setText } from "./dom.js";
+import { count, NONE, shortAddress } from "./format.js";
+import { identicon } from "./identicon.js";
+import { signedPercent, signedUsd, usd } from "./money.js";
+
+const body = byId("rows");
+
+export function drawRows(entries, view) {
+	keyed(body, entries, ({ row }) => row.stxAddress, makeRow, updateRow);
+	for (const button of document.querySelectorAll("#board thead button")) {
+		const sorted = button.dataset.sort === view.sort;
+		const direction = view.dir === "asc" ? "ascending" : "descending";
+		setAttribute(button.closest("th"), "aria-sort", sorted ? direction : "none");
+	}
+}
+
+/** Explicit roles: on a phone the rows are laid out as cards, and a browser would forget that this is a table. */
+const cell = (name, ...children) => el("td", { role: "cell", class: name }, ...children);
+
+function makeRow({ row }) {
+	const link = el("a", { href: `?agent=${encodeURIComponent(row.stxAddress)}`, "data-agent": row.stxAddress });
+	return el(
+		"tr",
+		{ role: "row" },
+		cell("rank", el("span")),
+		cell("agent", identicon(row.stxAddress), el("div", {}, link, el("small"))),
+		cell("trades num"),
+		cell("volume num", el("span"), el("abbr", { class: "unpriced", hidden: true })),
+		cell("pnl num"),
+		cell("percent num"),
+		cell("latest num"),
+	);
+}
+
+function updateRow(node, { row, rank }, isNew) {
+	const [rankCell, agent, trades, volume, pnl, percent, latest] = node.children;
+	setText(rankCell.firstChild, count(rank));
+	setAttribute(rankCell, "data-medal", rank <= 3 ? String(rank) : null);
+	updateAgent(agent, row);
+	const changed = [
+		setText(trades, count(row.tradeCount)) && trades,
+		setText(volume.firstChild, usd(row.volumeUsd)) && volume,
+		setText(pnl, signedUsd(row.pnlUsd)) && pnl,
+		setText(percent, signedPercent(row.pnlPercent)) && percent,
+	];
+	for (const money of [pnl, percent]) setAttribute(money, "data-sign", signOf(row.pnlUsd));
+	updateUnpriced(volume.lastChild, row.unpricedTokens.length);
+	updateLatest(latest, row.latestTradeAt);
+	if (!isNew) changed.filter(Boolean).forEach(flash);
+}
+
+function updateAgent(cellNode, row) {
+	const [link, small] = cellNode.lastChild.children;
+	const identity = row.erc8004AgentId === null ? null : `#${row.erc8004AgentId}`;
+	const known = [row.displayName, row.bnsName, shortAddress(row.stxAddress), identity].filter(Boolean);
+	setText(link, known[0]);
+	setText(small, known.slice(1).join(" · "));
+	setAttribute(small, "title", row.stxAddress);
+}
+
+function updateUnpriced(node, tokens) {
+	node.hidden = tokens === 0;
+	if (tokens === 0) return;
+	setText(node, `${tokens} unpriced`);
+	node.title = `${tokens} of this agent's tokens have no price: swaps with them are not in volume and P&L`;
+}
+
+function updateLatest(cellNode, at) {
+	if (at === null) setText(cellNode, NONE);
+	else if (cellNode.firstElementChild) setAge(cellNode.firstElementChild, at);
+	else cellNode.replaceChildren(ageOf(at));
+}
+
+export function signOf(value) {
+	if (value === null || value === undefined || Math.abs(value) < 0.005) return null;
+	return value > 0 ? "gain" : "loss";
+}
+
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** Draw the eye to a value that changed. */
+function flash(node) {
+	if (calm.matches) return;
+	const color = getComputedStyle(document.documentElement).getPropertyValue("--flash");
+	node.animate([{ backgroundColor: color }, { backgroundColor: "transparent" }], { duration: 1600, easing: "ease-out" });
+}

@@ -1,0 +1,30 @@
+/** What a visitor looks at, as it stands in the address bar: links can be shared, and Back works. Pure. */
+
+import { COLUMNS } from "./board-order.js";
+
+export const DEFAULT_VIEW = { sort: "trades", dir: "desc", q: "", page: 1, agent: null };
+const QUERY_MAX = 100;
+
+export function parseView(search) {
+	const given = new URLSearchParams(search);
+	const sort = Object.hasOwn(COLUMNS, given.get("sort") ?? "") ? given.get("sort") : DEFAULT_VIEW.sort;
+	const page = /^[1-9]\d{0,5}$/.test(given.get("page") ?? "") ? Number(given.get("page")) : 1;
+	return {
+		sort,
+		dir: ["asc", "desc"].includes(given.get("dir")) ? given.get("dir") : COLUMNS[sort].dir,
+		q: (given.get("q") ?? "").slice(0, QUERY_MAX),
+		page,
+		agent: /^S[A-Z0-9]{10,60}$/.test(given.get("agent") ?? "") ? given.get("agent") : null,
+	};
+}
+
+/** Only what differs from the first look. */
+export function formatView(view) {
+	const said = new URLSearchParams();
+	if (view.sort !== DEFAULT_VIEW.sort) said.set("sort", view.sort);
+	if (view.dir !== COLUMNS[view.sort].dir) said.set("dir", view.dir);
+	if (view.q) said.set("q", view.q);
+	if (view.page > 1) said.set("page", view.page);
+	if (view.agent) said.set("agent", view.agent);
+	return said.size ? `?${said}` : "";
+}

@@ -1,0 +1,54 @@
+/** Budgets as gauges: what is used, where the month is, and where it will end at this pace. */
+
+import { byId, el, keyed, setAttribute, setText } from "./dom.js";
+import { clock, count, day } from "./format.js";
+
+/** How the month ends if it goes on as it went so far; `runsOutAt` is null when the limit is not reached. Pure. */
+export function projection(budget, at) {
+	const endsAt = budget.monthEndsAt;
+	const startsAt = new Date(endsAt).setUTCMonth(new Date(endsAt).getUTCMonth() - 1);
+	const passed = Math.min(1, Math.max(1e-6, (at - startsAt) / (endsAt - startsAt)));
+	const [used, limit] = [budget.spent.month, budget.limits.month];
+	const atEnd = Math.round(used / passed);
+	const runsOutAt = limit !== null && atEnd > limit ? startsAt + (endsAt - startsAt) * passed * (limit / used) : null;
+	return { used, limit, passed, atEnd, runsOutAt };
+}
+
+export function drawBudgets(budgets, at) {
+	keyed(byId("budgets"), Object.keys(budgets), (name) => name, makeBudget, (node, name) => updateBudget(node, budgets[name], at));
+}
+
+function makeBudget(name) {
+	const gauge = { class: "gauge", role: "meter", "aria-label": `Calls to ${name} this month`, "aria-valuemin": "0" };
+	const note = () => el("p", { class: "note" });
+	return el("li", {}, el("h3", {}, name, el("small")), el("div", gauge, el("i"), el("b"), el("u")), note(), note());
+}
+
+function updateBudget(node, budget, at) {
+	const [title, gauge, month, minute] = node.children;
+	const { used, limit, passed, atEnd, runsOutAt } = projection(budget, at);
+	const share = (value) => `${Math.min(100, (value / (limit ?? Math.max(1, atEnd))) * 100)}%`;
+	const [bar, ahead, today] = gauge.children;
+	bar.style.width = share(used);
+	ahead.style.width = share(atEnd);
+	today.style.left = `${passed * 100}%`;
+	setAttribute(gauge, "data-mood", runsOutAt || budget.closedUntil ? "warn" : "live");
+	setAttribute(gauge, "aria-valuemax", String(limit ?? atEnd));
+	setAttribute(gauge, "aria-valuenow", String(used));
+	const others = budget.spent.monthByOthers ? `, ${count(budget.spent.monthByOthers)} by others` : "";
+	setText(title.lastChild, `${count(used)}${limit === null ? "" : ` of ${count(limit)}`} calls${others}`);
+	const ends = day(budget.monthEndsAt);
+	const short = `At this pace used up on ${day(runsOutAt)}: cadences are stretched to last until ${ends}.`;
+	setText(month, runsOutAt ? short : `At this pace ${count(atEnd)} by ${ends}.`);
+	setAttribute(month, "data-mood", runsOutAt ? "warn" : null);
+	setText(minute, minuteWords(budget));
+	setAttribute(minute, "data-mood", budget.closedUntil || budget.told.anonymous ? "warn" : null);
+}
+
+function minuteWords(budget) {
+	if (budget.closedUntil) return `Closed until ${clock(budget.closedUntil)} after a 429.`;
+	if (budget.told.anonymous) return "The upstream treats our calls as anonymous: check the API key.";
+	const { minute } = budget.limits;
+	const waiting = Object.values(budget.waiting).reduce((sum, n) => sum + n, 0);
+	return `${count(budget.spent.minute)}${minute === null ? "" : ` of ${count(minute)}`} in the last minute${waiting ? `, ${count(waiting)} waiting` : ""}.`;
+}

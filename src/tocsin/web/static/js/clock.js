@@ -1,0 +1,56 @@
+/** The service's clock as seen from here, and the one timer that keeps ages and countdowns true. */
+
+import { ago, moment, remaining } from "./format.js";
+import { el, setAttribute, setText } from "./dom.js";
+
+const SKEW_IGNORED_MS = 2000; // a Date header has whole seconds
+let skewMs = 0;
+
+export const now = () => Date.now() + skewMs;
+
+/** Learn from a server's time, so that a visitor's wrong clock makes no wrong ages. */
+export function heard(serverMs) {
+	const difference = serverMs - Date.now();
+	if (Number.isFinite(difference)) skewMs = Math.abs(difference) > SKEW_IGNORED_MS ? difference : 0;
+}
+
+/** An element that tells how long ago something was, and goes on telling. */
+export function ageOf(at, attributes = {}) {
+	const node = el("time", attributes);
+	setAge(node, at);
+	return node;
+}
+
+export function setAge(node, at) {
+	if (node.dataset.at === String(at)) return;
+	node.dataset.at = at;
+	node.dateTime = new Date(at).toISOString();
+	node.title = moment(at);
+	setText(node, ago(now() - at));
+}
+
+/** Counts down to `until`; says `otherwise` when there is nothing to wait for. */
+export function setCountdown(node, until, otherwise) {
+	setAttribute(node, "data-until", until);
+	setAttribute(node, "title", until && moment(until));
+	setText(node, until ? remaining(until - now()) : otherwise);
+}
+
+const listeners = new Set();
+
+/** Call back every second while somebody looks. */
+export function everySecond(callback) {
+	listeners.add(callback);
+}
+
+function tick() {
+	if (document.hidden) return;
+	for (const node of document.querySelectorAll("[data-at]")) setText(node, ago(now() - Number(node.dataset.at)));
+	for (const node of document.querySelectorAll("[data-until]")) {
+		setText(node, remaining(Number(node.dataset.until) - now()));
+	}
+	for (const callback of listeners) callback();
+}
+
+setInterval(tick, 1000);
+document.addEventListener("visibilitychange", tick);

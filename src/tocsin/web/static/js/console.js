@@ -1,0 +1,222 @@
+/** The console page: one session with the scheduler, opened by the admin key and closed with the tab. */
+
+import { drawBudgets } from "./budgets.js";
+import { everySecond, heard, now, setCountdown } from "./clock.js";
+import { byId, setAttribute, setText } from "./dom.js";
+import { clearLog, logEvent } from "./event-log.js";
+import { EventStream } from "./event-stream.js";
+import { clock, clockSeconds, NONE, remaining, span } from "./format.js";
+import { Poll } from "./poll.js";
+import { drawPrices, loadPrices } from "./prices.js";
+import { getJson, post } from "./request.js";
+import { drawTasks } from "./task-cards.js";
+import { refreshWords } from "./task-words.js";
+import { drawRefusals, drawTimeline } from "./timeline.js";
+import { verdictOf } from "./verdict.js";
+
+const API = "/api/admin/scheduler";
+const KEPT_AS = "tocsin:admin-key"; // sessionStorage: gone with the tab
+const POLL_MS = 15_000;
+const RUNS_MAX = 300;
+const SOON_MS = 200; // one question for a burst of events
+
+let session = null; // {key, poll, stream, status, runs, runsStale, prices}
+
+// Opening and closing
+
+async function open(key) {
+	byId("gate-note").textContent = "";
+	byId("enter").disabled = true;
+	try {
+		const { body } = await getJson(API, { key });
+		sessionStorage.setItem(KEPT_AS, key);
+		begin(key, body.status);
+	} catch (error) {
+		if (error.status === 401) sessionStorage.removeItem(KEPT_AS);
+		close(error.message);
+	}
+	byId("enter").disabled = false;
+}
+
+function begin(key, status) {
+	heard(status.now);
+	session = { key, status, runs: [], runsStale: true, prices: null };
+	session.poll = new Poll(refresh, POLL_MS, draw);
+	session.stream = new EventStream(key, { received, changed: refreshSoon, refused: (error) => lock(error.message) });
+	session.poll.now();
+	byId("gate").hidden = true;
+	byId("desk").hidden = false;
+	byId("key").value = "";
+	draw();
+	byId("verdict-title").focus();
+}
+
+function lock(reason) {
+	sessionStorage.removeItem(KEPT_AS);
+	close(reason);
+}
+
+function close(reason) {
+	session?.poll.stop();
+	session?.stream.stop();
+	session = null;
+	clearLog();
+	byId("gate").hidden = false;
+	byId("desk").hidden = true;
+	byId("gate-note").textContent = reason;
+	document.title = "Console · Tocsin";
+	byId("key").focus();
+}
+
+// Learning
+
+async function refresh() {
+	const mine = session;
+	try {
+		const asked = loadPrices(mine.prices).catch(() => mine.prices);
+		const { body } = await getJson(API, { key: mine.key });
+		heard(body.status.now);
+		mine.status = body.status;
+		if (mine.runsStale) {
+			mine.runsStale = false;
+			mine.runs = (await getJson(`${API}/runs?limit=${RUNS_MAX}`, { key: mine.key })).body.runs;
+		}
+		mine.prices = await asked;
+	} catch (error) {
+		mine.runsStale = true;
+		if (error.status === 401 && session === mine) lock(error.message);
+		throw error;
+	}
+}
+
+let pending = null;
+
+function refreshSoon() {
+	pending ??= setTimeout(() => {
+		pending = null;
+		session?.poll.again();
+	}, SOON_MS);
+}
+
+function received(event) {
+	logEvent(event);
+	const running = session.status.tasks[event.task]?.running;
+	if (event.event === "run.progressed" && running?.run === event.run) {
+		Object.assign(running, { done: event.done, total: event.total });
+		draw();
+		return;
+	}
+	if (event.event.startsWith("run.")) session.runsStale = true;
+	refreshSoon();
+}
+
+// Drawing
+
+function draw() {
+	if (session === null) return;
+	const { status, runs, prices } = session;
+	const at = now();
+	drawVerdict(at);
+	drawTasks(status, runs, refreshTask);
+	drawTimeline(status.tasks, runs, at);
+	drawRefusals(runs, at);
+	drawBudgets(status.budgets, at);
+	drawPrices(prices?.prices);
+	byId("resume").hidden = !status.pausedUntil;
+	byId("pause-open").hidden = Boolean(status.pausedUntil);
+}
+
+function drawVerdict(at) {
+	const { status, poll, stream } = session;
+	const { mood, title, text } = poll.error ? lost(poll) : verdictOf(status, at);
+	setAttribute(byId("verdict"), "data-mood", mood);
+	setText(byId("verdict-title"), title);
+	setText(byId("verdict-text"), text);
+	setAttribute(byId("desk"), "data-lost", poll.error ? "" : null);
+	byId("reconnect").hidden = !poll.error && !stream.retryAt;
+	setText(byId("link"), stream.connected ? "live" : stream.retryAt ? "disconnected" : "connecting");
+	setAttribute(byId("link"), "data-sign", stream.retryAt ? "loss" : null);
+	setCountdown(byId("next-alarm"), poll.error ? null : status.nextAlarmAt, NONE);
+	setText(byId("alarm-at"), status.nextAlarmAt === null ? "none armed" : `at ${clockSeconds(status.nextAlarmAt)}`);
+	document.title = `${title} · Console · Tocsin`;
+}
+
+function lost(poll) {
+	const next = remaining(poll.nextAt - Date.now());
+	const text = `${poll.error.message} What you see is from ${clockSeconds(poll.failingSince)}. Next try in ${next}.`;
+	return { mood: "bad", title: "Disconnected", text };
+}
+
+// Acting
+
+/** Do it, and say what came of it: beside its button, or in the line of the whole. */
+async function act(button, query, doing, done, output = byId("said")) {
+	const { key, poll } = session;
+	const say = (text, mood = null) => {
+		setText(output, `${clockSeconds(Date.now())} ${text}`);
+		setAttribute(output, "data-mood", mood);
+	};
+	button.disabled = true;
+	say(doing);
+	try {
+		say(...done(await post(`${API}?${new URLSearchParams(query)}`, { key })));
+	} catch (error) {
+		say(`Not done: ${error.message}`, "bad");
+		if (error.status === 401) lock(error.message);
+	}
+	button.disabled = false;
+	if (session) poll.again();
+}
+
+const outcomes = (results) => [
+	results.map(([name, result]) => refreshWords(name, result)).join(" "),
+	results.every(([, result]) => result.run.outcome === "ok") ? "live" : "bad",
+];
+
+function refreshTask(name) {
+	const [button, output] = ["refresh", "said"].map((part) => document.querySelector(`[data-${part}="${name}"]`));
+	act(button, { action: "refresh", task: name }, "Asked for a run.", ({ result }) => outcomes([[name, result]]), output);
+}
+
+function refreshAll() {
+	const query = { action: "refresh", task: "all" };
+	act(byId("refresh-all"), query, "Asked for a run of every task.", ({ result }) => outcomes(Object.entries(result)));
+}
+
+async function pause() {
+	const dialog = await import("./pause-dialog.js").catch(() => null);
+	if (dialog === null) return setText(byId("said"), "Nothing was changed: the service cannot be reached.");
+	const until = await dialog.askForPause(session.status.pauseMaxMs);
+	if (until === null) return;
+	act(byId("pause-open"), { action: "pause", until: Math.round(until) }, "Pausing.", ({ pausedUntil }) => [
+		`Paused until ${clock(pausedUntil)}, for ${span(pausedUntil - now())}. Refreshing by hand still works.`,
+		"warn",
+	]);
+}
+
+function resume() {
+	act(byId("resume"), { action: "resume" }, "Resuming.", () => ["Resumed: scheduled runs go on.", "live"]);
+}
+
+function reconnect() {
+	session.stream.retry();
+	session.poll.now();
+}
+
+const BUTTONS = {
+	"refresh-all": refreshAll,
+	"pause-open": pause,
+	resume,
+	reconnect,
+	lock: () => lock("Locked: the key is forgotten."),
+};
+for (const [id, pressed] of Object.entries(BUTTONS)) byId(id).addEventListener("click", pressed);
+byId("gate").addEventListener("submit", (event) => {
+	event.preventDefault();
+	open(byId("key").value.trim());
+});
+everySecond(() => session && (drawVerdict(now()), drawTasks(session.status, session.runs, refreshTask)));
+
+const kept = sessionStorage.getItem(KEPT_AS);
+if (kept) open(kept);
+else byId("key").focus();

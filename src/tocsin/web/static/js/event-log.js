@@ -1,0 +1,30 @@
+/** What happens, as it happens, newest first. */
+
+import { byId, el } from "./dom.js";
+import { clockSeconds, moment } from "./format.js";
+import { eventWords } from "./task-words.js";
+
+const SHOWN_MAX = 200;
+const list = byId("events");
+let newest = null;
+
+export function logEvent(event) {
+	byId("no-events").hidden = true;
+	if (newest && replaces(event, newest)) list.firstElementChild.remove();
+	newest = event;
+	const { title, text, mood } = eventWords(event);
+	const at = el("time", { datetime: new Date(event.at).toISOString(), title: moment(event.at) }, clockSeconds(event.at));
+	list.prepend(el("li", { "data-mood": mood }, at, el("code", {}, title), el("span", {}, text)));
+	while (list.childElementCount > SHOWN_MAX) list.lastElementChild.remove();
+}
+
+/** Progress of one run, and an alarm that is armed anew, take one line. */
+function replaces(event, previous) {
+	if (event.event !== previous.event) return false;
+	return event.event === "alarm.armed" || (event.event === "run.progressed" && event.run === previous.run);
+}
+
+export function clearLog() {
+	list.replaceChildren();
+	newest = null;
+}

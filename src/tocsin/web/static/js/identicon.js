@@ -1,0 +1,19 @@
+/** A small picture that is always the same for an address. Decoration: the address stands beside it. */
+
+import { svg } from "./dom.js";
+
+export function identicon(address) {
+	let hash = 2166136261;
+	for (const character of address) hash = Math.imul(hash ^ character.codePointAt(0), 16777619);
+	hash = Math.imul(hash ^ (hash >>> 15), 2246822507) >>> 0;
+	const cells = [];
+	for (let index = 0; index < 15; index += 1) {
+		if (!((hash >>> index) & 1)) continue;
+		const [x, y] = [Math.floor(index / 5), index % 5];
+		for (const column of new Set([x, 4 - x])) cells.push(`M${column + 1} ${y + 1}h1v1h-1z`);
+	}
+	const picture = svg("svg", { class: "identicon", viewBox: "0 0 7 7", "aria-hidden": "true" });
+	picture.append(svg("path", { d: cells.join("") }));
+	picture.style.setProperty("--hue", String((hash >>> 16) % 360));
+	return picture;
+}

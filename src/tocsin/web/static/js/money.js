@@ -1,0 +1,44 @@
+/** Money and token amounts as people read them. Pure. */
+
+import { count, NONE } from "./format.js";
+
+const DOLLARS = { style: "currency", currency: "USD" };
+const USD = new Intl.NumberFormat("en-US", DOLLARS);
+const USD_SHORT = new Intl.NumberFormat("en-US", { ...DOLLARS, notation: "compact", maximumSignificantDigits: 4 });
+
+export function usd(value, shortFrom = 10_000_000) {
+	if (value === null || value === undefined) return NONE;
+	return Math.abs(value) >= shortFrom ? USD_SHORT.format(value) : USD.format(value);
+}
+
+/** With its sign: a gain never hangs on colour alone. */
+export function signedUsd(value) {
+	if (value === null || value === undefined) return NONE;
+	return signed(value, usd(Math.abs(value)), Math.abs(value) < 0.005);
+}
+
+export function signedPercent(value) {
+	if (value === null || value === undefined) return NONE;
+	const size = Math.abs(value);
+	const text = size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
+	return signed(value, `${text}%`, size < 0.005);
+}
+
+function signed(value, text, isZero) {
+	if (isZero) return text;
+	return value > 0 ? `+${text}` : `−${text}`;
+}
+
+/** An amount in base units (a BigInt) as an exact decimal; `places` cuts it for reading, towards zero. */
+export function amount(units, decimals, places = 20) {
+	const digits = (units < 0n ? -units : units).toString().padStart(decimals + 1, "0");
+	const whole = digits.slice(0, digits.length - decimals).replace(/\B(?=(\d{3})+$)/g, ",");
+	const fraction = digits.slice(digits.length - decimals).slice(0, places).replace(/0+$/, "");
+	return (units < 0n ? "−" : "") + whole + (fraction ? `.${fraction}` : "");
+}
+
+/** The digits worth reading of an amount: six places below one, two above a thousand. */
+export function shortAmount(units, decimals) {
+	const whole = (units < 0n ? -units : units) / 10n ** BigInt(decimals);
+	return amount(units, decimals, whole >= 1000n ? 2 : whole >= 1n ? 4 : 8);
+}

@@ -1,0 +1,51 @@
+/** For how long to pause, and a confirmation that says what it means. */
+
+import { now } from "./clock.js";
+import { byId, el, setText } from "./dom.js";
+import { clock, day, span } from "./format.js";
+
+const CHOICES_MS = [15, 60, 240, 1440].map((minutes) => minutes * 60_000);
+const dialog = byId("pause");
+const choices = byId("pause-for");
+const custom = byId("pause-until");
+let maxMs = Infinity;
+
+/** Answers until when (unix ms), or null when it was not confirmed. */
+export function askForPause(longestMs) {
+	maxMs = longestMs;
+	const allowed = CHOICES_MS.filter((ms) => ms <= longestMs);
+	choices.replaceChildren(...allowed.map((ms) => option(String(ms), span(ms))), option("custom", "until…"));
+	choices.querySelectorAll("input")[Math.min(1, allowed.length - 1)].checked = true;
+	custom.value = localTime(now() + 2 * 3_600_000);
+	tell();
+	dialog.returnValue = "";
+	dialog.showModal();
+	return new Promise((resolve) => {
+		dialog.addEventListener("close", () => resolve(dialog.returnValue === "pause" ? until() : null), { once: true });
+	});
+}
+
+const option = (value, label) => el("label", {}, el("input", { type: "radio", name: "for", value }), label);
+
+function until() {
+	const { value } = choices.querySelector("input:checked");
+	return value === "custom" ? new Date(custom.value).getTime() : now() + Number(value);
+}
+
+function tell() {
+	const at = until();
+	const isCustom = choices.querySelector("input:checked").value === "custom";
+	const fits = at > now() && at - now() <= maxMs;
+	custom.hidden = !isCustom;
+	byId("pause-yes").disabled = !fits;
+	const when = at - now() > 12 * 3_600_000 ? `${day(at)}, ${clock(at)}` : clock(at);
+	setText(byId("pause-yes"), fits ? `Pause until ${when}` : "Pause");
+	setText(byId("pause-note"), fits ? "" : `Choose a time to come, at most ${span(maxMs)} from now.`);
+}
+
+/** As an input of type datetime-local has it. */
+function localTime(at) {
+	return new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+dialog.addEventListener("input", tell);

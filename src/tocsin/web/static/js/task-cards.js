@@ -1,0 +1,92 @@
+/** One card per task: how often, when last, when next, how it goes. */
+
+import { now, setAge, setCountdown } from "./clock.js";
+import { byId, el, keyed, setAttribute, setText } from "./dom.js";
+import { clock, count, duration, NONE, span } from "./format.js";
+import { resultWords, taskTitle } from "./task-words.js";
+
+/** `refresh(name)` is called by a card's button. */
+export function drawTasks(status, runs, refresh) {
+	keyed(byId("tasks"), Object.keys(status.tasks), (name) => name, (name) => makeCard(name, refresh), (card, name) => {
+		const last = runs.find((run) => run.task === name && run.outcome !== "running");
+		updateCard(card, name, status.tasks[name], status, last);
+	});
+}
+
+function makeCard(name, refresh) {
+	const title = taskTitle(name);
+	const part = (tag, which, attributes = {}) => el(tag, { "data-part": which, ...attributes });
+	const fact = (label, which) => el("div", {}, el("dt", {}, label), part("dd", which));
+	return el(
+		"article",
+		{ class: "card task", "aria-label": title },
+		el("header", {}, el("h3", {}, title), part("span", "badge", { class: "badge" })),
+		el("div", { class: "running" }, part("progress", "bar", { "aria-label": `Progress of ${title}` }), part("small", "progress")),
+		el("dl", {}, fact("Next run", "next"), fact("Last run", "last"), fact("Cadence", "cadence"), fact("Failures in a row", "failures")),
+		part("p", "result", { class: "note" }),
+		part("p", "why", { class: "note", "data-mood": "warn" }),
+		el(
+			"footer",
+			{},
+			el("button", { type: "button", "data-refresh": name, click: () => refresh(name) }, "Refresh now"),
+			el("output", { class: "note", "data-said": name }),
+		),
+	);
+}
+
+function updateCard(card, name, task, status, last) {
+	const part = (which) => card.querySelector(`[data-part=${which}]`);
+	const heldUntil = status.nextRunAfter[name] > now() ? status.nextRunAfter[name] : null;
+	const failures = status.consecutiveFailures[name];
+	const stretched = task.effectiveCadenceMs > task.cadenceMs;
+	const missed = task.missedSlots ? ` (${count(task.missedSlots)} slots missed in all)` : "";
+	const [badge, mood] = badgeOf(task, heldUntil, failures);
+	const texts = {
+		badge,
+		cadence: (stretched ? `${span(task.effectiveCadenceMs)} instead of ` : "every ") + span(task.cadenceMs),
+		failures: count(failures) + missed,
+		result: last ? resultWords(last.result) : "",
+		why: whyOf(task, heldUntil, stretched),
+	};
+	for (const [which, text] of Object.entries(texts)) setText(part(which), text);
+	setAttribute(part("badge"), "data-mood", mood);
+	setAttribute(part("cadence"), "title", `${task.cadenceReason}. ${task.cadenceWhy}`);
+	updateRunning(part("bar"), part("progress"), task.running);
+	const nextAt = Math.max(task.nextDueAt ?? 0, heldUntil ?? 0);
+	setCountdown(part("next"), task.enabled && nextAt ? nextAt : null, "not scheduled");
+	updateLast(part("last"), last);
+}
+
+function badgeOf(task, heldUntil, failures) {
+	if (!task.enabled) return ["off", "warn"];
+	if (task.running) return ["running", "live"];
+	if (task.overdue) return ["overdue", "bad"];
+	if (task.blind) return ["failing", "bad"];
+	if (heldUntil) return ["held back", "warn"];
+	return failures ? ["last run failed", "warn"] : ["on time", "live"];
+}
+
+/** What an operator would ask next: why it is held back, what went wrong, why it is slower. */
+function whyOf(task, heldUntil, stretched) {
+	const said = [];
+	if (heldUntil) said.push(`Held back until ${clock(heldUntil)}`);
+	if (task.lastError) said.push(`${task.lastError.class}: ${task.lastError.message}`);
+	if (stretched) said.push(`Cadence ${task.cadenceReason}`);
+	if (!task.enabled) said.push("Disabled in the settings");
+	return said.join(" · ");
+}
+
+function updateRunning(bar, text, running) {
+	if (running && !running.total) bar.removeAttribute("value");
+	else Object.assign(bar, { max: running?.total ?? 1, value: running?.done ?? 0 });
+	const steps = running?.total ? `${count(running.done)} of ${count(running.total)}, ` : "";
+	setText(text, running ? `${steps}for ${duration(Math.max(0, now() - running.startedAt))}` : "idle");
+}
+
+function updateLast(node, last) {
+	if (!last) return setText(node, NONE);
+	if (!node.firstElementChild) node.replaceChildren(el("time"), el("span"));
+	setAge(node.firstElementChild, last.endedAt);
+	setText(node.lastChild, `, ${last.outcome} in ${duration(last.durationMs)}`);
+	return setAttribute(node, "data-sign", ["failed", "interrupted"].includes(last.outcome) ? "loss" : null);
+}

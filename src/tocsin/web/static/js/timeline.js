@@ -1,0 +1,89 @@
+/** A day of runs as a picture: where is when, height is how long, colour is the outcome. And what they refused. */
+
+import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
+import { clock, count, duration, moment, words } from "./format.js";
+import { taskTitle } from "./task-words.js";
+
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+const TABLE_MAX = 60;
+
+export function drawTimeline(tasks, runs, at) {
+	const from = at - DAY_MS;
+	const shown = runs.filter((run) => (run.endedAt ?? at) >= from);
+	keyed(byId("lanes"), Object.keys(tasks), (name) => name, makeLane, (lane, name) => {
+		updateLane(lane, name, shown.filter((run) => run.task === name), at);
+	});
+	drawAxis(from, at);
+	const oldest = runs.at(-1)?.startedAt;
+	const partly = oldest > from ? ` Records begin at ${clock(oldest)}.` : "";
+	setText(byId("timeline-note"), `${count(shown.length)} runs.${partly}`);
+	drawTable(shown.slice(0, TABLE_MAX));
+}
+
+const makeLane = (name) => el("li", {}, el("span", {}, taskTitle(name)), svg("svg", { class: "lane", role: "img" }), el("small"));
+
+function updateLane(lane, name, runs, at) {
+	const [, picture, note] = lane.children;
+	const lasted = (run) => run.durationMs ?? at - run.startedAt;
+	const longest = Math.max(1, ...runs.map(lasted));
+	const failed = runs.filter((run) => run.outcome === "failed" || run.outcome === "interrupted").length;
+	const summary = `${count(runs.length)} runs in 24 hours, ${count(failed)} failed, the longest took ${duration(longest)}`;
+	setAttribute(picture, "aria-label", `${taskTitle(name)}: ${summary}`);
+	setText(note, runs.length ? `longest ${duration(longest)}` : "no runs");
+	const percent = (ms) => `${((ms / DAY_MS) * 100).toFixed(3)}%`;
+	keyed(picture, runs, (run) => run.id, () => svg("rect", { rx: 1 }), (bar, run) => {
+		const height = 18 + 82 * Math.sqrt(lasted(run) / longest);
+		setAttribute(bar, "x", percent(Math.max(0, run.startedAt - at + DAY_MS)));
+		setAttribute(bar, "y", `${100 - height}%`);
+		setAttribute(bar, "height", `${height}%`);
+		setAttribute(bar, "data-outcome", run.outcome);
+		bar.style.width = `max(2px, ${percent(lasted(run))})`;
+		bar.dataset.said = runWords(run);
+	});
+}
+
+function drawAxis(from, at) {
+	const hours = [];
+	for (let hour = Math.ceil(from / HOUR_MS) * HOUR_MS; hour <= at; hour += HOUR_MS) {
+		if (new Date(hour).getHours() % 4 === 0) hours.push(hour);
+	}
+	keyed(byId("axis"), hours, (hour) => hour, (hour) => el("span", {}, clock(hour)), (node, hour) => {
+		node.style.left = `${((hour - from) / DAY_MS) * 100}%`;
+	});
+}
+
+const cells = (run) =>
+	[moment(run.startedAt), taskTitle(run.task), run.trigger, run.outcome, duration(run.durationMs), run.error?.message ?? ""];
+const runWords = (run) => `${cells(run).filter(Boolean).join(" · ")} · run ${run.id}`;
+
+/** The same for those who do not see pictures, and for those who want to read. */
+function drawTable(runs) {
+	keyed(byId("runs"), runs, (run) => run.id, (run) => el("tr", {}, ...cells(run).map(() => el("td"))), (row, run) => {
+		cells(run).forEach((text, index) => setText(row.children[index], text));
+		setAttribute(row, "data-outcome", run.outcome);
+	});
+}
+
+byId("lanes").addEventListener("pointerover", (event) => {
+	if (event.target.dataset.said) setText(byId("pointed"), event.target.dataset.said);
+});
+
+/** Why swaps were refused: `[[reason, count]]`, most first. Pure. */
+export function refusals(runs, since) {
+	const sums = new Map();
+	for (const run of runs.filter((one) => one.startedAt >= since)) {
+		for (const [reason, n] of Object.entries(run.result.rejectionReasons ?? {})) sums.set(reason, (sums.get(reason) ?? 0) + n);
+	}
+	return [...sums].sort((a, b) => b[1] - a[1]);
+}
+
+export function drawRefusals(runs, at) {
+	const found = refusals(runs, at - DAY_MS);
+	const make = ([reason]) => el("li", {}, el("span", {}, words(reason)), el("b", { class: "num" }), el("i"));
+	keyed(byId("refusals"), found, ([reason]) => reason, make, (node, [, n]) => {
+		setText(node.children[1], count(n));
+		node.children[2].style.width = `${(n / found[0][1]) * 100}%`;
+	});
+	byId("no-refusals").hidden = found.length > 0;
+}

@@ -1,0 +1,322 @@
+"""The console as an operator uses it."""
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from support.browser import watched_page
+from support.pages_driver import enter_key, events, open_console, said, task_card, verdict
+from support.pages_server import PagesServer, World, now_ms
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+STATUS = "/api/admin/scheduler"
+KEY = "operator-key"
+
+
+# The key
+
+
+def test_a_wrong_key_opens_nothing(page: Page) -> None:
+    """A wrong key is refused in words, and kept nowhere."""
+    page.goto("/console")
+    enter_key(page, "guessed")
+
+    expect(page.get_by_role("alert")).to_have_text("That is not the admin key.")
+    expect(page.locator("#desk")).to_be_hidden()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_service_without_a_key_says_so(page: Page, world: World) -> None:
+    """When no key is configured, the service's own sentence is shown."""
+    world.faults[STATUS] = (503, "ADMIN_KEY is not set: set it and restart.")
+    page.goto("/console")
+    enter_key(page, KEY)
+
+    expect(page.get_by_role("alert")).to_have_text("ADMIN_KEY is not set: set it and restart.")
+
+
+def test_the_key_lives_in_this_tab_only(browser: Browser, page: Page, server: PagesServer) -> None:
+    """A reload keeps the console open; the key is in no URL, cookie, lasting storage or other tab."""
+    open_console(page, KEY)
+    page.reload()
+    expect(verdict(page)).to_have_text("Alive")
+
+    assert KEY not in page.evaluate("JSON.stringify([localStorage, document.cookie, location.href])")
+    assert page.evaluate("document.getElementById('key').value") == ""
+    assert all(KEY not in request["url"] for request in server.world.requests)
+    other = page.context.new_page()
+    other.goto("/console")
+    expect(other.get_by_label("Admin key")).to_be_visible()
+
+
+def test_lock_forgets_the_key(page: Page) -> None:
+    """After Lock a reload asks for the key again."""
+    open_console(page, KEY)
+    page.get_by_role("button", name="Lock").click()
+    expect(page.get_by_role("alert")).to_contain_text("the key is forgotten")
+    page.reload()
+
+    expect(page.locator("#desk")).to_be_hidden()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_key_that_is_changed_under_the_open_console(page: Page, world: World) -> None:
+    """When the key is no longer taken, the console locks itself."""
+    open_console(page, KEY)
+    world.key = "another"
+    page.get_by_role("button", name="Refresh all").click()
+
+    expect(page.get_by_role("alert")).to_have_text("That is not the admin key.")
+    expect(page.locator("#desk")).to_be_hidden()
+
+
+# At a glance
+
+
+def test_alive_with_a_countdown(page: Page, world: World) -> None:
+    """Alive, when it rings next, and each task with cadence, last and next run."""
+    open_console(page, KEY)
+
+    expect(verdict(page)).to_have_text("Alive")
+    expect(page.locator("#next-alarm")).to_have_text(re.compile(r"^2:\d\d$"))
+    card = task_card(page, "Swap sweep")
+    expect(card).to_contain_text("every 15 min")
+    expect(card).to_contain_text("on time")
+    expect(card.locator("[data-part=last]")).to_contain_text("ok in")
+    expect(card.locator("[data-part=next]")).to_have_text(re.compile(r"^[67]:\d\d$"))
+    expect(page).to_have_title("Alive · Console · Tocsin")
+
+
+def stretch(world: World) -> None:
+    reason = "stretched: 900 of 50000 calls are left to tasks for 11.0 days"
+    world.status["tasks"]["tenero"].update(effectiveCadenceMs=20 * 60_000, cadenceReason=reason)
+
+
+def limit(world: World) -> None:
+    world.status["nextRunAfter"]["tenero"] = now_ms() + 600_000
+    error = {"at": now_ms(), "class": "Limited", "message": "the upstream asked us to wait (429)"}
+    world.status["tasks"]["tenero"]["lastError"] = error
+
+
+@pytest.mark.parametrize(
+    ("change", "title", "on_card"),
+    [
+        (lambda w: w.status.update(pausedUntil=now_ms() + 3_600_000), "Paused", "on time"),
+        (lambda w: w.status.update(active=False), "Not the active scheduler", "on time"),
+        (lambda w: w.status.update(nextAlarmAt=None), "No alarm is armed", "on time"),
+        (lambda w: w.status.update(nextAlarmAt=now_ms() - 300_000), "The alarm is late", "on time"),
+        (lambda w: w.status["tasks"]["tenero"].update(overdue=True), "Overdue", "overdue"),
+        (lambda w: w.status["tasks"]["tenero"].update(blind=True), "Failing", "failing"),
+        (lambda w: w.status["tasks"]["tenero"].update(enabled=False), "Alive, partly off", "off"),
+        (
+            lambda w: w.status["consecutiveFailures"].update(tenero=2),
+            "Alive, with a failure",
+            "last run failed",
+        ),
+        (limit, "Holding back", "Limited: the upstream asked us to wait (429)"),
+        (stretch, "Alive", "20 min instead of 5 min"),
+        (stretch, "Alive", "stretched: 900 of 50000 calls"),
+    ],
+)
+def test_says_the_worst_that_is_true(page: Page, world: World, change, title: str, on_card: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - lambdas
+    """Whatever an operator should know first is the title; the card says it of its task, with the reason."""
+    change(world)
+    open_console(page, KEY)
+
+    expect(verdict(page)).to_have_text(title)
+    expect(task_card(page, "Token prices")).to_contain_text(on_card)
+
+
+def test_a_day_of_runs_as_picture_and_table(page: Page, world: World) -> None:
+    """Each run is a bar with its outcome; the picture and the table say the same in words."""
+    open_console(page, KEY)
+    mine = [run for run in world.runs if run["task"] == "tenero"]
+    failed = [run for run in mine if run["outcome"] == "failed"]
+
+    lane = page.locator("#lanes li").first
+    expect(lane.locator("rect")).to_have_count(len(mine))
+    expect(lane.locator("rect[data-outcome=failed]")).to_have_count(len(failed))
+    label = f"Token prices: {len(mine)} runs in 24 hours, {len(failed)} failed"
+    expect(lane.get_by_role("img", name=label)).to_be_visible()
+    lane.locator("rect[data-outcome=failed]").first.hover()
+    expect(page.locator("#pointed")).to_contain_text("failed")
+    page.get_by_text("As a table").click()
+    expect(page.locator("#runs tr").first).to_contain_text("alarm")
+
+
+def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
+    """Gauges with a projection, prices with their age, refusals added up by reason."""
+    world.status["budgets"]["hiro"]["spent"]["month"] = 140_000
+    world.status["budgets"]["tenero"]["closedUntil"] = now_ms() + 60_000
+    open_console(page, KEY)
+    total = sum(run["result"].get("rejectionReasons", {}).get("tx_failed", 0) for run in world.runs)
+
+    hiro = page.locator("#budgets li").filter(has_text="hiro")
+    expect(hiro).to_contain_text("140,000 of 150,000 calls")
+    expect(hiro).to_contain_text("At this pace used up on")
+    expect(page.locator("#budgets li").filter(has_text="tenero")).to_contain_text("after a 429")
+    expect(page.get_by_role("meter", name="Calls to hiro this month")).to_have_attribute(
+        "aria-valuenow", "140000"
+    )
+    expect(page.locator("#prices li").filter(has_text="welsh")).to_contain_text("2 min ago")
+    expect(page.locator("#refusals li").filter(has_text="tx failed")).to_contain_text(str(total))
+
+
+# Acting
+
+
+def test_refresh_shows_progress_and_result(page: Page, world: World) -> None:
+    """A refresh shows its progress as it comes, and then what came of it."""
+    go_on = world.hold("tenero")
+    open_console(page, KEY)
+    card = task_card(page, "Token prices")
+    card.get_by_role("button", name="Refresh now").click()
+
+    expect(card).to_contain_text("2 of 3")
+    expect(card).to_contain_text("running")
+    expect(card.get_by_role("progressbar")).to_have_js_property("value", 2)
+    expect(card.get_by_role("button", name="Refresh now")).to_be_disabled()
+    go_on.set()
+
+    expect(card.get_by_role("status")).to_contain_text("Token prices done in 900 ms (run")
+    expect(card.get_by_role("status")).to_contain_text("succeeded 13")
+    expect(card).to_contain_text("on time")
+
+
+def test_refresh_all(page: Page) -> None:
+    """Every task's result is told."""
+    open_console(page, KEY)
+    page.get_by_role("button", name="Refresh all").click()
+
+    expect(said(page)).to_contain_text("Token prices done in")
+    expect(said(page)).to_contain_text("Swap sweep done in")
+
+
+def test_an_action_that_fails_says_why(page: Page, world: World) -> None:
+    """A refused action leaves everything as it was, in the service's words."""
+    open_console(page, KEY)
+    world.faults[STATUS] = (429, "Too many requests: wait a minute.")
+    page.get_by_role("button", name="Refresh all").click()
+
+    expect(said(page)).to_contain_text("Not done: Too many requests: wait a minute.")
+
+
+def test_pause_asks_for_how_long_and_resume_undoes_it(page: Page, world: World) -> None:
+    """A pause is confirmed with its end; resume takes it back; both say what happened."""
+    open_console(page, KEY)
+    page.get_by_role("button", name="Pause…").click()
+    dialog = page.get_by_role("dialog", name="Pause scheduled runs")
+    dialog.get_by_label("4 h", exact=True).check()
+    dialog.get_by_role("button", name=re.compile(r"^Pause until \d\d:\d\d$")).click()
+
+    expect(said(page)).to_contain_text("for 4 h")
+    expect(verdict(page)).to_have_text("Paused")
+    assert abs(world.status["pausedUntil"] - now_ms() - 4 * 3_600_000) < 60_000
+
+    page.get_by_role("button", name="Resume").click()
+
+    expect(said(page)).to_contain_text("Resumed")
+    expect(verdict(page)).to_have_text("Alive")
+    assert world.status["pausedUntil"] is None
+
+
+def test_a_pause_that_is_not_confirmed_changes_nothing(page: Page, world: World) -> None:
+    """Cancel and Escape leave the scheduler running."""
+    open_console(page, KEY)
+    for leave in ("Cancel", "Escape"):
+        page.get_by_role("button", name="Pause…").click()
+        dialog = page.get_by_role("dialog", name="Pause scheduled runs")
+        if leave == "Escape":
+            page.keyboard.press("Escape")
+        else:
+            dialog.get_by_role("button", name=leave).click()
+        expect(dialog).to_be_hidden()
+
+    assert world.status["pausedUntil"] is None
+    assert all(request["method"] == "GET" for request in world.requests)
+
+
+def test_a_pause_keeps_to_the_longest(page: Page, world: World) -> None:
+    """Choices beyond the longest pause are not offered, and a time beyond it cannot be confirmed."""
+    world.status["pauseMaxMs"] = 2 * 3_600_000
+    open_console(page, KEY)
+    page.get_by_role("button", name="Pause…").click()
+    dialog = page.get_by_role("dialog", name="Pause scheduled runs")
+    assert dialog.locator("label").all_inner_texts() == ["15 min", "1 h", "until…"]
+
+    dialog.get_by_label("until…").check()
+    dialog.get_by_label("Pause until").fill("2099-01-01T00:00")
+
+    expect(dialog.get_by_role("alert")).to_contain_text("at most 2 h from now")
+    expect(dialog.locator("#pause-yes")).to_be_disabled()
+
+
+# Events
+
+
+def test_events_appear_as_they_happen(page: Page, world: World) -> None:
+    """Each event is a line, newest first; progress of a run takes one line; unknown events are told too."""
+    open_console(page, KEY)
+    world.emit("run.started", task="sweep", run=7, trigger="alarm", slotAt=1)
+    for done in range(1, 6):
+        world.emit("run.progressed", task="sweep", run=7, done=done, total=5)
+    world.emit("something.new", detail="<b>bold</b>")
+
+    expect(events(page)).to_have_count(3)
+    expect(events(page).nth(0)).to_contain_text('{"detail":"<b>bold</b>"}')
+    expect(events(page).nth(1)).to_contain_text("Swap sweep: run 7 at 5 of 5")
+    expect(events(page).nth(2)).to_contain_text("run 7 started by alarm")
+
+
+def test_a_lost_connection_is_seen_and_taken_up_again(page: Page, world: World, server: PagesServer) -> None:
+    """It says that it is disconnected and since when; reconnected, it misses no event and repeats none."""
+    open_console(page, KEY)
+    world.emit("scheduler.resumed")
+    expect(events(page)).to_have_count(1)
+    last = world.events[-1]["seq"]
+
+    server.stop()
+    expect(verdict(page)).to_have_text("Disconnected")
+    expect(page.locator("#verdict-text")).to_contain_text("What you see is from")
+    expect(page.locator("#link")).to_have_text("disconnected")
+    world.emit("scheduler.paused", until=now_ms() + 60_000)
+    server.start()
+    page.get_by_role("button", name="Try now").click()
+
+    expect(verdict(page)).to_have_text("Alive")
+    expect(page.locator("#link")).to_have_text("live")
+    expect(events(page)).to_have_count(2)
+    resumed = [ask["headers"].get("last-event-id") for ask in world.asked(f"{STATUS}/events")]
+    assert resumed[0] is None
+    assert resumed[-1] == str(last)
+
+
+def test_reconnects_by_itself(browser: Browser, world: World) -> None:
+    """Without anybody's help the console is live again when the service is."""
+    server = PagesServer(world)
+    server.start()
+    with watched_page(browser, server.url) as page:
+        page.clock.install()
+        open_console(page, KEY)
+        server.stop()
+        expect(verdict(page)).to_have_text("Disconnected")
+        server.start()
+        page.clock.fast_forward(61_000)
+        expect(verdict(page)).to_have_text("Alive")
+        expect(page.locator("#link")).to_have_text("live")
+    server.stop()
+
+
+def test_a_silent_stream_is_given_up(page: Page, world: World) -> None:
+    """A connection that says nothing for a minute is taken for dead and opened anew."""
+    page.clock.install()
+    open_console(page, KEY)
+    before = len(world.asked(f"{STATUS}/events"))
+    page.clock.fast_forward(61_000)
+    expect(page.locator("#link")).to_have_text("disconnected")
+    page.clock.fast_forward(2_000)
+
+    expect(page.locator("#link")).to_have_text("live")
+    assert len(world.asked(f"{STATUS}/events")) == before + 1

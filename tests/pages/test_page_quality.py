@@ -1,0 +1,136 @@
+"""What holds for both pages: accessible, light, by keyboard, on a phone, under a strict policy."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, Response, expect
+
+from support.browser import PHONE, audit, watched_page
+from support.page_states import STATES, State, board, console
+from support.pages_driver import ROWS, open_board, panel, verdict
+from support.pages_server import STATIC, PagesServer, World
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+WEIGHT_MAX = 60_000
+KEY = "operator-key"
+
+
+@pytest.fixture(params=["light", "dark", "phone"])
+def look(request: pytest.FixtureRequest, browser: Browser, server: PagesServer) -> Iterator[Page]:
+    dark = request.param == "dark"
+    with watched_page(
+        browser, server.url, color_scheme="dark" if dark else "light", reduced_motion="reduce"
+    ) as page:
+        if request.param == "phone":
+            page.set_viewport_size(PHONE)
+        yield page
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_an_accessibility_audit_finds_nothing(look: Page, world: World, state: State) -> None:
+    """axe-core has no complaint: names, roles, contrast, order, in light, dark and on a phone."""
+    state(look, world)
+
+    assert audit(look) == []
+    for gate_ in world.held.values():
+        gate_.set()
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_fits_a_phone(browser: Browser, server: PagesServer, world: World, state: State) -> None:
+    """Nothing is cut off and nothing scrolls sideways on a small phone."""
+    with watched_page(browser, server.url) as page:
+        page.set_viewport_size({"width": 360, "height": 740})
+        state(page, world)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        for gate_ in world.held.values():
+            gate_.set()
+
+
+@pytest.mark.parametrize("state", [board, console])
+def test_is_light(page: Page, world: World, state: State) -> None:
+    """A page weighs at most 60 kB without its data, uncompressed."""
+    answers: list[Response] = []
+    page.on("response", lambda answer: answers.append(answer))  # noqa: PLW0108 - playwright marks its handlers
+    state(page, world)
+
+    sizes = {answer.url: len(answer.body()) for answer in answers if "/api/" not in answer.url}
+    assert sum(sizes.values()) <= WEIGHT_MAX, sizes
+
+
+def test_the_leaderboard_by_keyboard(page: Page, world: World) -> None:
+    """From the address bar: skip the header, search, sort, open an agent, close it; focus is always seen."""
+    open_board(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the board")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Agent", exact=True)).to_be_focused()
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.keyboard.press("Enter")
+    expect(page.locator("th.agent")).to_have_attribute("aria-sort", "ascending")
+    page.locator(f"{ROWS} a").first.focus()
+    page.keyboard.press("Enter")
+    expect(panel(page).get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(f"{ROWS} a").first).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_the_console_by_keyboard(page: Page, world: World) -> None:
+    """The key, a pause and its confirmation need no mouse."""
+    page.goto("/console")
+    expect(page.get_by_label("Admin key")).to_be_focused()
+    page.keyboard.type(KEY)
+    page.keyboard.press("Enter")
+    expect(verdict(page)).to_be_focused()
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Pause…")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_label("1 h").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_label("15 min")).to_be_checked()
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(verdict(page)).to_have_text("Paused")
+
+
+def test_motion_is_reduced_on_request(browser: Browser, server: PagesServer, world: World) -> None:
+    """With reduced motion nothing is animated, not even a changed value."""
+    with watched_page(browser, server.url, reduced_motion="reduce") as page:
+        page.clock.install()
+        open_board(page)
+        world.rows[0]["tradeCount"] = 10**6
+        page.clock.fast_forward(31_000)
+        expect(page.locator(f"{ROWS} .trades").first).to_have_text("1,000,000")
+        assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_a_change_draws_the_eye(page: Page, world: World) -> None:
+    """Without that request, a changed value is marked for a moment."""
+    page.clock.install()
+    open_board(page)
+    world.rows[0]["tradeCount"] = 10**6
+    page.clock.fast_forward(31_000)
+
+    page.wait_for_function("() => document.getAnimations().length > 0")
+
+
+def test_sources_parse_no_markup() -> None:
+    """No page or module has a way to turn text into markup or code, or to reach another origin."""
+    sources = [path for path in STATIC.rglob("*") if path.suffix in {".html", ".js", ".css"}]
+    forbidden = re.compile(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|\sstyle=|\son[a-z]+=\""
+        r"|<script>|@import|url\(|src=\"(?!/static/)"
+    )
+    assert len(sources) > 20
+    for source in sources:
+        assert not forbidden.search(source.read_text()), source

@@ -1,0 +1,76 @@
+"""One Chromium for all tests of the pages, and pages that tell on themselves."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--headless",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+CHROMIUM = "/usr/bin/chromium"
+AXE = Path(__file__).parents[1] / "pages" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+WIDE: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """While it is open, this thread has a running event loop: no `async def` test may run beside it."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Watch:
+    """What a page did that no page may do: script errors, broken policies, requests to other origins."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.offences: list[str] = []
+        self.urls: list[str] = []
+        self._origin = urlsplit(origin).netloc
+        page.on("pageerror", lambda error: self.offences.append(f"script error: {error}"))
+        page.on("console", self._console)
+        page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        # A failed request is reported by the browser as such; the pages are tested with many.
+        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
+            self.offences.append(f"console {message.type}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        self.urls.append(request.url)
+        if urlsplit(request.url).netloc != self._origin:
+            self.offences.append(f"request to another origin: {request.url}")
+
+
+@contextlib.contextmanager
+def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page]:
+    """A page of its own context; whatever the test does, it must not have offended."""
+    context = browser.new_context(viewport=WIDE, base_url=origin, timezone_id="UTC", **options)
+    context.set_default_timeout(10_000)
+    page = context.new_page()
+    watch = Watch(page, origin)
+    yield page
+    context.close()
+    assert watch.offences == []
+
+
+def audit(page: Page) -> list[str]:
+    """What axe-core finds wrong, rule and element by rule and element."""
+    page.evaluate(AXE.read_text())
+    found: list[str] = page.evaluate(
+        """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+             .flatMap(({id, nodes}) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`))"""
+    )
+    return found

@@ -1,0 +1,89 @@
+"""Every state that the pages have a face for, and how to get there: for audits and for screenshots."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from playwright.sync_api import Page, expect
+
+from support.pages_driver import open_board, open_console, panel, state, verdict
+from support.pages_server import World, now_ms
+from support.pages_world import MINUTE, sample_prices
+
+BOARD = "/api/competition/leaderboard"
+
+
+def board(page: Page, _world: World) -> None:
+    open_board(page)
+
+
+def board_with_everything_open(page: Page, _world: World) -> None:
+    open_board(page)
+    for summary in page.locator("summary").all():
+        summary.click()
+
+
+def agent(page: Page, world: World) -> None:
+    unpriced = max((row for row in world.rows if row["unpricedTokens"]), key=lambda row: row["tradeCount"])
+    open_board(page, f"?agent={unpriced['stxAddress']}")
+    expect(panel(page).locator(".trades li").first).to_be_visible()
+
+
+def loading(page: Page, world: World) -> None:
+    world.hold(BOARD)
+    page.goto("/leaderboard")
+
+
+def broken(page: Page, world: World) -> None:
+    world.faults[BOARD] = (503, "The database is busy.")
+    page.goto("/leaderboard")
+    expect(state(page)).to_have_attribute("data-mood", "bad")
+
+
+def stale(page: Page, world: World) -> None:
+    world.prices_as_of = now_ms() - 47 * MINUTE
+    world.prices = sample_prices(now_ms(), age_ms=47 * MINUTE, stale=True)
+    open_board(page)
+    expect(state(page)).to_contain_text("stale")
+
+
+def nobody(page: Page, world: World) -> None:
+    world.rows, world.prices_as_of = [], None
+    open_board(page)
+
+
+def gate(page: Page, _world: World) -> None:
+    page.goto("/console")
+
+
+def console(page: Page, world: World) -> None:
+    world.emit("run.started", task="sweep", run=7, trigger="alarm", slotAt=1)
+    world.emit("breaker.opened", task="sweep", failures=7)
+    open_console(page, world.key)
+    expect(page.locator("#lanes rect").first).to_be_visible()
+
+
+def console_in_trouble(page: Page, world: World) -> None:
+    world.status["tasks"]["tenero"].update(
+        overdue=True, lastError={"class": "Limited", "message": "429", "at": 1}
+    )
+    world.status["tasks"]["sweep"]["running"] = {"startedAt": now_ms(), "done": 3, "total": 9, "run": 1}
+    world.status["budgets"]["hiro"]["spent"]["month"] = 149_000
+    open_console(page, world.key)
+    expect(verdict(page)).to_have_text("Overdue")
+
+
+def console_paused(page: Page, world: World) -> None:
+    world.status["pausedUntil"] = now_ms() + 3_600_000
+    open_console(page, world.key)
+
+
+def pausing(page: Page, world: World) -> None:
+    open_console(page, world.key)
+    page.get_by_role("button", name="Pause…").click()
+
+
+State: TypeAlias = Callable[[Page, World], None]
+STATES: list[State] = [
+    board, board_with_everything_open, agent, loading, broken, stale, nobody,
+    gate, console, console_in_trouble, console_paused, pausing,
+]  # fmt: skip

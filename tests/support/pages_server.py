@@ -1,0 +1,264 @@
+"""The pages on loopback, fed by an API that does what a test says, whenever it says it.
+
+Run it by hand to look at the pages: `cd tests && ../.venv/bin/python -m support.pages_server 8788`.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+import tocsin
+from support.pages_scheduler import prices_result, sample_runs, sample_status
+from support.pages_world import Json, sample_board, sample_prices
+
+STATIC = Path(tocsin.__file__).parent / "web" / "static"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+PAGE_MAX = 200
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class World:
+    """What the API answers. A test changes it at any moment, from its own thread."""
+
+    key: str = "operator-key"
+    rows: list[Json] = field(default_factory=list)
+    prices: Json = field(default_factory=dict)
+    prices_as_of: int | None = None
+    trades: dict[str, list[Json]] = field(default_factory=dict)  # by sender
+    status: Json = field(default_factory=dict)
+    runs: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+    faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
+    held: dict[str, threading.Event] = field(default_factory=dict)  # path → answered when set
+    requests: list[Json] = field(default_factory=list)
+
+    @classmethod
+    def sample(cls, agents: int = 24) -> "World":
+        now = now_ms()
+        rows, trades = sample_board(agents, now)
+        world = cls(rows=rows, trades=trades, prices=sample_prices(now), prices_as_of=now - 120_000)
+        world.status, world.runs = sample_status(now), sample_runs(now)
+        return world
+
+    def hold(self, path: str) -> threading.Event:
+        """Answers to this path wait until the event is set."""
+        self.held[path] = threading.Event()
+        return self.held[path]
+
+    def emit(self, event: str, **fields: Any) -> None:
+        seq = self.events[-1]["seq"] + 1 if self.events else now_ms()
+        self.events.append({"seq": seq, "at": now_ms(), "event": event, **fields})
+
+    def asked(self, path: str) -> list[Json]:
+        return [request for request in self.requests if request["path"] == path]
+
+
+class PagesServer:
+    """A server that can go away and come back at the same address."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._port = 0
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self, port: int = 0) -> None:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port or self._port))
+        sock.listen(64)
+        self._port = sock.getsockname()[1]
+        api = ScriptedApi(self.world)
+        config = uvicorn.Config(api.app(), log_level="critical", timeout_graceful_shutdown=1, lifespan="off")
+        server = self._server = uvicorn.Server(config)
+        api.gone = lambda: server.should_exit
+        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        assert self._server is not None
+        assert self._thread is not None
+        self._server.should_exit = True
+        self._thread.join()
+        self._server = None
+
+
+@contextlib.contextmanager
+def serving_pages(world: World) -> Iterator[PagesServer]:
+    server = PagesServer(world)
+    server.start()
+    try:
+        yield server
+    finally:
+        if server._server is not None:
+            server.stop()
+
+
+class ScriptedApi:
+    """The routes. Each answers from the world as it is at that moment."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.gone: Any = lambda: False
+
+    def app(self) -> Starlette:
+        app = Starlette(
+            routes=[
+                Route("/leaderboard", lambda _: FileResponse(STATIC / "leaderboard.html")),
+                Route("/console", lambda _: FileResponse(STATIC / "console.html")),
+                Route("/api/competition/leaderboard", self.leaderboard),
+                Route("/api/competition/trades", self.trades),
+                Route("/api/prices", self.prices),
+                Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
+                Route("/api/admin/scheduler", self.act, methods=["POST"]),
+                Route("/api/admin/scheduler/runs", self.runs),
+                Route("/api/admin/scheduler/events", self.events),
+                Mount("/static", StaticFiles(directory=STATIC)),
+            ]
+        )
+        app.add_middleware(BaseHTTPMiddleware, dispatch=self._around)
+        return app
+
+    async def _around(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        path = request.url.path
+        seen = {"path": path, "url": str(request.url), "method": request.method}
+        self.world.requests.append({**seen, "headers": dict(request.headers)})
+        while (gate := self.world.held.get(path)) is not None and not gate.is_set() and not self.gone():
+            await asyncio.sleep(0.01)
+        if path in self.world.faults:
+            status, sentence = self.world.faults[path]
+            body = {"error": sentence, "code": "scripted", "retryable": True}
+            response: Response = JSONResponse(body, status)
+        elif path.startswith("/api/admin/") and request.headers.get("x-admin-key") != self.world.key:
+            response = JSONResponse({"error": "That is not the admin key.", "code": "unauthorized"}, 401)
+        else:
+            response = await call_next(request)
+        response.headers.update(HEADERS)
+        return response
+
+    async def leaderboard(self, request: Request) -> Response:
+        rows = sorted(self.world.rows, key=lambda row: (-row["tradeCount"], -row["latestTradeAt"]))
+        start = int(request.query_params.get("cursor", "0"))
+        limit = min(PAGE_MAX, int(request.query_params.get("limit", "50")))
+        page = [{**row, "rank": start + index + 1} for index, row in enumerate(rows[start : start + limit])]
+        more = str(start + limit) if start + limit < len(rows) else None
+        body = {"rows": page, "asOf": self.world.prices_as_of, "pricesAsOf": self.world.prices_as_of}
+        return _tagged(request, {**body, "next": more})
+
+    async def trades(self, request: Request) -> Response:
+        found = self.world.trades.get(request.query_params["address"], [])
+        start, limit = int(request.query_params.get("cursor", "0")), int(request.query_params["limit"])
+        more = str(start + limit) if start + limit < len(found) else None
+        return _tagged(request, {"trades": found[start : start + limit], "next_cursor": more})
+
+    async def prices(self, request: Request) -> Response:
+        body = {"prices": self.world.prices, "missing": [], "supportedTokens": list(self.world.prices)}
+        return _tagged(request, body)
+
+    async def scheduler(self, _request: Request) -> Response:
+        return JSONResponse({"name": "v1", "status": {**self.world.status, "now": now_ms()}})
+
+    async def runs(self, request: Request) -> Response:
+        task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))
+        return JSONResponse({"runs": [run for run in self.world.runs if task in {None, run["task"]}][:limit]})
+
+    async def act(self, request: Request) -> Response:
+        asked, status = request.query_params, self.world.status
+        if asked["action"] == "pause":
+            status["pausedUntil"] = int(asked["until"])
+            self.world.emit("scheduler.paused", until=status["pausedUntil"])
+            return JSONResponse({"name": "v1", "pausedUntil": status["pausedUntil"]})
+        if asked["action"] == "resume":
+            status["pausedUntil"] = None
+            self.world.emit("scheduler.resumed")
+            return JSONResponse({"name": "v1", "resumed": True})
+        return JSONResponse(
+            {"name": "v1", "task": asked["task"], "result": await self._refresh(asked["task"])}
+        )
+
+    async def _refresh(self, task: str) -> Json:
+        """A run of three steps; the second waits for the gate named after the task, if there is one."""
+        started, number = now_ms(), 5000 + len(self.world.events)
+        names = list(self.world.status["tasks"]) if task == "all" else [task]
+        for name in names:
+            shown = self.world.status["tasks"][name]
+            self.world.emit("run.started", task=name, run=number, trigger="refresh", slotAt=None)
+            for done in range(1, 4):
+                shown["running"] = {"startedAt": started, "done": done, "total": 3, "run": number}
+                self.world.emit("run.progressed", task=name, run=number, done=done, total=3)
+                while done == 2 and name in self.world.held and not self.world.held[name].is_set():
+                    await asyncio.sleep(0.01)
+            shown["running"] = None
+            self.world.emit(
+                "run.ended", task=name, run=number, trigger="refresh", outcome="ok", durationMs=900,
+                error=None, result=prices_result(),
+            )  # fmt: skip
+        about = {"id": number, "outcome": "ok", "error": None, "joined": False}
+        about["pausedUntil"] = self.world.status["pausedUntil"]
+        result = {"startedAt": started, "durationMs": 900, **prices_result(), "run": about}
+        return dict.fromkeys(names, result) if task == "all" else result
+
+    async def events(self, request: Request) -> Response:
+        return StreamingResponse(
+            self._stream(int(request.headers.get("last-event-id", "0"))),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
+        )
+
+    async def _stream(self, seen: int) -> AsyncIterator[str]:
+        yield ": hello\n\n"
+        while not self.gone():
+            for event in [event for event in self.world.events if event["seq"] > seen]:
+                seen = event["seq"]
+                yield f"id: {seen}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
+            await asyncio.sleep(0.01)
+
+
+def _tagged(request: Request, body: Json) -> Response:
+    text = json.dumps(body).encode()
+    tag = f'"{hashlib.sha256(text).hexdigest()[:16]}"'
+    headers = {"ETag": tag, "Cache-Control": "public, max-age=30"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(text, media_type="application/json", headers=headers)
+
+
+if __name__ == "__main__":
+    by_hand = PagesServer(World.sample(int(sys.argv[2]) if len(sys.argv) > 2 else 240))
+    by_hand.start(int(sys.argv[1]) if len(sys.argv) > 1 else 8788)
+    print(f"{by_hand.url}/leaderboard {by_hand.url}/console key: {by_hand.world.key}")
+    threading.Event().wait()
