@@ -198,6 +198,72 @@ def changes(txids: list[str]) -> list[Any]:
     return [{**row, "tx_id": txid} for txid in txids for row in (*rows, nft)]
 
 
+async def test_an_empty_page_that_leads_on_is_malformed() -> None:
+    """Followed, its cursor would lead anywhere."""
+    body = {"total": 0, "limit": 50, "cursor": {"next": "text"}, "results": []}
+    wired = wired_hiro(lambda _: response(body))
+
+    assert isinstance(await wired.hiro.principal_transactions(POOL, wired.task()), Malformed)
+
+
+async def test_a_sponsor_has_an_address() -> None:
+    """Who pays the fee decides about amounts: an odd value is not read as a sponsor, nor as none."""
+    body = {**example("hiro/v3_transaction_synthetic")["body"], "sponsor": {}}
+    wired = wired_hiro(lambda _: response(body))
+
+    assert isinstance(await wired.hiro.transaction(TXID, wired.task()), Malformed)
+
+
+async def test_transactions_come_with_their_events_if_these_are_complete() -> None:
+    """A route with more events than one answer holds has none rather than some."""
+    names = {TXID: "swap_simple_synthetic", "0x" + "b" * 64: "swap_dlmm_multibin_synthetic_default_page"}
+    names["0x" + "c" * 64] = "pending_synthetic"
+    bodies = {txid: {**example(f"hiro/{name}")["body"], "tx_id": txid} for txid, name in names.items()}
+    wired = wired_hiro(lambda _: response({t: {"found": True, "result": b} for t, b in bodies.items()}))
+
+    answer = await wired.hiro.transactions_with_events(list(names), wired.task())
+
+    assert isinstance(answer, Ok)
+    simple, long_route, pending = answer.value.values()
+    assert simple is not None
+    assert [event.amount for event in simple.events or ()] == [1_000_000, 859_839]
+    assert long_route is not None
+    assert (long_route.events, long_route.transaction.event_count) == (None, 36)
+    assert pending is not None
+    assert (pending.events, pending.transaction.status) == (None, "pending")
+
+
+async def test_events_that_are_there_twice_are_malformed() -> None:
+    """Their number is right and they are not."""
+    body = example("hiro/swap_simple_synthetic")["body"]
+    body["events"][1] = body["events"][0]
+    wired = wired_hiro(lambda _: response({TXID: {"found": True, "result": body}}))
+
+    assert isinstance(await wired.hiro.transactions_with_events([TXID], wired.task()), Malformed)
+
+
+async def test_one_argument_of_many_calls_in_one_call() -> None:
+    """By its name, as Clarity prints it; None where the call has no such argument, or is unknown."""
+    printed = "(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B)"
+    body = example("hiro/swap_simple_synthetic")["body"]
+    call = {**body["contract_call"], "function_args": [{"name": "provider", "repr": printed, "type": "x"}]}
+    other, unknown = "0x" + "b" * 64, "0x" + "c" * 64
+    wired = wired_hiro(
+        lambda _: response(
+            {
+                TXID: {"found": True, "result": {**body, "contract_call": call}},
+                other: {"found": True, "result": {**body, "tx_id": other}},
+                unknown: {"found": False, "result": {"tx_id": unknown}},
+            }
+        )
+    )
+
+    answer = await wired.hiro.call_argument([TXID, other, unknown], "provider", wired.task())
+
+    assert answer == Ok({TXID: printed, other: None, unknown: None})
+    assert len(wired.fetch.requests) == 1
+
+
 async def test_balance_changes_of_twenty_transactions_need_several_pages() -> None:
     """All pages are read, NFT rows are left out, and the fee is still in the STX sent."""
     txids = [f"0x{n:064x}" for n in range(20)]

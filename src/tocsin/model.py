@@ -89,6 +89,14 @@ class TransferEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class WithEvents:
+    """A transaction and its transfers, mints and burns; None when one answer does not hold all its events."""
+
+    transaction: Transaction
+    events: tuple[TransferEvent, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class BalanceChange:
     """What one transaction did to one principal's balance of one asset. STX sent includes the fee."""
 

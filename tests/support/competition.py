@@ -18,9 +18,12 @@ from tocsin.competition.rules import Rules
 from tocsin.errors import RunStopped
 from tocsin.scheduler.budget import Plan
 from tocsin.scheduler.gatekeeper import Gatekeeper
+from tocsin.scheduler.task import Outcome
 from tocsin.simulator.fetch import HIRO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.truth import TrueSwap
 from tocsin.simulator.wallets import Wallet
+from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.errand import Errand, request_errand, task_errand
 from tocsin.upstream.hiro import HiroClient, hiro
@@ -160,3 +163,25 @@ _CLAIMS = """
 INSERT INTO claims (btc_address, status)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
 WHERE true ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""
+
+
+def as_rows(truth: Iterable[TrueSwap]) -> list[dict[str, Any]]:
+    """The truth as `World.rows` writes it."""
+    return [{name: getattr(swap, name) for name in TrueSwap.__dataclass_fields__} for swap in truth]
+
+
+async def sweep(world: World, context: Context | None = None, rules: Rules | None = None) -> Outcome:
+    """One run of the task."""
+    return await sweep_task(rules or world.rules).run(context or world.run())
+
+
+def chain_of(wallets: int, *, all_eligible: bool = True) -> Simulator:
+    """A quiet simulator with so many agents, by default all of them eligible."""
+    simulator = quiet_simulator(VirtualClock(), wallets=wallets)
+    if all_eligible:
+        chain = simulator.chain
+        chain.wallets = tuple(
+            Wallet(w.address, "eligible", w.btc_address, w.display_name, number)
+            for number, w in enumerate(chain.wallets, 1)
+        )
+    return simulator

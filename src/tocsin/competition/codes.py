@@ -132,6 +132,9 @@ MEANINGS: Mapping[Code, Meaning] = {
         retryable=True,
     ),
     Code.VERIFY_THREW: Meaning(
-        500, "Checking this transaction failed on our side; the log has the reason.", "failed", retryable=True
+        500,
+        "Checking this transaction failed on our side; the log has the reason.",
+        "rejected",
+        retryable=True,
     ),
 }

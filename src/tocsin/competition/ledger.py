@@ -8,15 +8,15 @@ nothing, and the first to report a transaction stays its `source`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tocsin.bindings import Database, Row, Statement
+from tocsin.bindings import Database, Statement
 from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap import Net, Swap
-from tocsin.model import ContractCall, MinedAt, Transaction
+from tocsin.model import Transaction
 
 Source: TypeAlias = Literal["agent", "cron", "chainhook"]
 
@@ -25,7 +25,6 @@ INSERT_AT = 2  # which of the statements of `record` is the insert itself
 _KNOWN = (
     "SELECT txid, block_hash FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
     "SELECT txid, block_hash, code FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
-    "SELECT txid, transaction_json FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
 )
 _KEEP_SOURCE = """
 INSERT INTO candidates (txid, source, added_at, due_at)
@@ -68,35 +67,29 @@ ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
   block_hash = excluded.block_hash, legs_json = excluded.legs_json,
   allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
 _ENQUEUE = """
-INSERT INTO candidates (txid, source, sender, transaction_json, added_at, due_at)
-SELECT json_extract(c.value, '$.txid'), coalesce(s.source, json_extract(c.value, '$.source')),
-  json_extract(c.value, '$.sender'), json_extract(c.value, '$.transaction_json'), ?, ?
+INSERT INTO candidates (txid, source, added_at, due_at)
+SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?
 FROM json_each(?) c
-LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$.txid')
+LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
-ON CONFLICT (txid) DO UPDATE SET sender = excluded.sender, transaction_json = excluded.transaction_json,
-  due_at = min(due_at, excluded.due_at)"""
+ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at)"""
 _FORGET = (
     "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
     "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
     "DELETE FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
 )
 _POSTPONE = """
-UPDATE candidates SET attempts = attempts + ?, due_at = ?, transaction_json = NULL
-WHERE txid IN (SELECT value FROM json_each(?))"""
+UPDATE candidates SET attempts = attempts + ?, due_at = ? WHERE txid IN (SELECT value FROM json_each(?))"""
 _DUE = """
-SELECT txid, source, transaction_json, attempts, added_at FROM candidates
-WHERE due_at <= ? AND (transaction_json IS NULL) = ?
-ORDER BY sender, txid LIMIT ?"""
+SELECT txid, source, attempts, added_at FROM candidates WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?"""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A transaction to be settled; without `transaction` it must be asked for first."""
+    """A transaction to be settled."""
 
     txid: str
     source: Source
-    transaction: Transaction | None = None
     attempts: int = 0
     added_at: int = 0
 
@@ -126,22 +119,19 @@ class NewSwap:
 class Known:
     """Where a transaction is known from; `block_hash` is the block that it was seen in."""
 
-    kind: Literal["swap", "refusal", "candidate"]
-    block_hash: str | None
+    kind: Literal["swap", "refusal"]
+    block_hash: str
     code: Code | None = None
 
 
 async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
-    """What is known of these; a swap hides the others, a refusal a candidate."""
+    """What is settled of these."""
     if not txids:
         return {}
     asked = json.dumps(txids)
-    swaps, refusals, candidates = await db.batch([db.prepare(sql).bind(asked) for sql in _KNOWN])
-    found = {row["txid"]: Known("candidate", _block_hash(row)) for row in candidates.results}
-    for row in refusals.results:
-        found[row["txid"]] = Known("refusal", row["block_hash"], Code(row["code"]))
-    for row in swaps.results:
-        found[row["txid"]] = Known("swap", row["block_hash"])
+    swaps, refusals = await db.batch([db.prepare(sql).bind(asked) for sql in _KNOWN])
+    found = {row["txid"]: Known("refusal", row["block_hash"], Code(row["code"])) for row in refusals.results}
+    found |= {row["txid"]: Known("swap", row["block_hash"]) for row in swaps.results}
     return found
 
 
@@ -173,10 +163,10 @@ def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) ->
 
 
 def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
-    """Have transactions settled soon; of those in line already, what was seen of them last."""
+    """Have transactions settled soon; those in line already keep their place and their first reporter."""
     if not candidates:
         return []
-    rows = json.dumps([_candidate_row(candidate) for candidate in candidates])
+    rows = json.dumps([[candidate.txid, candidate.source] for candidate in candidates])
     return [db.prepare(_ENQUEUE).bind(now, now, rows)]
 
 
@@ -191,37 +181,14 @@ def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:
 
 
 def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int = 0) -> list[Statement]:
-    """Look at candidates later, and then ask for them anew."""
+    """Look at candidates later."""
     return [db.prepare(_POSTPONE).bind(attempts, due_at, json.dumps(txids))] if txids else []
 
 
-async def due(db: Database, now: int, *, asked: bool, limit: int) -> list[Candidate]:
-    """Candidates whose time has come, those of one sender together; `asked`: whose transaction is known."""
-    rows = (await db.prepare(_DUE).bind(now, int(not asked), limit).all()).results
-    return [_candidate(row) for row in rows]
-
-
-def _block_hash(row: Row) -> str | None:
-    if row["transaction_json"] is None:
-        return None
-    mined = transaction_of(json.loads(row["transaction_json"])).mined
-    return mined.block_hash if mined else None
-
-
-def _candidate(row: Row) -> Candidate:
-    text = row["transaction_json"]
-    transaction = None if text is None else transaction_of(json.loads(text))
-    return Candidate(row["txid"], row["source"], transaction, row["attempts"], row["added_at"])
-
-
-def _candidate_row(candidate: Candidate) -> dict[str, Any]:
-    transaction = candidate.transaction
-    return {
-        "txid": candidate.txid,
-        "source": candidate.source,
-        "sender": transaction.sender if transaction else None,
-        "transaction_json": json.dumps(asdict(transaction)) if transaction else None,
-    }
+async def due(db: Database, now: int, limit: int) -> list[Candidate]:
+    """Candidates whose time has come."""
+    rows = (await db.prepare(_DUE).bind(now, limit).all()).results
+    return [Candidate(**row) for row in rows]
 
 
 def _swap_row(new: NewSwap, rules: Rules) -> dict[str, Any]:
@@ -263,26 +230,3 @@ def _facts(transaction: Transaction) -> dict[str, Any]:
         "block_hash": mined.block_hash,
         "tx_index": mined.tx_index,
     }
-
-
-def transaction_of(stored: Mapping[str, Any]) -> Transaction:
-    """A transaction as `asdict` wrote it."""
-    call, mined = stored["contract_call"], stored["mined"]
-    return Transaction(
-        **{
-            **stored,
-            "contract_call": None if call is None else ContractCall(**call),
-            "mined": None if mined is None else MinedAt(**mined),
-        }
-    )
-
-
-def by_sender(candidates: Iterable[Candidate]) -> dict[str, list[tuple[Transaction, Source]]]:
-    """The known transactions of each sender."""
-    groups: dict[str, list[tuple[Transaction, Source]]] = {}
-    for candidate in candidates:
-        if candidate.transaction is not None:
-            groups.setdefault(candidate.transaction.sender, []).append(
-                (candidate.transaction, candidate.source)
-            )
-    return groups

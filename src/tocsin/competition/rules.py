@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tocsin.bindings import Row
 from tocsin.competition.allowlist import AllowList
-from tocsin.competition.codes import Code
+from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import REFUSED, Tier
 from tocsin.errors import UsageError
-from tocsin.model import Transaction
+from tocsin.model import ContractCall, Transaction
 
 COMPETITION_START_S = 1_778_700_600  # 2026-05-13 19:30 UTC
 DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may say anything
@@ -75,6 +76,21 @@ def checks(transaction: Transaction, tier: Tier, rules: Rules) -> Iterator[Check
     yield _sender(tier)
     if transaction.contract_call is not None:
         yield _contract(transaction, rules)
+
+
+def still_refused(refusal: Row, tier: Tier, rules: Rules) -> bool:
+    """Whether a kept refusal would be the same today."""
+    code = Code(refusal["code"])
+    match MEANINGS[code].reopened_by:
+        case "sender":
+            return tier in REFUSED and REFUSED[tier][0] == code
+        case "allowlist":
+            return not rules.allowlist.allows(ContractCall(refusal["contract_id"], refusal["function_name"]))
+        case "campaign":
+            time: int = refusal["burn_block_time"]
+            return time < rules.start_s or (rules.end_s is not None and time >= rules.end_s)
+        case None:
+            return True
 
 
 def _status(transaction: Transaction) -> Check:

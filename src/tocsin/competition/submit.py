@@ -10,12 +10,12 @@ from tocsin.bindings import JSON, Row
 from tocsin.competition import ledger, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.desk import Desk
-from tocsin.competition.eligibility import REFUSED, Tier, tier_of
+from tocsin.competition.eligibility import Tier, tier_of
 from tocsin.competition.ledger import Candidate
-from tocsin.competition.rules import Rules, checks, judge
+from tocsin.competition.rules import Rules, checks, judge, still_refused
 from tocsin.competition.verify import Verifier, is_final
 from tocsin.errors import StoreError, Unanswered, UsageError
-from tocsin.model import ContractCall, Transaction, canonical_txid
+from tocsin.model import Transaction, canonical_txid
 from tocsin.upstream.answer import Limited, fact
 
 
@@ -43,7 +43,7 @@ def answer(code: Code | None, reason: str, *, row: Row | None = None, retry_at: 
     meaning = MEANINGS[code]
     told: dict[str, Any] = {
         "status": "pending" if code is Code.PENDING else "rejected",
-        "code": code,
+        "code": str(code),
         "httpStatus": meaning.status,
         "error": meaning.sentence,
         "reason": reason,
@@ -54,21 +54,6 @@ def answer(code: Code | None, reason: str, *, row: Row | None = None, retry_at: 
     if retry_at is not None:
         told["retryAt"] = retry_at
     return told
-
-
-def still_refused(refusal: Row, tier: Tier, rules: Rules) -> bool:
-    """Whether a kept refusal would be the same today."""
-    code = Code(refusal["code"])
-    match MEANINGS[code].reopened_by:
-        case "sender":
-            return tier in REFUSED and REFUSED[tier][0] == code
-        case "allowlist":
-            return not rules.allowlist.allows(ContractCall(refusal["contract_id"], refusal["function_name"]))
-        case "campaign":
-            time: int = refusal["burn_block_time"]
-            return time < rules.start_s or (rules.end_s is not None and time >= rules.end_s)
-        case None:
-            return True
 
 
 async def _settled(desk: Desk, txid: str, rules: Rules) -> JSON:
@@ -83,17 +68,17 @@ async def _settled(desk: Desk, txid: str, rules: Rules) -> JSON:
 
 
 async def _settle(desk: Desk, txid: str, rules: Rules) -> JSON:
-    transaction = fact(await desk.hiro.transaction(txid, desk.errand))
-    if transaction is None:
+    found = (fact(await desk.hiro.transactions_with_events([txid], desk.errand)) or {}).get(txid)
+    if found is None:
         return answer(Code.TX_NOT_FOUND, "Hiro does not know it")
+    transaction = found.transaction
     tier = await tier_of(desk.db, transaction.sender)
     check = judge(transaction, tier, rules)
-    if check is not None and not is_final(transaction, check):
-        assert check.code is not None
+    if check is not None and check.code is not None and not is_final(transaction, check):
         if check.code is Code.PENDING and _would_count(transaction, tier, rules):
             await _remember(desk, txid)
         return answer(check.code, check.said)
-    tally = await Verifier(desk, rules).settle(transaction.sender, [(transaction, "agent")], tier)
+    tally = await Verifier(desk, rules).conclude([(found, "agent")], {transaction.sender: tier})
     swap = await trades.find_swap(desk.db, txid)
     if swap is not None:
         return answer(None if tally.inserted else Code.TXID_ALREADY_VERIFIED, "already recorded", row=swap)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from tocsin.bindings import JSON
 from tocsin.errors import UsageError
-from tocsin.model import BalanceChange, Page, Transaction, TransferEvent, canonical_txid
+from tocsin.model import BalanceChange, Page, Transaction, TransferEvent, WithEvents, canonical_txid
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Absent, Answer, Ok, OurMistake
 from tocsin.upstream.client import Upstream, UpstreamClient
@@ -26,6 +26,7 @@ PRINCIPAL_PAGE = 50  # Hiro's maximum, for lists and for balance changes
 EVENTS_PAGE = 100  # Hiro's maximum
 BALANCE_TXIDS_MAX = 20  # Hiro's maximum
 MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
+EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
 
 
@@ -59,6 +60,19 @@ class HiroClient:
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
         target = f"/extended/v1/tx/multiple?event_limit=0&exclude_function_args=true&tx_id={','.join(asked)}"
         return await self.client.get(target, lambda body: hiro_parse.transactions_v1(body, asked), errand)
+
+    async def transactions_with_events(
+        self, txids: Sequence[str], errand: Errand
+    ) -> Answer[dict[str, WithEvents | None]]:
+        """Up to 20 transactions of any senders in one call, with the events of all but the longest."""
+        asked = _batch(txids, EVENTS_TXIDS_MAX)
+        target = (
+            f"/extended/v1/tx/multiple?event_limit={EVENTS_PAGE}&exclude_function_args=true"
+            f"&tx_id={','.join(asked)}"
+        )
+        return await self.client.get(
+            target, lambda body: hiro_parse.transactions_with_events_v1(body, asked), errand
+        )
 
     async def call_argument(
         self, txids: Sequence[str], name: str, errand: Errand

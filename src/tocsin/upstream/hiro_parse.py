@@ -4,7 +4,7 @@ v3 spells things anew (`ft_asset` for `fungible_token_asset`, `bitcoin_block.tim
 `burn_block_time`) and lists canonical rows only; v1 says `canonical` and `microblock_canonical`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -20,6 +20,7 @@ from tocsin.model import (
     Transaction,
     TransferEvent,
     TransferKind,
+    WithEvents,
     canonical_txid,
 )
 from tocsin.upstream.decode import (
@@ -65,7 +66,7 @@ def transaction_v3(body: JSON) -> Transaction:
 
 def _summary_v3(row: Record, event_count: int | None = None) -> Transaction:
     """What v3 says of a transaction in its own answer and, all but the events' number, in lists."""
-    block = optional_record(row, "block")
+    block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
     mined = None
     if block is not None:
         mined = MinedAt(
@@ -77,7 +78,7 @@ def _summary_v3(row: Record, event_count: int | None = None) -> Transaction:
     return Transaction(
         tx_id=_txid(row),
         sender=text(record(row, "sender"), "address"),
-        sponsored=optional_record(row, "sponsor") is not None,
+        sponsored=sponsor is not None and text(sponsor, "address") != "",
         fee=amount(row, "fee_rate"),
         status=text(row, "status"),
         type=text(row, "type"),
@@ -122,7 +123,10 @@ def principal_page_v3(body: JSON) -> Page[Transaction]:
         raise MalformedBody("results: a transaction of a principal without a block")
     if any(older > newer for newer, older in pairwise(heights)):
         raise MalformedBody("results: expected the newest first")
-    return Page(items, _next_cursor(row))
+    cursor = _next_cursor(row)
+    if cursor is not None and not items:
+        raise MalformedBody("cursor.next: an empty page leads nowhere")
+    return Page(items, cursor)
 
 
 def events_page_v3(body: JSON) -> Counted[tuple[int, TransferEvent | None]]:
@@ -147,34 +151,49 @@ def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceCha
 
 def transactions_v1(body: JSON, asked: Collection[str]) -> dict[str, Transaction | None]:
     """`tx/multiple`: what was asked for, None where Hiro does not know it."""
+    return _multiple(body, asked, transaction_v1)
+
+
+def transactions_with_events_v1(body: JSON, asked: Collection[str]) -> dict[str, WithEvents | None]:
+    """The same with events; those that did not all fit are left out."""
+    return _multiple(body, asked, _with_events)
+
+
+def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
+    """One named argument of each call, as Clarity prints it."""
+    return _multiple(body, asked, lambda row: _argument(row, name))
+
+
+def _multiple(body: JSON, asked: Collection[str], parse: Callable[[Record], T]) -> dict[str, T | None]:
+    """The rows of `tx/multiple` by id, each checked to be the one that its key says."""
     rows = {key.lower(): value for key, value in as_record(body, "body").items()}
-    found: dict[str, Transaction | None] = {}
+    found: dict[str, T | None] = {}
     for tx_id in asked:
         entry = record(rows, tx_id)
         if not flag(entry, "found"):
             found[tx_id] = None
             continue
-        transaction = transaction_v1(record(entry, "result"))
-        if transaction.tx_id != tx_id:
+        row = record(entry, "result")
+        if _txid(row) != tx_id:
             raise MalformedBody(f"{tx_id}: holds another transaction")
-        found[tx_id] = transaction
+        found[tx_id] = parse(row)
     return found
 
 
-def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
-    """`tx/multiple` again: one named argument of each call, as Clarity prints it."""
-    rows = {key.lower(): value for key, value in as_record(body, "body").items()}
-    found: dict[str, str | None] = {}
-    for tx_id in asked:
-        entry = record(rows, tx_id)
-        call = optional_record(record(entry, "result"), "contract_call")
-        printed = None if call is None else _argument(call, name)
-        found[tx_id] = printed
-    return found
+def _with_events(row: Record) -> WithEvents:
+    transaction = transaction_v1(row)
+    if transaction.mined is None:
+        return WithEvents(transaction, None)
+    indexes = each(row, "events", lambda event: whole(event, "event_index"))
+    if len(indexes) == transaction.event_count and sorted(indexes) != list(range(len(indexes))):
+        raise MalformedBody("events: some are there twice")
+    complete = len(indexes) == transaction.event_count
+    return WithEvents(transaction, events_v1(row) if complete else None)
 
 
-def _argument(call: Record, name: str) -> str | None:
-    listed = call.get("function_args")
+def _argument(row: Record, name: str) -> str | None:
+    call = optional_record(row, "contract_call")
+    listed = None if call is None else call.get("function_args")
     for argument in listed if isinstance(listed, list) else ():
         if isinstance(argument, dict) and argument.get("name") == name:
             printed = argument.get("repr")

@@ -204,8 +204,6 @@ CREATE INDEX refusals_by_code ON refusals (code, sender);
 CREATE TABLE candidates (
   txid TEXT PRIMARY KEY NOT NULL,
   source TEXT NOT NULL CHECK (source IN ('agent', 'cron', 'chainhook')),
-  sender TEXT, -- known once the transaction itself is
-  transaction_json TEXT, -- as a list of the chain showed it; NULL: ask for it
   attempts INTEGER NOT NULL DEFAULT 0,
   added_at INTEGER NOT NULL,
   due_at INTEGER NOT NULL
@@ -213,16 +211,15 @@ CREATE TABLE candidates (
 
 CREATE INDEX candidates_by_due ON candidates (due_at);
 
--- How far the list of a contract or wallet has been read. Everything up to the anchor is settled; the gap is a
--- walk under way: from its top down to its cursor everything is done.
+-- How far the list of a contract or wallet has been read. Everything up to the anchor, a transaction in its block,
+-- is done; the gap is a walk under way: its top, and the cursor down to which everything is done.
 CREATE TABLE marks (
   principal TEXT PRIMARY KEY NOT NULL,
   rules TEXT NOT NULL, -- what was looked for; other rules make the mark void
   anchor_json TEXT,
-  gap_top_json TEXT,
-  gap_cursor TEXT,
-  walked_at INTEGER, -- when the list was last read down to the anchor
-  failed INTEGER NOT NULL DEFAULT 0 -- visits in a row that failed
+  gap_json TEXT,
+  walked_at INTEGER, -- when the list was last read to its end or down to the anchor
+  failures INTEGER NOT NULL DEFAULT 0 -- visits in a row that failed
 );
 
 CREATE TABLE competition_state (

@@ -1,0 +1,178 @@
+"""Reading a principal's list back to where it was read before: pure decisions, and the marks that keep them.
+
+A mark's anchor is a transaction in its block. A block's hash fixes everything before it, so while the anchor
+is found where it was, nothing up to it has changed: one rule against gaps, floods of dust, and reorgs of any
+depth. What lies above the anchor is read on every visit. An anchor that is gone makes the mark void, and the
+list is read back to the campaign's start; to keep that rare, only what is deep in the chain becomes one.
+
+A long walk is kept page by page: the gap says where it began and how far it came.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
+
+from tocsin.bindings import Database, Row, Statement
+from tocsin.model import Page, Transaction
+
+FAILURES_MAX = 5  # in a row, before a wallet's visits are no longer urgent
+SETTLED_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
+SETTLED_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
+
+Position: TypeAlias = tuple[int, int]  # height, index in the block
+
+ABOVE_ALL: Position = (2**53 - 1, 0)
+BELOW_ALL: Position = (-1, 0)
+
+_LOAD = "SELECT * FROM marks"
+_SAVE = """
+INSERT INTO marks (principal, rules, anchor_json, gap_json, walked_at, failures) VALUES (?, ?, ?, ?, ?, 0)
+ON CONFLICT (principal) DO UPDATE SET rules = excluded.rules, anchor_json = excluded.anchor_json,
+  gap_json = excluded.gap_json, walked_at = excluded.walked_at, failures = 0"""
+_FAILED = """
+INSERT INTO marks (principal, rules, failures) VALUES (?, ?, 1)
+ON CONFLICT (principal) DO UPDATE SET failures = failures + 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A transaction of a list, in its block."""
+
+    txid: str
+    block_hash: str
+    height: int
+    tx_index: int
+
+    @property
+    def position(self) -> Position:
+        return (self.height, self.tx_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A walk under way: it began above `top` and has come down to `bottom`; `cursor` leads on."""
+
+    cursor: str
+    bottom: Position
+    top: Anchor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a list was read. `walked_at` is when it was last finished."""
+
+    anchor: Anchor | None = None
+    gap: Gap | None = None
+    walked_at: int | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a page gives: rows to look at, the stretch of the chain it speaks for, and the mark after it."""
+
+    fresh: tuple[Transaction, ...]
+    above: Position  # the stretch: higher than this
+    below: Position  # and lower than this
+    mark: Mark
+    done: bool
+
+
+def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: int) -> Step:
+    """Take one page. `mark` is the one that the page before left, `tip` the greatest height seen anywhere."""
+    anchor, gap = mark.anchor, mark.gap
+    top = gap.top if gap else None
+    fresh: list[Transaction] = []
+    done = page.next_cursor is None
+    above = BELOW_ALL
+    for row in page.items:
+        place = anchor_at(row)
+        if place == anchor:
+            done, above = True, place.position
+            break
+        if row.mined is not None and row.mined.burn_block_time < start_s:
+            done = True
+            break
+        if anchor is not None and place.position <= anchor.position:
+            anchor = None  # it was to be here, or before: the chain below it is another one now
+        if top is None and is_settled(row, tip, now):
+            top = place
+        fresh.append(row)
+    below = gap.bottom if gap else ABOVE_ALL
+    if done:
+        found = anchor if above != BELOW_ALL else None
+        return Step(tuple(fresh), above, below, Mark(top or found, None, now), done=True)
+    assert page.next_cursor is not None
+    bottom = anchor_at(page.items[-1]).position if page.items else below
+    return Step(
+        tuple(fresh),
+        (bottom[0], bottom[1] - 1),  # the last row itself is part of the stretch
+        below,
+        replace(mark, anchor=anchor, gap=Gap(page.next_cursor, bottom, top)),
+        done=False,
+    )
+
+
+def is_settled(row: Transaction, tip: int, now: int) -> bool:
+    """Deep enough to become an anchor."""
+    mined = row.mined
+    assert mined is not None, "lists hold mined transactions only"
+    return mined.height <= tip - SETTLED_BLOCKS or mined.burn_block_time <= now // 1000 - SETTLED_S
+
+
+def anchor_at(row: Transaction) -> Anchor:
+    assert row.mined is not None, "lists hold mined transactions only"
+    return Anchor(row.tx_id, row.mined.block_hash, row.mined.height, row.mined.tx_index)
+
+
+async def load_marks(db: Database) -> dict[str, tuple[str, Mark]]:
+    """Every principal's mark, with the rules that it was made under."""
+    rows = (await db.prepare(_LOAD).all()).results
+    return {row["principal"]: (row["rules"], _mark(row)) for row in rows}
+
+
+def save_mark(db: Database, principal: str, rules: str, mark: Mark) -> Statement:
+    anchor = None if mark.anchor is None else json.dumps(asdict(mark.anchor))
+    gap = None if mark.gap is None else json.dumps(asdict(mark.gap))
+    return db.prepare(_SAVE).bind(principal, rules, anchor, gap, mark.walked_at)
+
+
+def count_failure(db: Database, principal: str, rules: str) -> Statement:
+    return db.prepare(_FAILED).bind(principal, rules)
+
+
+def _mark(row: Row) -> Mark:
+    anchor = None if row["anchor_json"] is None else Anchor(**json.loads(row["anchor_json"]))
+    gap = None
+    if row["gap_json"] is not None:
+        value = json.loads(row["gap_json"])
+        top = None if value["top"] is None else Anchor(**value["top"])
+        gap = Gap(value["cursor"], (value["bottom"][0], value["bottom"][1]), top)
+    return Mark(anchor, gap, row["walked_at"], row["failures"])
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """Whom a sweep visits: the urgent ones, and the next part of the lap over all."""
+
+    urgent: tuple[str, ...]
+    lap: tuple[str, ...]
+    ends_lap: bool
+
+
+def choose_visits(
+    wallets: Sequence[str], marks: Mapping[str, Mark], cursor: str | None, *, urgent_max: int, lap_share: int
+) -> Visits:
+    """`wallets` is in order. Urgent are those never walked to the end, and those whose last visit failed.
+
+    One that fails again and again waits for the lap, so that it keeps nobody else waiting.
+    """
+    urgent = [wallet for wallet in wallets if _is_urgent(marks.get(wallet, Mark()))]
+    urgent.sort(key=lambda wallet: marks.get(wallet, Mark()).failures)
+    left = [wallet for wallet in wallets if cursor is None or wallet > cursor] or wallets
+    return Visits(tuple(urgent[:urgent_max]), tuple(left[:lap_share]), len(left) <= lap_share)
+
+
+def _is_urgent(mark: Mark) -> bool:
+    return mark.failures < FAILURES_MAX and (mark.walked_at is None or mark.failures > 0)

@@ -1,0 +1,333 @@
+"""The sweep: what it finds, what it asks, what it does when something fails, and what it leaves alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import World, as_rows, chain_of, open_world, register, sweep
+from tocsin.competition import totals
+from tocsin.competition.allowlist import AllowList, built_in
+from tocsin.competition.rules import Rules
+from tocsin.competition.submit import submit
+from tocsin.competition.sweep import CURSOR, Sweep
+from tocsin.simulator.wallets import Wallet
+from tocsin.tasks.sweep_competition import CADENCE_MS
+from tocsin.values import decode, encode
+
+HOUR_S = 3_600
+CONTRACTS = len(built_in().contracts)
+
+
+async def test_the_result_has_the_documented_shape(tmp_path: Path) -> None:
+    """Counters, reasons, cursor and times are there, and they add up."""
+    async with open_world(tmp_path, chain_of(12, all_eligible=False)) as world:
+        chain = world.simulator.chain
+        for wallet in chain.wallets:
+            chain.swap(wallet)
+        chain.swap(chain.wallets[0], "abort_by_response")
+        chain.swap(chain.wallets[0], "one_sided")
+        chain.swap(chain.strangers[0])
+        chain.mine()
+        outcome = await sweep(world)
+        rows = await world.rows()
+
+    result = decode(encode(outcome.result, "the result"))
+    reasons = {"tx_failed": 1, "incomplete_events": 1, "sender_not_registered": 1, "sender_not_genesis": 1}
+    assert result["rejectionReasons"] == reasons
+    assert (result["inserted"], result["rejected"], result["pending"]) == (10, 4, 0)
+    assert (result["scanned"], result["contractsScanned"], result["failedWallets"]) == (10, CONTRACTS, 0)
+    assert {"startedAt", "durationMs", "found", "alreadyKnown", "cursor"} < set(result)
+    assert (outcome.error, outcome.limited_until) == (None, None)
+    assert rows == as_rows(chain.truth())
+
+
+async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> None:
+    """One list per contract, one call per twenty new swaps; what is known or refused is not asked again."""
+    async with open_world(tmp_path, chain_of(30)) as world:
+        chain = world.simulator.chain
+        for wallet in chain.wallets:
+            for kind in ("simple", "simple", "multihop", "two_given", "abort_by_post_condition"):
+                chain.swap(wallet, kind)
+        chain.mine()
+        first = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
+        await first.prepare()
+        await first.walk_contracts()
+        await first.settle()
+        asked = world.calls("tx/multiple")
+        before = world.calls()
+        second = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
+        await second.prepare()
+        await second.walk_contracts()
+        await second.settle()
+        rows = await world.rows()
+
+    assert rows == as_rows(chain.truth())
+    assert asked == 6  # of thirty wallets four calls each that succeeded
+    pages = sum(
+        max(1, -(-len(chain.index.of(contract)) // 50)) for contract in world.rules.allowlist.contracts
+    )
+    assert world.calls() - before == pages
+    assert second.result()["alreadyKnown"] == len(rows)
+
+
+async def test_long_routes_take_one_call_for_twenty_of_a_sender(tmp_path: Path) -> None:
+    """More events than one answer holds: the sender's balance changes tell all of them at once."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        while sum(len(tx.events) > 100 for tx in chain.transactions.values()) < 20:
+            chain.swap(chain.wallets[0], "multibin")
+        chain.mine()
+        await sweep(world)
+        rows = await world.rows()
+
+    assert rows == as_rows(chain.truth())
+    assert world.calls("tx/multiple") == -(-len(rows) // 20)
+    assert world.calls("balance-changes") <= world.calls("tx/multiple") + 2  # a page holds fifty rows
+
+
+async def test_never_more_than_six_calls_at_a_time(tmp_path: Path) -> None:
+    """However much there is to do, six requests are under way at most, and six are used."""
+    async with open_world(tmp_path, chain_of(30), latency_s=0.06) as world:
+        chain = world.simulator.chain
+        for wallet in chain.wallets:
+            chain.swap(wallet)
+        chain.mine()
+        peak = peak_of(world)
+        await sweep(world)
+
+    assert peak[0] == 6
+
+
+def peak_of(world: World) -> list[int]:
+    """The most calls under way so far, kept up to date."""
+    peak = [0]
+    fetch = world.hiro.client._fetch
+    under_way = 0
+
+    async def counting(*arguments: Any, **named: Any) -> Any:
+        nonlocal under_way
+        under_way += 1
+        peak[0] = max(peak[0], under_way)
+        try:
+            return await fetch(*arguments, **named)
+        finally:
+            under_way -= 1
+
+    world.hiro.client._fetch = counting
+    return peak
+
+
+async def test_more_than_five_hundred_transactions_between_visits(tmp_path: Path) -> None:
+    """A burst of swaps, buried under dust and other calls, is found to the last one."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await sweep(world)
+        for _ in range(30):
+            chain.burst(chain.wallets[0], 10)
+            chain.dust(chain.wallets[0], 20)
+            chain.mine()
+        await world.clock.sleep(HOUR_S)
+        world.simulator.advance()
+        outcome = await sweep(world)
+        by_wallets = await fresh_database_by_wallets(world)
+        rows = await world.rows()
+
+    assert outcome.result["inserted"] == 300
+    assert rows == as_rows(chain.truth())
+    assert by_wallets == rows
+
+
+async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
+    """What the wallets' own lists alone would have found."""
+    await world.db.batch(
+        [world.db.prepare(f"DELETE FROM {table}") for table in ("swaps", "marks", "candidates")]
+    )
+    for _ in range(3):
+        walk = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
+        await walk.prepare()
+        await walk.walk_wallets(walk.visits())
+        await walk.settle()
+    return await world.rows()
+
+
+async def test_a_wallet_that_becomes_eligible_gets_its_earlier_swaps(tmp_path: Path) -> None:
+    """Whether it was a stranger or half registered, everything since the start is found."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        stranger, half = chain.strangers[0], chain.strangers[1]
+        await register(world.db, [Wallet(half.address, "registered", "bc1qhalf")])
+        for wallet in (stranger, half):
+            chain.burst(wallet, 3)
+        chain.mine()
+        await world.clock.sleep(HOUR_S)
+        await sweep(world)
+        before = await world.rows()
+        await register(
+            world.db,
+            [
+                Wallet(stranger.address, "eligible", "bc1qnew", erc8004_agent_id=8),
+                Wallet(half.address, "eligible", "bc1qhalf", erc8004_agent_id=9),
+            ],
+        )
+        await sweep(world)
+        rows = await world.rows()
+
+    senders = {stranger.address, half.address}
+    assert before == []
+    assert rows == as_rows(chain.truth(senders=senders))
+    assert len(rows) == 6
+
+
+@pytest.mark.parametrize("kind", ["off_list_contract", "off_list_function"])
+async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path) -> None:
+    """A new contract, or a new function of a known one, counts from the campaign's start on."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        sent = [chain.swap(wallet, kind) for wallet in chain.wallets]
+        chain.mine()
+        await world.clock.sleep(HOUR_S)
+        await sweep(world)
+        noted = await world.all("SELECT code, count(*) AS n FROM refusals GROUP BY code")
+        call = sent[0].payload
+        contracts = {call.contract: frozenset({call.function})}  # type: ignore[union-attr]  # a call, not a transfer
+        grown = Rules(built_in().plus(AllowList(contracts)))
+        await sweep(world, rules=grown)
+        rows = await world.rows()
+
+    assert noted == [{"code": "contract_not_allowlisted", "n": 2}]
+    assert rows == as_rows(chain.truth(allowlist=grown.allowlist.contracts))
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("fate", ["remined", "pending", "dropped", "forked", "vanished"])
+@pytest.mark.parametrize("depth", [3, 300])
+async def test_a_reorg_takes_swaps_out_and_brings_them_back(fate: Any, depth: int, tmp_path: Path) -> None:
+    """A swap whose block was abandoned leaves the totals; mined again, it is back, in its new block."""
+    async with open_world(tmp_path, chain_of(3)) as world:
+        chain = world.simulator.chain
+        sent = [chain.swap(wallet) for wallet in chain.wallets]
+        chain.mine()
+        await world.clock.sleep(5 * (depth - 2))
+        world.simulator.advance()
+        await sweep(world)
+        assert await world.rows() == as_rows(chain.truth())
+        chain.reorg(depth + 1, fate)
+        if fate == "pending":  # it goes back into the next block by itself: look before that
+            assert not [tx for tx in sent if tx.state == "mined"]
+        await sweep(world)
+        after = await world.rows()
+        truth = as_rows(chain.truth())
+        drift = await totals.drift(world.db)
+        for tx in sent:
+            if tx.state in {"dropped", "forked", "vanished"}:
+                chain.rebroadcast(tx)
+        await world.clock.sleep(60)
+        await sweep(world)
+        back = await world.rows()
+        sources = await world.all("SELECT DISTINCT source FROM swaps")
+
+    assert after == truth
+    assert drift == {}
+    assert back == as_rows(chain.truth())
+    assert len(back) == 3
+    assert sources == [{"source": "cron"}]
+
+
+async def test_a_failed_transaction_that_is_mined_again_may_succeed(tmp_path: Path) -> None:
+    """A refusal belongs to its block: in another one the same transaction is judged anew, both ways."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        outcomes = []
+        for outcome in ("abort_by_response", "success", "abort_by_post_condition", "success"):
+            tx.outcome = outcome
+            if tx.state == "mined":
+                chain.reorg(3, "pending")
+            chain.mine(tx)
+            await sweep(world)
+            outcomes.append((await world.rows(), await world.all("SELECT txid, code FROM refusals")))
+
+    refused = [{"txid": tx.tx_id, "code": "tx_failed"}]
+    assert [bool(rows) for rows, _ in outcomes] == [False, True, False, True]
+    assert [refusals for _, refusals in outcomes] == [refused, [], refused, []]
+
+
+async def test_a_pending_trade_stays_its_agents(tmp_path: Path) -> None:
+    """First reporter wins: what its agent sent while it waited is the agent's once it is mined."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0], wait_ms=None)
+        await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        waiting = await sweep(world)
+        chain.mine(tx)
+        await world.clock.sleep(900)
+        await sweep(world)
+        found = await world.all("SELECT source FROM swaps")
+        left = await world.all("SELECT * FROM candidates")
+
+    assert waiting.result["pending"] == 1
+    assert found == [{"source": "agent"}]
+    assert left == []
+
+
+async def test_a_transaction_that_never_comes_is_let_go(tmp_path: Path) -> None:
+    """It is looked at ever more rarely, after a day no longer; mined later, the sweep finds it anyway."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0], wait_ms=None)
+        await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        for _ in range(4 * 31):
+            await sweep(world)
+            await world.clock.sleep(900)
+        looks = world.calls("tx/multiple")
+        left = await world.all("SELECT * FROM candidates")
+        chain.mine(tx)
+        await sweep(world)
+        rows = await world.rows()
+
+    assert left == []
+    assert looks <= 12
+    assert len(rows) == 1
+
+
+async def test_the_lap_visits_every_wallet_and_keeps_its_place(tmp_path: Path) -> None:
+    """A 96th of the wallets each quarter of an hour, in order; the cursor is cleared when a lap ends."""
+    async with open_world(tmp_path, chain_of(200)) as world:
+        while (await sweep(world)).result["scanned"] >= 100:  # every one for the first time
+            await world.clock.sleep(900)
+        await world.db.prepare("DELETE FROM competition_state WHERE key = ?").bind(CURSOR).run()
+        visited: list[str] = []
+        cursors = []
+        for _ in range(67):
+            world.simulator.seen.clear()
+            outcome = await sweep(world)
+            paths = [seen.path for seen in world.simulator.seen]
+            visited += [path.split("/")[4] for path in paths if "." not in path.split("/")[4]]
+            cursors.append(outcome.result["cursor"])
+            await world.clock.sleep(900)
+
+    wallets = sorted(wallet.address for wallet in world.simulator.chain.wallets)
+    assert sorted(visited[:200]) == wallets
+    assert cursors[:3] == [wallets[2], wallets[5], wallets[8]]
+    assert cursors[66] is None
+
+
+async def test_an_interrupted_long_walk_goes_on(tmp_path: Path) -> None:
+    """A contract's history of many pages is read over several short runs, and never from its head again."""
+    async with open_world(tmp_path, chain_of(3), latency_s=2.0) as world:
+        chain = world.simulator.chain
+        for _ in range(40):
+            chain.burst(chain.wallets[0], 25, "multihop")
+            chain.mine()
+        await world.clock.sleep(HOUR_S)
+        world.simulator.advance()
+        runs = 0
+        while len(await world.rows()) < 1000:
+            await sweep(world, world.run(slice_s=60.0))
+            runs += 1
+            assert runs < 30
+        rows = await world.rows()
+
+    assert rows == as_rows(chain.truth())
+    assert runs > 1
