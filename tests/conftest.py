@@ -4,10 +4,15 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from support.simulator_process import running_simulator
 from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
+
+# How long an example takes depends on the machine, and on what else it does.
+settings.register_profile("tocsin", deadline=None)
+settings.load_profile("tocsin")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -43,7 +43,7 @@ def serve(
     data_dir: Annotated[Path | None, typer.Option(help="Where data lies (TOCSIN_DATA_DIR).")] = None,
 ) -> None:
     """Run the service."""
-    _service().serve(demo=demo, host=host, port=port, data_dir=data_dir)
+    _service().serve(as_demo=demo, host=host, port=port, data_dir=data_dir)
 
 
 @app.command()

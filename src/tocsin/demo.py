@@ -5,6 +5,7 @@ Cadences are short, so that there is something to see; everything else is the re
 """
 
 import asyncio
+import json
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -13,13 +14,20 @@ from dataclasses import replace
 
 from starlette.routing import Mount
 
-from tocsin.bindings import Clock
+from tocsin.bindings import Clock, Database
 from tocsin.settings import Settings
 from tocsin.simulator.app import simulator_app
 from tocsin.simulator.serve import Options, build_simulator
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.wallets import import_lines
 
 PATH = "/simulator"
 WALLETS = 60
+ENDLESS = 10**9  # what the simulator tells when it limits nobody
+_AGENT = """
+INSERT INTO agents (btc_address, stx_address, display_name, bns_name, erc8004_agent_id)
+VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
+_CLAIM = "INSERT INTO claims (btc_address, status) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 
 def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
@@ -33,18 +41,33 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
         data_dir=data_dir,
         tenero_cadence=10_000,
         tenero_slice=8_000,
-        tenero_plan_month=None,
+        tenero_plan_minute=ENDLESS,
+        tenero_plan_month=ENDLESS,
         sweep_cadence=20_000,
         sweep_slice=18_000,
-        hiro_plan_minute=500,
-        hiro_plan_month=None,
+        hiro_plan_second=ENDLESS,
+        hiro_plan_minute=ENDLESS,
+        hiro_plan_month=ENDLESS,
     )
 
 
-def simulator_mount(clock: Clock) -> Mount:
+def build(clock: Clock) -> Simulator:
     """A living chain and market."""
-    simulator = build_simulator(Options(seed=1, wallets=WALLETS), clock)
+    return build_simulator(Options(seed=1, wallets=WALLETS, limits=False), clock)
+
+
+def mount(simulator: Simulator) -> Mount:
     return Mount(PATH, simulator_app(simulator, asyncio.Event()))
+
+
+async def register_agents(db: Database, simulator: Simulator) -> None:
+    """The chain's wallets, as agents that take part."""
+    for line in import_lines(simulator.chain.wallets).splitlines():
+        agent = json.loads(line)
+        columns = ("btc_address", "stx_address", "display_name", "bns_name", "erc8004_agent_id")
+        await db.prepare(_AGENT).bind(*(agent.get(column) for column in columns)).run()
+        if "claim" in agent:
+            await db.prepare(_CLAIM).bind(agent["btc_address"], agent["claim"]["status"]).run()
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from typing import Any, TextIO
 
 from starlette.routing import BaseRoute
 
-from tocsin import __version__
+from tocsin import __version__, demo
 from tocsin.bindings import Logger
 from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.demo import demo_directory, demo_settings, simulator_mount
 from tocsin.health import Health
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
@@ -181,11 +180,11 @@ class Service:
         await self._namespace.get(object_id).arm()
 
 
-def serve(*, demo: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
+def serve(*, as_demo: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
     """Run the service as a command does; ends the process with its exit code."""
     settings = read_settings(host=host, port=port, data_dir=data_dir)
     chosen = None if data_dir is None else str(data_dir)
-    with demo_directory(chosen, demo=demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
+    with demo.demo_directory(chosen, demo=as_demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
         code = runner.run(run(settings, stream=sys.stdout, say=_say, demo_dir=demo_dir))
     if code:
         raise SystemExit(code)
@@ -216,19 +215,23 @@ async def run(
     """Serve until told to stop; answers the exit code. With `demo_dir`, against the bundled simulator."""
     server = HttpServer(settings.host, settings.port)
     pages: list[BaseRoute] = []
+    simulator = None
     if demo_dir is not None:
-        settings = demo_settings(settings, server.url, demo_dir)
-        pages.append(simulator_mount(SystemClock()))
+        simulator = demo.build(SystemClock())
+        settings = demo.demo_settings(settings, server.url, demo_dir)
+        pages.append(demo.mount(simulator))
     service = Service(settings, stream=stream, server=server)
     try:
         await service.open(pages)
+        if simulator is not None:
+            await demo.register_agents(service.db, simulator)
     except BaseException:
         server.close()
         raise
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)
-    say(_welcome(server.url, settings, demo=demo_dir is not None))
+    say(_welcome(server.url, settings, as_demo=demo_dir is not None))
     try:
         await service.stopped.wait()
     finally:
@@ -236,14 +239,14 @@ async def run(
     return 1 if service.failed else 0
 
 
-def _welcome(url: str, settings: Settings, *, demo: bool) -> str:
+def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:
     lines = [
         f"Tocsin {__version__} is running. Ctrl-C stops it.",
         f"  console      {url}/console",
         f"  prices       {url}/api/prices",
         f"  API          {url}/api/docs",
     ]
-    if demo:
+    if as_demo:
         lines += [f"  admin key    {settings.admin_key}", f"  the truth    {url}/simulator/_truth"]
     elif settings.admin_key is None:
         lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse."]

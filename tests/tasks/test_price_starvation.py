@@ -15,7 +15,7 @@ from tocsin.prices.cache import get_cached_token_prices
 from tocsin.prices.tokens import STATIC_TOKENS
 from tocsin.tasks import TASKS
 
-(TASK,) = TASKS
+TASK = TASKS[0]
 TOKENS = [f"SP{'B' * 38}.token-{n}::token" for n in range(8)]
 PAGES = 3  # what a round reads at most; on the fourth "page" are the tokens that no list has
 

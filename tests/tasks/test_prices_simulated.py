@@ -23,7 +23,7 @@ from tocsin.tasks import TASKS
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.tenero import tenero
 
-(TASK,) = TASKS
+TASK = TASKS[0]
 STARTER = Plan(minute=10, month=10_000)
 PAIRS = [(token.id, "stx") for token in TRADED]
 

@@ -18,7 +18,7 @@ from tocsin.tasks import TASKS
 from tocsin.tasks.refresh_prices import NOTES_KEY, PriceOptions, refresh_prices
 from tocsin.upstream.tenero import token_address
 
-(TASK,) = TASKS
+TASK = TASKS[0]
 SBTC, STSTX = STATIC_TOKENS[1:]
 OTHERS = [f"SP{'A' * 38}.token-{n}::token" for n in range(9)]
 USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"

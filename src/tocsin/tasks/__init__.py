@@ -1,13 +1,16 @@
 """The periodic jobs, one file each. To add one: its file, and its line in `tasks()`; see docs/tasks.md."""
 
+from tocsin.competition.allowlist import built_in
+from tocsin.competition.rules import Rules
 from tocsin.scheduler.task import Task
 from tocsin.settings import Settings
 from tocsin.tasks.refresh_prices import PriceOptions, refresh_prices
+from tocsin.tasks.sweep_competition import sweep_task
 
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
     """All jobs, as the settings want them."""
-    return (refresh_prices(_prices(settings)),)
+    return (refresh_prices(_prices(settings)), _sweep(settings))
 
 
 def _prices(settings: Settings) -> PriceOptions:
@@ -16,6 +19,16 @@ def _prices(settings: Settings) -> PriceOptions:
         cadence_ms=settings.tenero_cadence,
         slice_ms=settings.tenero_slice,
         jump_factor=settings.price_jump_factor,
+    )
+
+
+def _sweep(settings: Settings) -> Task:
+    rules = Rules(built_in(), settings.competition_start, settings.competition_end)
+    return sweep_task(
+        rules,
+        cadence_ms=settings.sweep_cadence,
+        slice_ms=settings.sweep_slice,
+        enabled=settings.sweep_enabled,
     )
 
 
