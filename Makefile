@@ -54,11 +54,12 @@ fmt: $(READY) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY) ## measure; installs wrk (apt) and workerd (npm) where they are missing
+bench: $(READY) $(WORKERD) ## measure; installs wrk (apt) and workerd (npm) where they are missing
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py
 	@$(BIN)/python bench/measure_client.py
+	@$(BIN)/python bench/measure_cloudflare.py
 
 lock: ## pin the newest allowed versions, with hashes (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt

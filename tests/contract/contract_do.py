@@ -124,11 +124,15 @@ class ContractDO(DurableObject):
         return at
 
     async def alarm(self, info: AlarmInfo) -> None:
+        now = self.env.clock.now()
         steps, rings = await self.storage.get("steps"), await self.storage.get("rings")
         step = steps[len(rings)] if len(rings) < len(steps) else "end"
         seen = await self.storage.get_alarm()
         rings.append([step, info.retry_count, info.is_retry, info.scheduled_time, seen])
-        self.storage.put({"rings": rings, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name})
+        late = [*(await self.storage.get("late") or []), now - info.scheduled_time]
+        self.storage.put(
+            {"rings": rings, "late": late, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name}
+        )
         self._rung.set()
         if "rearm" in step:
             self.storage.set_alarm(self.env.clock.now() + 20)
