@@ -85,9 +85,10 @@ class ContractDO(DurableObject):
         row = await self.env.DB.prepare("SELECT CAST(? AS REAL) AS value").bind(value).first()
         return type(row["value"]).__name__
 
-    async def fetched(self, url: str, options: dict[str, JSON]) -> JSON:
+    async def fetched(self, url: str, options: dict[str, JSON], body: str | None = None) -> JSON:
+        sent = None if body is None else body.encode()
         try:
-            answer = await self.env.fetch(url, **options)
+            answer = await self.env.fetch(url, body=sent, **options)
         except Exception as error:  # noqa: BLE001 - the observation
             return f"{type(error).__name__}: {error}"
         return [answer.status, dict(answer.headers), answer.body.decode()]
