@@ -67,7 +67,7 @@ fmt: $(READY) ## format and fix what can be fixed
 screenshots: $(READY) /usr/bin/chromium ## pictures of the pages in every state
 	@PYTHONPATH=tests $(BIN)/python tools/screenshots.py
 
-bench: $(READY) /usr/bin/chromium ## measure; installs wrk (apt) and workerd (npm) where they are missing
+bench: $(READY) $(WORKERD) /usr/bin/chromium ## measure; installs wrk (apt) and workerd (npm) where they are missing
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py
@@ -75,6 +75,7 @@ bench: $(READY) /usr/bin/chromium ## measure; installs wrk (apt) and workerd (np
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_status.py
 	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
+	@$(BIN)/python bench/measure_cloudflare.py
 
 lock: ## pin the newest allowed versions, with hashes (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt

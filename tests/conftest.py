@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
+from _pytest.nodeid import NodeId
 from hypothesis import settings
 
 from support.simulator_process import running_simulator
@@ -35,8 +36,14 @@ def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
         yield made
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on the shared runtime go to one worker, so that it is started once."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that share a runtime go to one worker, so that it is started once."""
     for item in items:
-        if "workerd" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("workerd"))
+        for shared in {"workerd", "story"}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(shared))
+        mark = item.get_closest_marker("xdist_group")
+        if mark is not None and config.getoption("loadgroup", default=False):
+            # xdist 3.8 writes the group into a field that pytest 9.2 no longer reads: groups had no effect.
+            name = f"{item.nodeid.removesuffix(f'@{mark.args[0]}')}@{mark.args[0]}"
+            item._id = NodeId.parse(name)

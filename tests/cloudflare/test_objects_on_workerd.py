@@ -110,6 +110,8 @@ def test_fetch_answers_status_headers_and_body(workerd: Workerd, upstream: Upstr
     told = fetched(workerd, f"{upstream.url}/told", method="POST", headers={"X-Key": "a"})[2]
     assert told.startswith("POST tocsin/")
     assert told.endswith(" a")
+    post = ("CONTRACT", "fetcher", "fetched", f"{upstream.url}/echo", {"method": "POST"}, "é")
+    assert workerd.call(*post)[2] == "é"
 
 
 def test_fetch_without_an_answer_has_a_class_and_no_secret(workerd: Workerd, upstream: Upstream) -> None:

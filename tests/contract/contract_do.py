@@ -85,9 +85,10 @@ class ContractDO(DurableObject):
         row = await self.env.DB.prepare("SELECT CAST(? AS REAL) AS value").bind(value).first()
         return type(row["value"]).__name__
 
-    async def fetched(self, url: str, options: dict[str, JSON]) -> JSON:
+    async def fetched(self, url: str, options: dict[str, JSON], body: str | None = None) -> JSON:
+        sent = None if body is None else body.encode()
         try:
-            answer = await self.env.fetch(url, **options)
+            answer = await self.env.fetch(url, body=sent, **options)
         except Exception as error:  # noqa: BLE001 - the observation
             return f"{type(error).__name__}: {error}"
         return [answer.status, dict(answer.headers), answer.body.decode()]
@@ -124,11 +125,15 @@ class ContractDO(DurableObject):
         return at
 
     async def alarm(self, info: AlarmInfo) -> None:
+        now = self.env.clock.now()
         steps, rings = await self.storage.get("steps"), await self.storage.get("rings")
         step = steps[len(rings)] if len(rings) < len(steps) else "end"
         seen = await self.storage.get_alarm()
         rings.append([step, info.retry_count, info.is_retry, info.scheduled_time, seen])
-        self.storage.put({"rings": rings, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name})
+        late = [*(await self.storage.get("late") or []), now - info.scheduled_time]
+        self.storage.put(
+            {"rings": rings, "late": late, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name}
+        )
         self._rung.set()
         if "rearm" in step:
             self.storage.set_alarm(self.env.clock.now() + 20)

@@ -5,7 +5,6 @@ second after its first line, in the background of the event that wrote it. One t
 bound, and goes with the next lines; its failure is a line on the console.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -124,7 +123,7 @@ class LogShipper:
             while batch := self._queue.take(BATCH_MAX):
                 try:
                     await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
-                except (LogsError, asyncio.CancelledError) as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, the console says so
                     self._queue.put_back(batch)
                     self._console.warn("logs.send_failed", waiting=len(self._queue), error=error)
                     return

@@ -54,10 +54,10 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
             return await answer(self._object, method, arguments)
 
     async def alarm(self, info: Any = None) -> None:
-        handler = getattr(self._object, "alarm", None)
-        if handler is None:
+        if self._object is None:
             self._js_ctx.storage.setAlarm(int(javascript.js.Date.now()) + RETRY_START_MS)
             return
+        handler: Any = self._object.alarm  # type: ignore[attr-defined]  # who sets an alarm has a handler
         at = javascript.number(getattr(info, "scheduledTime", None)) or int(javascript.js.Date.now())
         told = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
         with invocation(self.subrequests_max):

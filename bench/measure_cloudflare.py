@@ -1,0 +1,71 @@
+"""Our Worker on the real workerd: from process start to the first answer, and the lateness of alarms.
+
+Machines differ and are shared: the figures are for comparison within one run.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.workerd import MODULES, Workerd, running
+
+STARTS, RINGS, CALLS = 5, 200, 300
+
+
+def cold_start_s(directory: Path) -> float:
+    began = time.perf_counter()
+    with running(directory, {}) as workerd:
+        workerd.call("SCHEDULER", "v1", "status")
+        return time.perf_counter() - began
+
+
+def alarm_lateness_ms(workerd: Workerd) -> list[int]:
+    """Each ring sets the next one, 20 ms later."""
+    workerd.call("CONTRACT", "bench", "script", 20, *["rearm"] * RINGS)
+    workerd.call("CONTRACT", "bench", "rings", RINGS)
+    late: list[int] = workerd.call("CONTRACT", "bench", "get", "late")
+    return late[:RINGS]
+
+
+def call_ms(workerd: Workerd) -> list[float]:
+    found = []
+    for _ in range(CALLS):
+        began = time.perf_counter()
+        workerd.call("CONTRACT", "bench", "echo", 1)
+        found.append((time.perf_counter() - began) * 1000)
+    return found
+
+
+def percentiles(values: list[float] | list[int]) -> str:
+    ordered = sorted(values)
+    return f"{statistics.median(ordered):.1f} / {ordered[int(len(ordered) * 0.99)]:.1f} ms"
+
+
+def main() -> None:
+    console = Console(width=110)
+    if not MODULES.exists():
+        console.print("workerd is not installed: run `make test` where npm is")
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        starts = [cold_start_s(Path(scratch) / f"start{number}") for number in range(STARTS)]
+        with running(Path(scratch) / "warm", {}) as workerd:
+            calls, late = call_ms(workerd), alarm_lateness_ms(workerd)
+    table = Table("on workerd, in Python", "measured", title="Cloudflare platform")
+    table.add_row(
+        f"process start → status of the scheduler, {STARTS} starts, median / worst",
+        f"{statistics.median(starts):.1f} / {max(starts):.1f} s",
+    )
+    table.add_row(f"alarm lateness, {RINGS} rings, p50 / p99", percentiles(late))
+    table.add_row("HTTP → Worker → object → back, p50 / p99", percentiles(calls))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
