@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, ViewportSize
 
 from support.browser import PHONE, WIDE, chromium, watched_page
-from support.page_states import STATES, State, agent, board, console
+from support.page_states import STATES, State, agent, board, console, pausing
 from support.pages_server import World, serving_pages
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +55,7 @@ def main() -> int:
         picture(browser, console, "shown-dark", SHOWN / "console.png", whole=False)
         for state in STATES:
             for look in ("light", "dark", "phone", "phone-dark"):
-                whole = state not in {board, agent} or look.startswith("phone")
+                whole = state not in {board, agent, pausing}
                 picture(browser, state, look, OTHERS / f"{state.__name__}-{look}.png", whole=whole)
     return 0
 

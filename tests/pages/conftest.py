@@ -1,4 +1,4 @@
-"""A browser for all tests in here, a scripted service for each."""
+"""A browser and a scripted service for all tests in here; each test has a world of its own."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,24 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="package")
+def shared_server() -> Iterator[PagesServer]:
+    with serving_pages(World()) as server:
+        yield server
+
+
 @pytest.fixture
 def world() -> World:
     return World.sample()
 
 
 @pytest.fixture
-def server(world: World) -> Iterator[PagesServer]:
-    with serving_pages(world) as server:
-        yield server
+def server(shared_server: PagesServer, world: World) -> Iterator[PagesServer]:
+    shared_server.world = world
+    yield shared_server
+    world.release()
+    if not shared_server.running:
+        shared_server.start()
 
 
 @pytest.fixture

@@ -59,21 +59,22 @@ def test_shows_every_agent_by_trades(page: Page, world: World) -> None:
     expect(row.locator("small")).to_contain_text(f"#{best['erc8004AgentId']}")
 
 
-@pytest.mark.parametrize("sort", VALUES)
-def test_sorts_by_each_column_in_both_directions(page: Page, world: World, sort: str) -> None:
+def test_sorts_by_each_column_in_both_directions(page: Page, world: World) -> None:
     """A heading sorts by its column, a second press turns it round; agents without a value come last."""
     for row in world.rows[3:6]:
         row.update(volumeUsd=None, pnlUsd=None, pnlPercent=None)
-    open_board(page, "?sort=latest" if sort != "latest" else "")
+    open_board(page, "?sort=latest")
 
-    sort_by(page, sort)
-    first = sorted_column(page)[1]
-    assert keys(page) == by(world, sort, reverse=first == "descending")
+    for sort in ("agent", "trades", "volume", "pnl", "percent", "latest"):
+        sort_by(page, sort)
+        first = sorted_column(page)[1]
+        assert first == ("ascending" if sort == "agent" else "descending")
+        assert keys(page) == by(world, sort, reverse=first == "descending")
 
-    sort_by(page, sort)
-    turned = "ascending" if first == "descending" else "descending"
-    assert sorted_column(page) == (sort, turned)
-    assert keys(page) == by(world, sort, reverse=turned == "descending")
+        sort_by(page, sort)
+        turned = "ascending" if first == "descending" else "descending"
+        assert sorted_column(page) == (sort, turned)
+        assert keys(page) == by(world, sort, reverse=turned == "descending")
 
 
 def test_search_finds_names_addresses_and_identities(page: Page, world: World) -> None:
@@ -127,13 +128,13 @@ def test_a_link_keeps_the_view(page: Page, world: World) -> None:
     expect(page.get_by_role("searchbox")).to_have_value("a")
 
 
-@pytest.mark.parametrize("query", ["?sort=evil&dir=up&page=-3", "?page=999999&agent=<b>", "?sort=__proto__"])
-def test_a_malformed_link_shows_the_board(page: Page, world: World, query: str) -> None:
+def test_a_malformed_link_shows_the_board(page: Page, world: World) -> None:
     """What cannot be understood in a link is ignored."""
-    open_board(page, query)
+    for query in ("?sort=evil&dir=up&page=-3", "?page=999999&agent=<b>", "?sort=__proto__"):
+        open_board(page, query)
 
-    assert keys(page) == by(world, "trades", reverse=True)
-    expect(page.locator("#panel")).to_be_hidden()
+        assert keys(page) == by(world, "trades", reverse=True)
+        expect(page.locator("#panel")).to_be_hidden()
 
 
 def test_a_new_swap_changes_the_row_in_place(page: Page, world: World) -> None:

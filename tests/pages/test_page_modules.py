@@ -1,23 +1,31 @@
 """The pages' pure modules, asked in the browser that runs them."""
 
 import json
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
+from support.browser import watched_page
 from support.pages_driver import MINUS, NONE
-from support.pages_server import World
+from support.pages_server import PagesServer, World
 from support.pages_world import HOUR, Json, sample_prices
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 
+@pytest.fixture(scope="module")
+def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
+    """One page for all: the modules asked here keep no state."""
+    with watched_page(browser, shared_server.url) as page:
+        page.goto("/console")
+        yield page
+
+
 def ask(page: Page, module: str, expression: str, argument: Any = None) -> Any:
     """Evaluate an expression over a module's exports (`m`) and an argument (`a`)."""
-    if page.url == "about:blank":
-        page.goto("/static/icon.svg")
     return page.evaluate(
         f"async (a) => {{ const m = await import('/static/js/{module}.js'); return {expression}; }}", argument
     )
@@ -144,18 +152,9 @@ def test_a_month_is_projected_at_its_pace(
         "spent": {"month": spent},
     }
     half_way = 1_780_272_000_000 - 31 * 12 * HOUR
-    found = page_projection(page, budget, half_way)
+    found = ask(page, "budgets", "m.projection(a[0], a[1])", [budget, half_way])
 
     assert found["atEnd"] == at_end
     assert (found["runsOutAt"] is not None) == runs_out
     if runs_out:
         assert half_way < found["runsOutAt"] < budget["monthEndsAt"]
-
-
-def page_projection(page: Page, budget: Json, at: int) -> Json:
-    # budgets.js draws into its page: it is loaded there.
-    page.goto("/console")
-    found: Json = page.evaluate(
-        "async ([budget, at]) => (await import('/static/js/budgets.js')).projection(budget, at)", [budget, at]
-    )
-    return found

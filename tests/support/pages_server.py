@@ -7,38 +7,28 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import socket
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-import tocsin
+from support.captured_log import CapturedLog
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
+from tocsin.platform.local.http_server import HttpServer
+from tocsin.web.edge import Edge
+from tocsin.web.pages import page_routes
 
-STATIC = Path(tocsin.__file__).parent / "web" / "static"
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
-        " font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
-        " require-trusted-types-for 'script'; trusted-types 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-}
 PAGE_MAX = 200
 
 
@@ -75,6 +65,10 @@ class World:
         self.held[path] = threading.Event()
         return self.held[path]
 
+    def release(self) -> None:
+        for gate in self.held.values():
+            gate.set()
+
     def emit(self, event: str, **fields: Any) -> None:
         seq = self.events[-1]["seq"] + 1 if self.events else now_ms()
         self.events.append({"seq": seq, "at": now_ms(), "event": event, **fields})
@@ -88,33 +82,33 @@ class PagesServer:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.running = False
         self._port = 0
-        self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self, port: int = 0) -> None:
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", port or self._port))
-        sock.listen(64)
-        self._port = sock.getsockname()[1]
-        api = ScriptedApi(self.world)
-        config = uvicorn.Config(api.app(), log_level="critical", timeout_graceful_shutdown=1, lifespan="off")
-        server = self._server = uvicorn.Server(config)
-        api.gone = lambda: server.should_exit
-        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+        self._port = port or self._port
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True)
         self._thread.start()
+        started.result(timeout=30)
 
     def stop(self) -> None:
-        assert self._server is not None
-        assert self._thread is not None
-        self._server.should_exit = True
+        self.running = False
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        self._server = None
+
+    async def _serve(self, started: "Future[None]") -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        http = HttpServer("127.0.0.1", self._port)
+        self._port, self.running = http.port, True
+        await http.start(ScriptedApi(self).app())
+        started.set_result(None)
+        await self._stop.wait()
+        await http.stop()
 
 
 @contextlib.contextmanager
@@ -124,51 +118,33 @@ def serving_pages(world: World) -> Iterator[PagesServer]:
     try:
         yield server
     finally:
-        if server._server is not None:
+        world.release()
+        if server.running:
             server.stop()
 
 
 class ScriptedApi:
     """The routes. Each answers from the world as it is at that moment."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.gone: Any = lambda: False
+    def __init__(self, server: PagesServer) -> None:
+        self._server = server
+
+    @property
+    def world(self) -> World:
+        return self._server.world
 
     def app(self) -> Starlette:
-        app = Starlette(
-            routes=[
-                Route("/leaderboard", lambda _: FileResponse(STATIC / "leaderboard.html")),
-                Route("/console", lambda _: FileResponse(STATIC / "console.html")),
-                Route("/api/competition/leaderboard", self.leaderboard),
-                Route("/api/competition/trades", self.trades),
-                Route("/api/prices", self.prices),
-                Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
-                Route("/api/admin/scheduler", self.act, methods=["POST"]),
-                Route("/api/admin/scheduler/runs", self.runs),
-                Route("/api/admin/scheduler/events", self.events),
-                Mount("/static", StaticFiles(directory=STATIC)),
-            ]
-        )
-        app.add_middleware(BaseHTTPMiddleware, dispatch=self._around)
-        return app
-
-    async def _around(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        path = request.url.path
-        seen = {"path": path, "url": str(request.url), "method": request.method}
-        self.world.requests.append({**seen, "headers": dict(request.headers)})
-        while (gate := self.world.held.get(path)) is not None and not gate.is_set() and not self.gone():
-            await asyncio.sleep(0.01)
-        if path in self.world.faults:
-            status, sentence = self.world.faults[path]
-            body = {"error": sentence, "code": "scripted", "retryable": True}
-            response: Response = JSONResponse(body, status)
-        elif path.startswith("/api/admin/") and request.headers.get("x-admin-key") != self.world.key:
-            response = JSONResponse({"error": "That is not the admin key.", "code": "unauthorized"}, 401)
-        else:
-            response = await call_next(request)
-        response.headers.update(HEADERS)
-        return response
+        routes = [
+            Route("/api/competition/leaderboard", self.leaderboard),
+            Route("/api/competition/trades", self.trades),
+            Route("/api/prices", self.prices),
+            Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
+            Route("/api/admin/scheduler", self.act, methods=["POST"]),
+            Route("/api/admin/scheduler/runs", self.runs),
+            Route("/api/admin/scheduler/events", self.events),
+        ]
+        around = [Middleware(Edge, logger=CapturedLog()), Middleware(Script, server=self._server)]
+        return Starlette(routes=[*routes, *page_routes()], middleware=around)
 
     async def leaderboard(self, request: Request) -> Response:
         rows = sorted(self.world.rows, key=lambda row: (-row["tradeCount"], -row["latestTradeAt"]))
@@ -194,6 +170,8 @@ class ScriptedApi:
 
     async def runs(self, request: Request) -> Response:
         task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))
+        if limit > PAGE_MAX:
+            return JSONResponse({"error": f"limit is 1 to {PAGE_MAX}.", "code": "bad_limit"}, 400)
         return JSONResponse({"runs": [run for run in self.world.runs if task in {None, run["task"]}][:limit]})
 
     async def act(self, request: Request) -> Response:
@@ -240,12 +218,36 @@ class ScriptedApi:
         )
 
     async def _stream(self, seen: int) -> AsyncIterator[str]:
-        yield ": hello\n\n"
-        while not self.gone():
-            for event in [event for event in self.world.events if event["seq"] > seen]:
+        world = self.world
+        yield "retry: 2000\n\n"
+        while self._server.running and self.world is world:
+            for event in [event for event in world.events if event["seq"] > seen]:
                 seen = event["seq"]
                 yield f"id: {seen}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
             await asyncio.sleep(0.01)
+
+
+class Script:
+    """Middleware: writes down what is asked, and holds back or refuses what the world says."""
+
+    def __init__(self, app: ASGIApp, server: PagesServer) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, world = Request(scope), self._server.world
+        path = request.url.path
+        seen = {"path": path, "url": str(request.url), "method": request.method}
+        world.requests.append({**seen, "headers": dict(request.headers)})
+        while path in world.held and not world.held[path].is_set() and self._server.running:
+            await asyncio.sleep(0.01)
+        app = self._app
+        if path in world.faults:
+            status, sentence = world.faults[path]
+            app = JSONResponse({"error": sentence, "code": "scripted", "retryable": True}, status)
+        elif path.startswith("/api/admin/") and request.headers.get("x-admin-key") != world.key:
+            app = JSONResponse({"error": "That is not the admin key.", "code": "unauthorized"}, 401)
+        await app(scope, receive, send)
 
 
 def _tagged(request: Request, body: Json) -> Response:

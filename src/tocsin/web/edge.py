@@ -22,7 +22,8 @@ SECURITY_HEADERS: Final[RawHeaders] = (
 )
 PAGE_POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    b"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
 TRACEBACK_MAX = 4_000
 

@@ -42,13 +42,15 @@ function updateBudget(node, budget, at) {
 	setText(month, runsOutAt ? short : `At this pace ${count(atEnd)} by ${ends}.`);
 	setAttribute(month, "data-mood", runsOutAt ? "warn" : null);
 	setText(minute, minuteWords(budget));
-	setAttribute(minute, "data-mood", budget.closedUntil || budget.told.anonymous ? "warn" : null);
+	setAttribute(minute, "data-mood", budget.closedUntil ? "warn" : null);
 }
 
 function minuteWords(budget) {
 	if (budget.closedUntil) return `Closed until ${clock(budget.closedUntil)} after a 429.`;
-	if (budget.told.anonymous) return "The upstream treats our calls as anonymous: check the API key.";
 	const { minute } = budget.limits;
 	const waiting = Object.values(budget.waiting).reduce((sum, n) => sum + n, 0);
-	return `${count(budget.spent.minute)}${minute === null ? "" : ` of ${count(minute)}`} in the last minute${waiting ? `, ${count(waiting)} waiting` : ""}.`;
+	const said = [`${count(budget.spent.minute)}${minute === null ? "" : ` of ${count(minute)}`} in the last minute`];
+	if (waiting) said.push(`${count(waiting)} waiting`);
+	if (budget.told.anonymous) said.push("counted as an anonymous caller");
+	return `${said.join(", ")}.`;
 }

@@ -8,7 +8,10 @@ import { getJson } from "./request.js";
 /** Every tracked token's price: `{prices, etag}`. */
 export async function loadPrices(previous) {
 	const answer = await getJson("/api/prices", { etag: previous?.etag });
-	return answer.body === null ? previous : { prices: answer.body.prices, etag: answer.etag };
+	if (answer.body === null) return previous;
+	const none = { priceUsd: null, decimals: null, fetchedAt: null, stale: false, source: "tenero" };
+	const missing = Object.fromEntries(answer.body.missing.map((id) => [id, none]));
+	return { prices: { ...missing, ...answer.body.prices }, etag: answer.etag };
 }
 
 /** How fresh the prices are; pegs do not age. */

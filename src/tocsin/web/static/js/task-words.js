@@ -6,10 +6,10 @@ const TITLES = { tenero: "Token prices", sweep: "Swap sweep" };
 
 export const taskTitle = (name) => TITLES[name] ?? words(name);
 
-/** The counters of a result; whatever a task counts, in its own words. */
+/** What a result counted, in its own words; what did not happen is not told. */
 export function resultWords(result) {
 	return Object.entries(result ?? {})
-		.filter(([name, value]) => typeof value === "number" && name !== "startedAt" && name !== "durationMs")
+		.filter(([name, value]) => typeof value === "number" && value && name !== "startedAt" && name !== "durationMs")
 		.map(([name, value]) => `${words(name)} ${count(value)}`)
 		.join(" · ");
 }

@@ -1,40 +1,42 @@
 /** A day of runs as a picture: where is when, height is how long, colour is the outcome. And what they refused. */
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
-import { clock, count, duration, moment, words } from "./format.js";
+import { clock, count, duration, moment, span, words } from "./format.js";
 import { taskTitle } from "./task-words.js";
 
 const DAY_MS = 86_400_000;
-const HOUR_MS = 3_600_000;
+const MINUTE_MS = 60_000;
+const WINDOW_MIN_MS = 30 * MINUTE_MS;
+const STEPS_MS = [5, 15, 60, 240].map((minutes) => minutes * MINUTE_MS);
 const TABLE_MAX = 60;
 
+/** The last day, or as far back as there are records. */
 export function drawTimeline(tasks, runs, at) {
-	const from = at - DAY_MS;
+	const oldest = runs.at(-1)?.startedAt ?? at;
+	const from = Math.max(at - DAY_MS, Math.min(oldest, at - WINDOW_MIN_MS));
 	const shown = runs.filter((run) => (run.endedAt ?? at) >= from);
 	keyed(byId("lanes"), Object.keys(tasks), (name) => name, makeLane, (lane, name) => {
-		updateLane(lane, name, shown.filter((run) => run.task === name), at);
+		updateLane(lane, name, shown.filter((run) => run.task === name), from, at);
 	});
 	drawAxis(from, at);
-	const oldest = runs.at(-1)?.startedAt;
-	const partly = oldest > from ? ` Records begin at ${clock(oldest)}.` : "";
-	setText(byId("timeline-note"), `${count(shown.length)} runs.${partly}`);
+	setText(byId("timeline-title"), `Runs of the last ${span(at - from)}`);
 	drawTable(shown.slice(0, TABLE_MAX));
 }
 
 const makeLane = (name) => el("li", {}, el("span", {}, taskTitle(name)), svg("svg", { class: "lane", role: "img" }), el("small"));
 
-function updateLane(lane, name, runs, at) {
+function updateLane(lane, name, runs, from, at) {
 	const [, picture, note] = lane.children;
 	const lasted = (run) => run.durationMs ?? at - run.startedAt;
 	const longest = Math.max(1, ...runs.map(lasted));
 	const failed = runs.filter((run) => run.outcome === "failed" || run.outcome === "interrupted").length;
-	const summary = `${count(runs.length)} runs in 24 hours, ${count(failed)} failed, the longest took ${duration(longest)}`;
+	const summary = `${count(runs.length)} runs, ${count(failed)} failed, the longest took ${duration(longest)}`;
 	setAttribute(picture, "aria-label", `${taskTitle(name)}: ${summary}`);
-	setText(note, runs.length ? `longest ${duration(longest)}` : "no runs");
-	const percent = (ms) => `${((ms / DAY_MS) * 100).toFixed(3)}%`;
+	setText(note, runs.length ? `${count(runs.length)}, up to ${duration(longest)}` : "no runs");
+	const percent = (ms) => `${((ms / (at - from)) * 100).toFixed(3)}%`;
 	keyed(picture, runs, (run) => run.id, () => svg("rect", { rx: 1 }), (bar, run) => {
 		const height = 18 + 82 * Math.sqrt(lasted(run) / longest);
-		setAttribute(bar, "x", percent(Math.max(0, run.startedAt - at + DAY_MS)));
+		setAttribute(bar, "x", percent(Math.max(0, run.startedAt - from)));
 		setAttribute(bar, "y", `${100 - height}%`);
 		setAttribute(bar, "height", `${height}%`);
 		setAttribute(bar, "data-outcome", run.outcome);
@@ -44,12 +46,12 @@ function updateLane(lane, name, runs, at) {
 }
 
 function drawAxis(from, at) {
-	const hours = [];
-	for (let hour = Math.ceil(from / HOUR_MS) * HOUR_MS; hour <= at; hour += HOUR_MS) {
-		if (new Date(hour).getHours() % 4 === 0) hours.push(hour);
-	}
-	keyed(byId("axis"), hours, (hour) => hour, (hour) => el("span", {}, clock(hour)), (node, hour) => {
-		node.style.left = `${((hour - from) / DAY_MS) * 100}%`;
+	const step = STEPS_MS.find((ms) => (at - from) / ms <= 8) ?? STEPS_MS.at(-1);
+	const zone = new Date(at).getTimezoneOffset() * MINUTE_MS;
+	const marks = [];
+	for (let mark = Math.ceil((from - zone) / step) * step + zone; mark <= at; mark += step) marks.push(mark);
+	keyed(byId("axis"), marks, (mark) => mark, (mark) => el("span", {}, clock(mark)), (node, mark) => {
+		node.style.left = `${((mark - from) / (at - from)) * 100}%`;
 	});
 }
 
