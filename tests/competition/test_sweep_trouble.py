@@ -196,3 +196,39 @@ async def test_a_transaction_that_trips_our_code_harms_itself(
     assert first.error is None
     assert {row["txid"] for row in rows} == {tx.tx_id for tx in sent} - {poison}
     assert world.log.named("sweep.unit_threw")
+
+
+async def test_a_cursor_that_is_no_good_is_given_up(tmp_path: Path) -> None:
+    """A walk that cannot go on where it was cut off begins at the head again, and misses nothing."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        chain.burst(chain.wallets[0], 70, "multihop")
+        chain.mine()
+        await sweep(world)
+        await world.db.prepare("DELETE FROM swaps").run()
+        gap = '{"cursor": "text", "bottom": [9007199254740991, 0], "top": null}'
+        await world.db.prepare("UPDATE marks SET gap_json = ?, anchor_json = NULL").bind(gap).run()
+        outcome = await sweep(world)
+        rows = await world.rows()
+
+    assert outcome.result["failedContracts"] == 0
+    assert rows == as_rows(chain.truth())
+
+
+async def test_a_list_that_turns_in_circles_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upstream whose cursors do not lead on costs a few calls, not the whole run."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        chain.burst(chain.wallets[0], 120, "multihop")
+        chain.mine()
+        whole = world.hiro.principal_transactions
+
+        async def circling(principal: str, errand: Any, cursor: str | None = None) -> Any:
+            return await whole(principal, errand, None)
+
+        monkeypatch.setattr(world.hiro, "principal_transactions", circling)
+        outcome = await sweep(world)
+
+    assert outcome.result["failedContracts"] == 1
+    assert outcome.result["failedWallets"] == 1
+    assert world.calls() <= CONTRACTS + 20

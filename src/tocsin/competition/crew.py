@@ -11,14 +11,17 @@ failed.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from tocsin.bindings import JSON
 from tocsin.competition.desk import Desk
 from tocsin.errors import BindingMissing, RunStopped, StoreError, Unanswered
-from tocsin.upstream.answer import Gone, Limited, Unauthorised
+from tocsin.upstream.answer import Gone, Limited, Malformed, Unauthorised
 
 T = TypeVar("T")
+
+# done · unanswered: nothing is known, ask again · broken: something about this very unit may be odd
+UnitEnd: TypeAlias = Literal["done", "unanswered", "broken"]
 
 IN_FLIGHT_MAX = 6  # Cloudflare lets six requests of an invocation wait for their headers
 MARGIN_S = 15.0  # a run ends by itself before its slice does
@@ -84,20 +87,20 @@ class Crew:
             self.ending = Ending()
         return self.ending is None
 
-    async def guarded(self, unit: str, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether a unit of work succeeded."""
+    async def guarded(self, unit: str, work: Callable[[], Awaitable[None]]) -> UnitEnd:
+        """Do a unit of work; how it ended."""
         try:
             await work()
         except Unanswered as error:
             self._note(unit, error)
+            return "broken" if isinstance(error.answer, Malformed) else "unanswered"
         except (StoreError, RunStopped, BindingMissing):
             raise
         except Exception as error:  # noqa: BLE001 - a transaction that trips our code must not stop the others
             self.threw += 1
             self._desk.logger.error("sweep.unit_threw", unit=unit, reason=repr(error)[:300])  # noqa: TRY400 - our Logger has no `exception`
-        else:
-            return True
-        return False
+            return "broken"
+        return "done"
 
     def _note(self, unit: str, error: Unanswered) -> None:
         answer = error.answer

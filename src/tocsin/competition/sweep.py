@@ -167,20 +167,20 @@ class Sweep:
     async def _visit_contract(self, contract: str) -> None:
         self.counts.contracts += 1
         reading = Reading()
-        read = await self._crew.guarded(contract, lambda: self._reader.read(contract, reading))
+        end = await self._crew.guarded(contract, lambda: self._reader.read(contract, reading))
         self._count(reading)
-        self.counts.failed_contracts += not read
+        self.counts.failed_contracts += end != "done"
 
     async def _visit_wallet(self, wallet: str) -> bool:
         """Whether the lap may pass it: read as far as a visit goes, or failed and flagged."""
         self.counts.wallets += 1
         reading = Reading()
-        read = await self._crew.guarded(
+        end = await self._crew.guarded(
             wallet, lambda: self._reader.read(wallet, reading, pages_max=WALLET_PAGES_MAX)
         )
         self._count(reading)
         self.counts.found_by_wallets += reading.queued
-        if read or self._crew.ending is not None:
+        if end == "done" or self._crew.ending is not None:
             return reading.finished
         self.counts.failed_wallets += 1
         await count_failure(self._desk.db, wallet, self._rules.for_principal(wallet)).run()
@@ -190,16 +190,14 @@ class Sweep:
         async def work() -> None:
             self.counts.tally.add(await self._verifier.settle(group, self._tiers))
 
-        if not await self._crew.guarded(group[0].txid, work):
-            await self._put_off([candidate.txid for candidate in group])
-
-    async def _put_off(self, txids: Sequence[str]) -> None:
-        """After a failure: next run. A run that must end leaves the queue as it is."""
-        if self._crew.ending is not None:
-            return
-        self.counts.tally.failed += len(txids)
-        due_at = self._desk.clock.now() + RETRY_MS
-        await self._desk.db.batch(ledger.postpone(self._desk.db, txids, due_at, attempts=1))
+        end = await self._crew.guarded(group[0].txid, work)
+        if end == "done" or self._crew.ending is not None:
+            return  # a run that must end leaves the queue as it is
+        self.counts.tally.failed += len(group)
+        txids, due_at = [candidate.txid for candidate in group], self._desk.clock.now() + RETRY_MS
+        await self._desk.db.batch(
+            ledger.postpone(self._desk.db, txids, due_at, attempts=int(end == "broken"))
+        )
 
     def _count(self, reading: Reading) -> None:
         self.counts.found += reading.found

@@ -1,0 +1,166 @@
+"""The sweep beside the reference: calls and time per page of wallets, and how late swaps are found in a day.
+
+python bench/sweep.py               both tables; time is virtual, 60 ms per call, so figures repeat exactly
+python bench/sweep.py --part day    one of them: pages or day
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support.competition import World, chain_of, open_world, sweep
+from support.virtual_time import VirtualClock, run_virtual
+from tocsin.competition.sweep import Sweep
+from tocsin.competition.walk import Visits
+from tocsin.scheduler.budget import Plan
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.limits import UNLIMITED, HiroGate
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.tasks.sweep_competition import CADENCE_MS
+
+LATENCY_S = 0.06
+WALLETS = 430
+HIRO_PLAN = Plan(second=20, minute=500, month=150_000)
+
+# Measured on the reference with the same load and latency: seconds and calls for a page of 100 wallets.
+REFERENCE_PAGES = {"cold": (54.95, 800), "warm": (20.94, 300), "quiet": (6.30, 100)}
+# Its lap over all wallets in minutes (measured for 430, modelled for 951); half of it is the mean delay.
+REFERENCE_LAPS = {430: 76.7, 951: 154.0}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a part of a sweep cost."""
+
+    calls: int
+    seconds: float
+    cpu_s: float
+    inserted: int
+
+
+async def measure(world: World, part: Callable[[Sweep], Awaitable[None]]) -> Measured:
+    calls, began, cpu = len(world.simulator.seen), world.clock.monotonic(), time.process_time()
+    run = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
+    await run.prepare()
+    await part(run)
+    return Measured(
+        len(world.simulator.seen) - calls,
+        world.clock.monotonic() - began,
+        time.process_time() - cpu,
+        run.counts.tally.inserted,
+    )
+
+
+def reference_load() -> Simulator:
+    """25 transactions per wallet: 5 swaps, 1 aborted, 18 others, and 1 that stays pending."""
+    simulator = chain_of(WALLETS)
+    chain = simulator.chain
+    for wallet in chain.wallets:
+        chain.burst(wallet, 5)
+        chain.swap(wallet, "abort_by_response")
+        chain.dust(wallet, 18)
+        chain.swap(wallet, wait_ms=None)
+    return simulator
+
+
+async def pages(plan: Plan | None) -> None:
+    """The wallets' lists like for like, then the contracts' lists, which find all wallets' swaps at once."""
+    simulator = reference_load()
+    simulator.hiro_gate = HiroGate(UNLIMITED, UNLIMITED) if plan is None else HiroGate()
+    await simulator.clock.sleep(3_600)
+    simulator.advance()
+    with TemporaryDirectory() as directory:
+        limits = {} if plan is None else {"plan": plan}
+        async with open_world(Path(directory), simulator, latency_s=LATENCY_S, **limits) as world:  # type: ignore[arg-type]  # one optional argument
+            hundred = sorted(wallet.address for wallet in simulator.chain.wallets)[:100]
+
+            async def wallets(run: Sweep) -> None:
+                await run.walk_wallets(Visits(tuple(hundred), (), ends_lap=False))
+                await run.settle()
+
+            async def contracts(run: Sweep) -> None:
+                await run.walk_contracts()
+                await run.settle()
+
+            rows = [
+                ("100 wallets, cold", "cold", await measure(world, wallets)),
+                ("100 wallets, warm", "warm", await measure(world, wallets)),
+                ("40 contracts (all 430 wallets), cold", "", await measure(world, contracts)),
+                ("40 contracts (all 430 wallets), quiet", "quiet", await measure(world, contracts)),
+            ]
+    print("\nplan: " + ("none" if plan is None else f"{plan.second} a second, {plan.minute} a minute"))
+    print(f"{'':<40}{'calls':>7}{'seconds':>9}{'CPU s':>7}{'inserted':>10}   reference")
+    for name, key, measured in rows:
+        seconds, calls = REFERENCE_PAGES.get(key, (None, None))
+        beside = "" if seconds is None else f"{calls} calls, {seconds} s (100 wallets)"
+        print(
+            f"{name:<40}{measured.calls:>7}{measured.seconds:>9.2f}{measured.cpu_s:>7.2f}"
+            f"{measured.inserted:>10}   {beside}"
+        )
+
+
+async def day(wallets: int) -> None:
+    """A day of traffic under Hiro's limits: from the block to the row, in minutes."""
+    clock = VirtualClock()
+    chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
+    start_traffic(chain, Traffic(swaps=60, strangers=60, transfers=90, floods=0.2, reorgs=0.25))
+    simulator = Simulator(chain, clock, hiro_gate=HiroGate())
+    with TemporaryDirectory() as directory:
+        async with open_world(Path(directory), simulator, plan=HIRO_PLAN, latency_s=LATENCY_S) as world:
+            await warm_up(world)
+            began, first_call = clock.now(), len(simulator.seen)
+            for slot in range(1, 97):
+                await sweep(world)
+                await clock.sleep(max(0.0, (began + slot * CADENCE_MS - clock.now()) / 1000))
+            calls = len(simulator.seen) - first_call
+            delays = await delays_min(world, began)
+            settled = await world.all("SELECT count(*) AS n FROM refusals WHERE refused_at >= ?", began)
+    lap = REFERENCE_LAPS[wallets]
+    lists = wallets * 24 * 60 / lap
+    reference = lists + len(delays) + settled[0]["n"]
+    print(
+        f"{wallets:>7}{len(delays):>8}{calls:>8}{mean(delays):>8.1f}{max(delays):>7.1f}"
+        f"   {reference:,.0f} calls ({lists:,.0f} lists, one per listed call), {lap / 2:.1f}, {lap:.0f}"
+    )
+
+
+async def warm_up(world: World) -> None:
+    """First visits of all wallets, which happen once."""
+    while (await sweep(world)).result["scanned"] >= 100:
+        await world.clock.sleep(900)
+    await world.clock.sleep(900)
+
+
+async def delays_min(world: World, since_ms: int) -> list[float]:
+    rows = await world.all("SELECT txid, recorded_at FROM swaps WHERE recorded_at >= ?", since_ms)
+    transactions = world.simulator.chain.transactions
+    blocks = [(row["recorded_at"], transactions[row["txid"]].block) for row in rows]
+    return [(at - block.time_s * 1000) / 60_000 for at, block in blocks if block is not None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--part", choices=("pages", "day"))
+    part = parser.parse_args().part
+    if part in {None, "pages"}:
+        run_virtual(pages(None))
+        run_virtual(pages(HIRO_PLAN))
+    if part in {None, "day"}:
+        print("\na day, sweeps every 15 min, under 20 calls a second, 500 a minute, 150,000 a month; minutes")
+        print(f"{'wallets':>7}{'swaps':>8}{'calls':>8}{'mean':>8}{'max':>7}   reference: calls, mean, max")
+        for wallets in REFERENCE_LAPS:
+            run_virtual(day(wallets))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The leaderboard: what eligible agents traded, valued at cached prices. Reads totals, never swaps.
+
+A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss.
+What is not priced is named. An agent is one identity (ERC-8004): wallets that were rotated are one row,
+shown by the wallet that traded last. Values in USD are doubles, amounts behind them exact.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+from tocsin.bindings import JSON, Database, Row
+from tocsin.errors import UsageError
+
+Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
+Direction: TypeAlias = Literal["asc", "desc"]
+
+SORTS: tuple[Sort, ...] = get_args(Sort)
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+
+_CURSOR_MAX = 200
+_OFFSET_MAX = 10**6
+
+_AGENTS = """
+SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at
+FROM sender_totals t
+JOIN agents a ON a.stx_address = t.sender
+JOIN agent_tiers e ON e.stx_address = t.sender
+WHERE e.tier = 'eligible'"""
+# The CAST gives the column a type, without which SQLite would not look tokens up but go through all of them.
+_VALUES = """
+WITH price AS MATERIALIZED (
+  SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
+  FROM json_each(?)
+)
+SELECT t.sender,
+  sum((t.in_0 + t.in_1 * 1e10 + t.in_2 * 1e20 + t.in_3 * 1e30) * i.usd) AS given_usd,
+  sum((t.out_0 + t.out_1 * 1e10 + t.out_2 * 1e20 + t.out_3 * 1e30) * o.usd) AS gotten_usd
+FROM pair_totals t
+JOIN price i ON i.token = t.token_in
+JOIN price o ON o.token = t.token_out
+GROUP BY t.sender"""
+_UNPRICED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
+_UNPRICED_OF = """
+SELECT sender, token_in, token_out FROM pair_totals
+WHERE sender IN (SELECT value FROM json_each(?))
+  AND (token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?)))"""
+
+
+class Priced(Protocol):
+    """What the board must know of a token; whatever prices tokens gives these."""
+
+    @property
+    def price_usd(self) -> float | None: ...
+    @property
+    def decimals(self) -> int | None: ...
+
+
+@dataclass(slots=True)
+class _Line:
+    """One identity's standing; its first wallet is the one that is shown."""
+
+    wallets: list[Row]
+    trades: int = 0
+    given_usd: float | None = None
+    gotten_usd: float | None = None
+
+    @property
+    def last_trade_at(self) -> int:
+        return int(self.wallets[0]["last_trade_at"])
+
+    @property
+    def pnl_usd(self) -> float | None:
+        if self.given_usd is None or self.gotten_usd is None:
+            return None
+        return self.gotten_usd - self.given_usd
+
+
+async def leaderboard(
+    db: Database,
+    prices: Mapping[str, Priced],
+    *,
+    sort: str = "trades",
+    direction: str = "desc",
+    limit: int = PAGE_DEFAULT,
+    cursor: str | None = None,
+) -> JSON:
+    """A page of the board: `{rows, next}`. Refuses what is no sort, direction, limit or cursor."""
+    if sort not in SORTS:
+        raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
+    if direction not in DIRECTIONS:
+        raise UsageError(f"dir is asc or desc, not {direction[:40]!r}.")
+    if not 1 <= limit <= PAGE_MAX:
+        raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
+    offset = 0 if cursor is None else _read_cursor(cursor, f"{sort}:{direction}")
+    units = {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
+    agents, worth, unknown = await db.batch(
+        [
+            db.prepare(_AGENTS),
+            db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
+            db.prepare(_UNPRICED).bind(json.dumps(list(units))),
+        ]
+    )
+    lines = _ranked(_lines(agents.results, worth.results), sort, direction)
+    page = lines[offset : offset + limit]
+    unpriced = await _unpriced(db, page, {row["token"] for row in unknown.results})
+    rows = [_row(line, rank, unpriced) for rank, line in enumerate(page, offset + 1)]
+    more = offset + limit < len(lines)
+    return {"rows": rows, "next": _cursor(f"{sort}:{direction}", offset + limit) if more else None}
+
+
+def _per_unit(price: Priced) -> float | None:
+    """USD per smallest unit; decimals are never guessed."""
+    if price.price_usd is None or price.decimals is None:
+        return None
+    return float(price.price_usd / 10**price.decimals)
+
+
+def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
+    """One line per identity."""
+    values = {row["sender"]: row for row in worth}
+    lines: dict[int, _Line] = {}
+    for agent in sorted(agents, key=lambda row: (-row["last_trade_at"], row["stx_address"])):
+        line = lines.setdefault(agent["erc8004_agent_id"], _Line([]))
+        line.wallets.append(agent)
+        line.trades += agent["trades"]
+        value = values.get(agent["stx_address"])
+        if value is not None:
+            line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
+            line.gotten_usd = (line.gotten_usd or 0.0) + value["gotten_usd"]
+    return list(lines.values())
+
+
+def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:
+    """In order; what has no value comes last either way, ties go to the latest trade."""
+    sign = 1 if direction == "asc" else -1
+
+    def key(line: _Line) -> tuple[Any, ...]:
+        value = {
+            "trades": line.trades,
+            "volume": line.given_usd,
+            "pnl": line.pnl_usd,
+            "latest": line.last_trade_at,
+        }[sort]
+        tie = (-line.last_trade_at, line.wallets[0]["stx_address"])
+        return (value is None, sign * (value or 0), *tie)
+
+    return sorted(lines, key=key)
+
+
+async def _unpriced(db: Database, page: list[_Line], tokens: Collection[str]) -> dict[str, set[str]]:
+    """The tokens of each wallet on the page that no price is known for."""
+    found: dict[str, set[str]] = {}
+    if not tokens:
+        return found
+    senders = json.dumps([wallet["stx_address"] for line in page for wallet in line.wallets])
+    names = json.dumps(sorted(tokens))
+    for row in (await db.prepare(_UNPRICED_OF).bind(senders, names, names).all()).results:
+        found.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
+    return found
+
+
+def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> JSON:
+    shown, volume, pnl = line.wallets[0], line.given_usd, line.pnl_usd
+    tokens = {token for wallet in line.wallets for token in unpriced.get(wallet["stx_address"], ())}
+    return {
+        "rank": rank,
+        "stxAddress": shown["stx_address"],
+        "btcAddress": shown["btc_address"],
+        "displayName": shown["display_name"],
+        "bnsName": shown["bns_name"],
+        "erc8004AgentId": shown["erc8004_agent_id"],
+        "tradeCount": line.trades,
+        "latestTradeAt": line.last_trade_at * 1000,
+        "volumeUsd": volume,
+        "pnlUsd": pnl,
+        "pnlPercent": None if pnl is None or not volume else pnl / volume * 100,
+        "unpricedTokens": sorted(tokens),
+    }
+
+
+def _cursor(order: str, offset: int) -> str:
+    return base64.urlsafe_b64encode(f"{order}:{offset}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str, order: str) -> int:
+    """The place to go on at, in the same order as the page before."""
+    try:
+        padded = cursor[:_CURSOR_MAX] + "=" * (-len(cursor) % 4)
+        text = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True).decode("ascii")
+        named, _, offset = text.rpartition(":")
+        if named == order and offset.isdecimal() and int(offset) <= _OFFSET_MAX:
+            return int(offset)
+    except (ValueError, binascii.Error):
+        pass
+    raise UsageError("cursor is what next of the page before said, for the same sort and dir.")

@@ -1,0 +1,177 @@
+"""The leaderboard against a plain computation from the truth."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import World, chain_of, open_world, register, sweep
+from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, leaderboard
+from tocsin.errors import UsageError
+from tocsin.model import TokenPrice
+from tocsin.simulator.tokens import TRADED
+from tocsin.simulator.truth import TrueSwap
+from tocsin.simulator.wallets import Wallet
+from tocsin.values import encode
+
+PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED}
+UNKNOWN = next(token.id for token in TRADED if token.symbol == "WELSH")
+
+
+async def traded(world: World, kinds: tuple[str, ...] = ("simple", "multihop", "fee_leg", "huge")) -> None:
+    """Some swaps of every wallet, at different times."""
+    chain = world.simulator.chain
+    for number, wallet in enumerate(chain.wallets):
+        for _ in range(number % 4 + 1):
+            for kind in kinds:
+                chain.swap(wallet, kind)
+        chain.mine()
+        await world.clock.sleep(601)
+        world.simulator.advance()
+    await sweep(world)
+
+
+def expected(truth: list[TrueSwap], prices: dict[str, TokenPrice]) -> dict[str, dict[str, Any]]:
+    """The board's figures, swap by swap."""
+    found: dict[str, dict[str, Any]] = {}
+    for swap in truth:
+        line = found.setdefault(
+            swap.sender,
+            {"trades": 0, "given": 0.0, "gotten": 0.0, "priced": 0, "unpriced": set(), "latest": 0},
+        )
+        line["trades"] += 1
+        line["latest"] = max(line["latest"], swap.burn_block_time * 1000)
+        missing = {token for token in (swap.token_in, swap.token_out) if token not in prices}
+        line["unpriced"] |= missing
+        if missing:
+            continue
+        line["priced"] += 1
+        for side, token, amount in (
+            ("given", swap.token_in, swap.amount_in),
+            ("gotten", swap.token_out, swap.amount_out),
+        ):
+            price = prices[token]
+            assert price.price_usd is not None
+            assert price.decimals is not None
+            line[side] += amount * price.price_usd / 10**price.decimals
+    return found
+
+
+@pytest.mark.parametrize("unpriced", [(), (UNKNOWN,), ("stx",), tuple(PRICES)])
+async def test_figures_are_those_of_the_swaps(unpriced: tuple[str, ...], tmp_path: Path) -> None:
+    """Volume and gain count pairs with both sides priced; what is not priced is named."""
+    prices = {token: price for token, price in PRICES.items() if token not in unpriced}
+    async with open_world(tmp_path, chain_of(9)) as world:
+        await traded(world)
+        board = await leaderboard(world.db, prices)
+
+    truth = expected(world.simulator.chain.truth(), prices)
+    assert {row["stxAddress"] for row in board["rows"]} == set(truth)
+    for row in board["rows"]:
+        line = truth[row["stxAddress"]]
+        assert (row["tradeCount"], row["latestTradeAt"]) == (line["trades"], line["latest"])
+        assert row["unpricedTokens"] == sorted(line["unpriced"])
+        if line["priced"] == 0:
+            assert (row["volumeUsd"], row["pnlUsd"], row["pnlPercent"]) == (None, None, None)
+        else:
+            assert row["volumeUsd"] == pytest.approx(line["given"])
+            assert row["pnlUsd"] == pytest.approx(
+                line["gotten"] - line["given"], rel=1e-6, abs=1e-6 * line["given"]
+            )
+            assert row["pnlPercent"] == pytest.approx(row["pnlUsd"] / row["volumeUsd"] * 100)
+    assert encode(board, "the board")
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+async def test_every_order_is_a_ranking_over_pages(sort: str, direction: str, tmp_path: Path) -> None:
+    """Pages follow each other with their ranks; what has no value is last, whichever way it is sorted."""
+    names = {"trades": "tradeCount", "volume": "volumeUsd", "pnl": "pnlUsd", "latest": "latestTradeAt"}
+    prices = {token: PRICES[token] for token in list(PRICES)[:4]}
+    async with open_world(tmp_path, chain_of(12)) as world:
+        await traded(world, ("simple",))
+        rows: list[dict[str, Any]] = []
+        cursor = None
+        while True:
+            page = await leaderboard(world.db, prices, sort=sort, direction=direction, limit=5, cursor=cursor)
+            rows += page["rows"]
+            cursor = page["next"]
+            if cursor is None:
+                break
+
+    assert [row["rank"] for row in rows] == list(range(1, 13))
+    values = [row[names[sort]] for row in rows]
+    present = [value for value in values if value is not None]
+    assert values == [*sorted(present, reverse=direction == "desc"), *[None] * (12 - len(present))]
+
+
+async def test_only_eligible_agents_are_shown(tmp_path: Path) -> None:
+    """The board asks the same predicate as the verifier: who loses eligibility leaves it, and may return."""
+    async with open_world(tmp_path, chain_of(3)) as world:
+        await traded(world)
+        wallet = world.simulator.chain.wallets[0]
+        await register(world.db, [replace(wallet, tier="registered")])
+        without = await leaderboard(world.db, PRICES)
+        await register(world.db, [wallet])
+        again = await leaderboard(world.db, PRICES)
+
+    assert wallet.address not in {row["stxAddress"] for row in without["rows"]}
+    assert len(again["rows"]) == len(without["rows"]) + 1 == 3
+
+
+async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
+    """Two wallets of one identity make one row with the sum of both, under the one that traded last."""
+    async with open_world(tmp_path, chain_of(3)) as world:
+        await traded(world)
+        first, second, _ = world.simulator.chain.wallets
+        apart = {row["stxAddress"]: row for row in (await leaderboard(world.db, PRICES))["rows"]}
+        await register(
+            world.db,
+            [Wallet(first.address, "eligible", first.btc_address, erc8004_agent_id=second.erc8004_agent_id)],
+        )
+        rows = (await leaderboard(world.db, PRICES))["rows"]
+
+    (merged,) = [row for row in rows if row["erc8004AgentId"] == second.erc8004_agent_id]
+    assert len(rows) == 2
+    assert merged["stxAddress"] == second.address
+    assert merged["tradeCount"] == sum(apart[wallet.address]["tradeCount"] for wallet in (first, second))
+    assert merged["volumeUsd"] == pytest.approx(
+        sum(apart[wallet.address]["volumeUsd"] for wallet in (first, second))
+    )
+
+
+async def test_a_price_without_decimals_is_no_price(tmp_path: Path) -> None:
+    """Decimals are never guessed: such a token is named as unpriced."""
+    prices = {**PRICES, "stx": TokenPrice("stx", 0.8, None), UNKNOWN: TokenPrice(UNKNOWN, None, 6)}
+    async with open_world(tmp_path, chain_of(4)) as world:
+        await traded(world)
+        rows = (await leaderboard(world.db, prices))["rows"]
+
+    truth = expected(
+        world.simulator.chain.truth(), {t: p for t, p in PRICES.items() if t not in {"stx", UNKNOWN}}
+    )
+    assert {row["stxAddress"]: row["unpricedTokens"] for row in rows} == {
+        sender: sorted(line["unpriced"]) for sender, line in truth.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"sort": "name"}, "sort is one of"),
+        ({"direction": "up"}, "dir is asc or desc"),
+        ({"limit": 0}, "limit is 1 to"),
+        ({"limit": PAGE_MAX + 1}, "limit is 1 to"),
+        ({"cursor": "x"}, "cursor is what"),
+        ({"cursor": "dHJhZGVzOmRlc2M6LTE"}, "cursor is what"),
+        ({"cursor": "cG5sOmRlc2M6NQ"}, "cursor is what"),
+        ({"cursor": "é" * 9}, "cursor is what"),
+        ({"cursor": "A" * 10_000}, "cursor is what"),
+    ],
+)
+async def test_wrong_questions_are_explained(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """The sentence says what is accepted."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        with pytest.raises(UsageError, match=said):
+            await leaderboard(world.db, PRICES, **wrong)
