@@ -41,7 +41,7 @@ def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess
     card = task_card(page, "Token prices")
     card.get_by_role("button", name="Refresh now").click()
     expect(card.get_by_role("status")).to_contain_text(re.compile(r"done in .* \(run \d+\)"))
-    assert service.runs()[0]["trigger"] == "refresh"
+    assert service.runs("tenero")[0]["trigger"] == "refresh"
     expect(events(page).filter(has_text="started by refresh")).to_have_count(1)
     expect(page.locator("#lanes rect")).to_have_count(len(service.runs()))
     expect(page.locator("#prices li").first).to_contain_text("just now")

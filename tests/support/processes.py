@@ -98,8 +98,10 @@ class ServiceProcess(Process):
     def status(self) -> Any:
         return ask(f"{self.url}/api/admin/scheduler", headers={"X-Admin-Key": ADMIN_KEY})[1]["status"]
 
-    def runs(self) -> Any:
-        return ask(f"{self.url}/api/admin/scheduler/runs", headers={"X-Admin-Key": ADMIN_KEY})[1]["runs"]
+    def runs(self, task: str = "") -> Any:
+        """The runs on record, newest first: of one task, or of all."""
+        runs = f"{self.url}/api/admin/scheduler/runs?task={task}"
+        return ask(runs, headers={"X-Admin-Key": ADMIN_KEY})[1]["runs"]
 
 
 @contextmanager
