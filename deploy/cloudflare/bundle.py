@@ -13,7 +13,16 @@ HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "src" / "tocsin"
 
 # These need threads, sockets or SQLite, which a Worker does not have.
-LOCAL_ONLY = ("platform/local", "simulator", "service.py", "cli.py")
+LOCAL_ONLY = (
+    "__main__.py",
+    "check.py",
+    "cli.py",
+    "demo.py",
+    "platform/local",
+    "service.py",
+    "simulator",
+    "terminal",
+)
 
 
 def bundle(directory: Path) -> None:

@@ -70,6 +70,10 @@ class ScriptedScheduler:
     statuses_per_refresh: int = 0  # a refresh ends when the status was asked for so often meanwhile
     _asked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
+    async def arm(self) -> JSON:
+        self._called("arm")
+        return None
+
     async def status(self) -> JSON:
         self._called("status")
         async with self._asked:
@@ -162,6 +166,10 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
     scheduler, log = ScriptedScheduler(clock), CapturedLog()
     async with open_kv(directory, clock) as kv, open_database(directory) as db:
         made: Scene
+
+        async def health() -> HealthSnapshot:
+            return made.health
+
         site = Site(
             scheduler=lambda: scheduler,
             kv=kv,
@@ -169,7 +177,7 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
             clock=clock,
             logger=log,
             keys=Keys(ADMIN_KEY, CRON_SECRET),
-            health=lambda: made.health,
+            health=health,
             version="1.2.3",
         )
         made = Scene(site, scheduler, log, HEALTHY)

@@ -16,8 +16,8 @@ from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tokens import is_token_id, tracked_tokens
-from tocsin.web.edge import SECURITY_HEADERS, RawHeaders
 from tocsin.web.respond import etag_of, is_known, json_bytes
+from tocsin.web.security import SECURITY_HEADERS, RawHeaders
 from tocsin.web.site import Site
 
 TOKENS_MAX = 100
