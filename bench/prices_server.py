@@ -10,6 +10,8 @@ import uvloop
 from silence import Silence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tocsin.competition.allowlist import AllowList
+from tocsin.competition.rules import Rules
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.database import SqliteDatabase
@@ -68,6 +70,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         clock=clock,
         logger=Silence(),
         keys=Keys(),
+        rules=Rules(AllowList({})),
         health=lambda: HealthSnapshot(0.0, None, clock.now()),
         version="bench",
     )

@@ -25,7 +25,7 @@ __all__ = ["ContractDO", "Default", "SchedulerDO"]
 
 
 class SchedulerDO(SchedulerObject):
-    parts = SchedulerParts(tasks, {})
+    parts = SchedulerParts(tasks, lambda _settings: {})
 
 
 class ContractDO(CloudflareObject):

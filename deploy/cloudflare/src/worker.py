@@ -2,7 +2,7 @@
 
 from tocsin.platform.cloudflare.entry import Entry, SchedulerObject
 from tocsin.platform.cloudflare.environment import SchedulerParts
-from tocsin.tasks import tasks
+from tocsin.tasks import request_jobs, tasks
 
 __all__ = ["Default", "SchedulerDO"]  # what Cloudflare takes for entry points
 
@@ -14,4 +14,4 @@ class Default(Entry):
 class SchedulerDO(SchedulerObject):
     """Binding `SCHEDULER`; the class's name is part of the stored state, so it must never change."""
 
-    parts = SchedulerParts(tasks, {})
+    parts = SchedulerParts(tasks, request_jobs)

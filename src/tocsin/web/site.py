@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tocsin.bindings import JSON, KV, Clock, Database, Logger
+from tocsin.competition.rules import Rules
 
 
 class Scheduler(Protocol):
@@ -31,6 +32,7 @@ class Keys:
 
     admin: str | None = field(default=None, repr=False)
     cron: str | None = field(default=None, repr=False)
+    chainhook: tuple[str, ...] = field(default=(), repr=False)  # none: refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Site:
     clock: Clock
     logger: Logger
     keys: Keys
+    rules: Rules
     health: Callable[[], HealthSnapshot]
     version: str
     instance: str = "v1"

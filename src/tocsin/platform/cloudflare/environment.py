@@ -98,7 +98,7 @@ class SchedulerParts:
     """What the scheduler of this deployment does."""
 
     tasks: Tasks
-    request_jobs: Mapping[str, RequestJob]
+    request_jobs: Callable[[Settings], Mapping[str, RequestJob]]
 
 
 def scheduler_env(
@@ -111,7 +111,7 @@ def scheduler_env(
         random=random.random,
         config=scheduler_config(read),
         tasks=parts.tasks(read),
-        request_jobs=parts.request_jobs,
+        request_jobs=parts.request_jobs(read),
         DB=open_database(env, logger),
         KV=open_kv(env, logger),
     )
