@@ -12,7 +12,7 @@ from tocsin.competition.codes import Code
 from tocsin.competition.jobs import SUBMIT
 from tocsin.errors import UsageError
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tokens import STATIC_TOKENS, TRADED_MAX, published_tokens, tracked_tokens
+from tocsin.prices.tokens import STATIC_TOKENS, TRADED_MAX, active_tokens, published_tokens
 from tocsin.web.body import json_body
 from tocsin.web.page import Pages
 from tocsin.web.respond import RETRY_S, json_response
@@ -69,7 +69,7 @@ class Competition:
 
     async def _board(self, query: QueryParams) -> dict[str, JSON]:
         site, now = self._site, self._site.clock.now()
-        prices = await prices_of(site.kv, await tracked_tokens(site.kv), now)
+        prices = await prices_of(site.kv, await active_tokens(site.db), now)
         page = await board.leaderboard(
             site.db,
             prices,
