@@ -10,6 +10,8 @@ import uvloop
 from silence import Silence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tocsin.competition.allowlist import AllowList
+from tocsin.competition.rules import Rules
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.database import SqliteDatabase
@@ -72,6 +74,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         clock=clock,
         logger=Silence(),
         keys=Keys(),
+        rules=Rules(AllowList({})),
         health=healthy,
         version="bench",
     )

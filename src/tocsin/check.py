@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tocsin.errors import StartError
+from tocsin.errors import StartError, TocsinError
 from tocsin.platform.local.migrations import Migration
 from tocsin.platform.local.store_check import examine
 from tocsin.scheduler.cadence import Demand, overdraft
@@ -14,7 +14,7 @@ from tocsin.tasks import tasks
 
 
 def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
-    return [*_keys(settings), *_data(settings, schemas), *_budgets(settings)]
+    return [*_keys(settings), *_data(settings, schemas), *_plans(settings)]
 
 
 def _keys(settings: Settings) -> list[str]:
@@ -46,13 +46,18 @@ def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[st
     return found
 
 
-def _budgets(settings: Settings) -> list[str]:
+def _plans(settings: Settings) -> list[str]:
+    """What the tasks may do, and whether the upstreams' plans cover it."""
+    try:
+        planned = tasks(settings)
+    except TocsinError as error:
+        return [str(error)]
     config = scheduler_config(settings)
     sentences = []
     for upstream, plan in config.plans.items():
         wanted = {
             task.name: Demand(task.cadence_ms, task.calls_per_run)
-            for task in tasks(settings)
+            for task in planned
             if task.upstream == upstream and task.enabled
         }
         sentences.append(overdraft(plan, wanted))

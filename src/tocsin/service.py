@@ -20,6 +20,7 @@ from tocsin import __version__, demo
 from tocsin.bindings import Logger
 from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.competition.rules import rules_of
 from tocsin.health import Health
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
@@ -38,7 +39,7 @@ from tocsin.platform.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings, SettingsError, read, read_env_file, secret_values
-from tocsin.tasks import tasks
+from tocsin.tasks import request_jobs, tasks
 from tocsin.web.app import create_app
 from tocsin.web.pages import page_routes
 from tocsin.web.site import Keys, Site
@@ -132,6 +133,7 @@ class Service:
             random=random.random,
             config=scheduler_config(self.settings),
             tasks=tasks(self.settings),
+            request_jobs=request_jobs(self.settings),
             DB=self.db,
             KV=self.kv,
         )
@@ -155,7 +157,8 @@ class Service:
             db=self.db,
             clock=self.clock,
             logger=self.logger,
-            keys=Keys(self.settings.admin_key, self.settings.cron_secret),
+            keys=Keys(self.settings.admin_key, self.settings.cron_secret, self.settings.chainhook_secret),
+            rules=rules_of(self.settings),
             health=self.health.snapshot,
             version=__version__,
             instance=self.settings.instance,
@@ -242,6 +245,7 @@ async def run(
 def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:
     lines = [
         f"Tocsin {__version__} is running. Ctrl-C stops it.",
+        f"  leaderboard  {url}/leaderboard",
         f"  console      {url}/console",
         f"  prices       {url}/api/prices",
         f"  API          {url}/api/docs",

@@ -219,7 +219,7 @@ class Settings:
         str.strip,
         None,
         "allowlist.json",
-        "a file of contracts that replaces the built-in list",
+        "contracts that count beside the built-in ones: a file, or the JSON itself",
     )
     breaker_failures: int = _set(
         "TOCSIN_BREAKER_FAILURES", whole(0, 1000), 0, "6",

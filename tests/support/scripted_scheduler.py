@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from support.captured_log import CapturedLog
-from support.local_store import open_database, open_kv
+from support.local_store import open_competition, open_kv
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import JSON, Clock
+from tocsin.competition.allowlist import built_in
+from tocsin.competition.rules import Rules
 from tocsin.errors import UsageError
 from tocsin.web.site import HealthSnapshot, Keys, Site
 
 ADMIN_KEY = "adm1n-k3y"
 CRON_SECRET = "cr0n-s3cret"
+CHAINHOOK_SECRET = "ch41n-s3cret"
+OLD_CHAINHOOK_SECRET = "0ld-s3cret"
 HIRO_503 = {"class": "TaskFailed", "message": "hiro said 503"}
 HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, alarm_at=START_MS + 60_000)
 
@@ -164,7 +168,7 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
     """A site with keys on stores in `directory`; in virtual time unless a clock is given."""
     clock = clock or VirtualClock()
     scheduler, log = ScriptedScheduler(clock), CapturedLog()
-    async with open_kv(directory, clock) as kv, open_database(directory) as db:
+    async with open_kv(directory, clock) as kv, open_competition(directory) as db:
         made: Scene
 
         async def health() -> HealthSnapshot:
@@ -176,7 +180,8 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
             db=db,
             clock=clock,
             logger=log,
-            keys=Keys(ADMIN_KEY, CRON_SECRET),
+            keys=Keys(ADMIN_KEY, CRON_SECRET, (CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)),
+            rules=Rules(built_in()),
             health=health,
             version="1.2.3",
         )

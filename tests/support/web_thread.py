@@ -8,33 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
-
 from support.scripted_scheduler import ScriptedScheduler, scene
 from support.web_server import serving
+from tocsin.bindings import Database
 from tocsin.platform.local.clock import SystemClock
 from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.prices.pricing import PEGS
 from tocsin.web.app import create_app
 
-BOARD = {
-    "rows": [
-        {
-            "rank": 1,
-            "stxAddress": "SP1",
-            "displayName": "Ann[bold] \x1b]0;owned\x07:smile:",
-            "tradeCount": 1_234,
-            "latestTradeAt": 1778700600,
-            "volumeUsd": 1234.5,
-            "pnlUsd": -0.5,
-            "pnlPercent": None,
-        }
-    ],
-    "asOf": 0,
-    "pricesAsOf": 0,
-    "next": None,
-}
+NAME = "Ann[bold] \x1b]0;owned\x07:smile:"
+_AGENT = (
+    "INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id) VALUES ('bc1', ?, ?, 1)"
+)
+_CLAIM = "INSERT INTO claims (btc_address, status) VALUES ('bc1', 'verified')"
+_SWAP = """
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
+VALUES ('0x' || hex(zeroblob(32)), ?, 'SP.pool', 'swap', 'stx', '1452352941', ?, '1', 1778700600, 1, '0xb',
+  0, 'agent', 'v', 0)"""
 
 
 @dataclass
@@ -57,8 +48,16 @@ class Running:
         done.result(timeout=30)
 
 
-async def _board(_request: Request) -> JSONResponse:
-    return JSONResponse(BOARD)
+async def _one_trade(db: Database) -> None:
+    """An agent whose name tries to give orders to the terminal, and its trade."""
+    sender = "SP" + "A" * 38
+    await db.batch(
+        [
+            db.prepare(_AGENT).bind(sender, NAME),
+            db.prepare(_CLAIM),
+            db.prepare(_SWAP).bind(sender, next(iter(PEGS))),
+        ]
+    )
 
 
 @contextmanager
@@ -69,8 +68,8 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
     async def main() -> None:
         async with scene(directory, SystemClock()) as made:
             await put_token_price(made.site.kv, "stx", CachedPrice(0.85, 6, made.site.clock.now()))
-            pages = [Route("/api/competition/leaderboard", _board)]
-            async with serving(create_app(made.site, pages)) as port:
+            await _one_trade(made.site.db)
+            async with serving(create_app(made.site)) as port:
                 started.set_result(Running(port, made.scheduler, asyncio.get_running_loop()))
                 await stop.wait()
 

@@ -38,7 +38,7 @@ async def test_the_document_is_sound(tmp_path: Path) -> None:
         spec = (await ask(create_app(made.site), "/openapi.json")).json()
 
         assert spec["openapi"] == "3.1.0"
-        assert set(spec["components"]["securitySchemes"]) == {"X-Admin-Key", "X-Cron-Secret"}
+        assert set(spec["components"]["securitySchemes"]) == {"Authorization", "X-Admin-Key", "X-Cron-Secret"}
         for methods in spec["paths"].values():
             for operation in methods.values():
                 assert operation["summary"]

@@ -13,7 +13,7 @@ from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.pricing import STALE_AFTER_MS
 from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
 from tocsin.web.app import create_app
-from tocsin.web.prices import PAGES_MAX
+from tocsin.web.page import PAGES_MAX
 
 SBTC, STSTX = STATIC_TOKENS[1:]
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"

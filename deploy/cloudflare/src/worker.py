@@ -1,7 +1,7 @@
 """The Worker that `wrangler.jsonc` names: the site's requests, and the scheduler."""
 
 from tocsin.platform.cloudflare.environment import SchedulerParts
-from tocsin.tasks import tasks
+from tocsin.tasks import request_jobs, tasks
 from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["Default", "SchedulerDO"]  # what Cloudflare takes for entry points
@@ -14,4 +14,4 @@ class Default(Entry):
 class SchedulerDO(SchedulerObject):
     """Binding `SCHEDULER`; the class's name is part of the stored state, so it must never change."""
 
-    parts = SchedulerParts(tasks, lambda _settings: {})
+    parts = SchedulerParts(tasks, request_jobs)

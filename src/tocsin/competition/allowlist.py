@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.bindings import JSON
-from tocsin.errors import UsageError
+from tocsin.errors import StartError, UsageError
 from tocsin.model import ContractCall
 
 _CONTRACT = re.compile(r"S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127}")
@@ -64,6 +64,21 @@ class AllowList:
 def built_in() -> AllowList:
     """The list that comes with this release."""
     return parse((Path(__file__).parent / "allowlist.json").read_text(encoding="utf-8"), "allowlist.json")
+
+
+def with_added(added: str | None) -> AllowList:
+    """The built-in list and what a deployment adds to it: the name of a file, or the JSON itself."""
+    if added is None:
+        return built_in()
+    if added.startswith("{"):
+        return built_in().plus(parse(added, "TOCSIN_ALLOWLIST"))
+    try:
+        text = Path(added).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise StartError(
+            f"TOCSIN_ALLOWLIST: {added} cannot be read ({error}). Name a file like {_EXAMPLE}"
+        ) from None
+    return built_in().plus(parse(text, added))
 
 
 def parse(text: str, name: str) -> AllowList:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tocsin.bindings import Row
-from tocsin.competition.allowlist import AllowList
+from tocsin.competition.allowlist import AllowList, with_added
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import REFUSED, Tier
 from tocsin.errors import UsageError
 from tocsin.model import ContractCall, Transaction
+from tocsin.settings import Settings
 
 COMPETITION_START_S = 1_778_700_600  # 2026-05-13 19:30 UTC
 DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may say anything
@@ -51,6 +52,11 @@ class Rules:
         """What is looked for in one contract's or wallet's list, as text; other text, other findings."""
         functions = ",".join(sorted(self.allowlist.contracts.get(principal, ())))
         return f"{self.start_s}:{self.end_s}:{functions}"
+
+
+def rules_of(settings: Settings) -> Rules:
+    """The rules as the settings want them."""
+    return Rules(with_added(settings.allowlist), settings.competition_start, settings.competition_end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from tocsin.errors import UsageError
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-_ADDRESS = re.compile(r"S[MP][0-9A-Z]{38,40}")
+ADDRESS_PATTERN = "^S[MP][0-9A-Z]{38,40}$"
+_ADDRESS = re.compile(ADDRESS_PATTERN)
 _TXID = re.compile(r"0x[0-9a-f]{64}")
 _CURSOR_MAX = 400
 _TIME_MAX = 10**15

@@ -53,5 +53,11 @@ async def publish_tracked(kv: KV, token_ids: Sequence[str]) -> None:
 
 async def tracked_tokens(kv: KV) -> tuple[str, ...]:
     """The tokens of the newest refresh; before the first one, the static ones."""
+    published = await published_tokens(kv)
+    return STATIC_TOKENS if published is None else published
+
+
+async def published_tokens(kv: KV) -> tuple[str, ...] | None:
+    """The tokens of the newest refresh, if there was one."""
     text = await kv.get(TRACKED_KEY)
-    return STATIC_TOKENS if text is None else tuple(json.loads(text))
+    return None if text is None else tuple(json.loads(text))

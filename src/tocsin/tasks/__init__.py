@@ -1,8 +1,10 @@
 """The periodic jobs, one file each. To add one: its file, and its line in `tasks()`; see docs/tasks.md."""
 
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.rules import Rules
-from tocsin.scheduler.task import Task
+from collections.abc import Mapping
+
+from tocsin.competition.jobs import competition_jobs
+from tocsin.competition.rules import rules_of
+from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 from tocsin.tasks.refresh_prices import PriceOptions, refresh_prices
 from tocsin.tasks.sweep_competition import sweep_task
@@ -11,6 +13,11 @@ from tocsin.tasks.sweep_competition import sweep_task
 def tasks(settings: Settings) -> tuple[Task, ...]:
     """All jobs, as the settings want them."""
     return (refresh_prices(_prices(settings)), _sweep(settings))
+
+
+def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
+    """What the object does for requests, by name."""
+    return competition_jobs(rules_of(settings))
 
 
 def _prices(settings: Settings) -> PriceOptions:
@@ -23,9 +30,8 @@ def _prices(settings: Settings) -> PriceOptions:
 
 
 def _sweep(settings: Settings) -> Task:
-    rules = Rules(built_in(), settings.competition_start, settings.competition_end)
     return sweep_task(
-        rules,
+        rules_of(settings),
         cadence_ms=settings.sweep_cadence,
         slice_ms=settings.sweep_slice,
         enabled=settings.sweep_enabled,

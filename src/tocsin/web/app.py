@@ -8,15 +8,18 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
-from tocsin.web import about
+from tocsin.web import about, about_competition
 from tocsin.web.admin import Admin
+from tocsin.web.chainhook import BODY_MAX, Chainhook
+from tocsin.web.competition import Competition
 from tocsin.web.cron import Cron
 from tocsin.web.edge import Edge
 from tocsin.web.health import Health
 from tocsin.web.limits import PerClient
 from tocsin.web.metrics import Metrics
 from tocsin.web.openapi import ApiDocs
-from tocsin.web.prices import PricePages
+from tocsin.web.page import Pages
+from tocsin.web.prices import price_pages
 from tocsin.web.route import Operation, routes_of
 from tocsin.web.site import Site
 
@@ -25,7 +28,7 @@ PRICES_PATH = "/api/prices"
 
 def create_app(site: Site, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are mounted behind the API: what people look at."""
-    prices = PricePages(site)
+    prices = price_pages(site)
     limiter = PerClient(site.posts_per_minute_max, site.clock)
     return _App(
         prices,
@@ -34,14 +37,36 @@ def create_app(site: Site, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
 
 
-def operations(site: Site, prices: PricePages) -> list[Operation]:
+def operations(site: Site, prices: Pages) -> list[Operation]:
     """Every route of the API."""
-    admin, cron = Admin(site, on_refresh=prices.forget), Cron(site)
+    competition, chainhook, cron = Competition(site), Chainhook(site), Cron(site)
     health, metrics = Health(site), Metrics(site)
+
+    def refreshed() -> None:
+        prices.forget()
+        competition.board.forget()
+
+    admin = Admin(site, on_refresh=refreshed)
     found: list[Operation] = []
     docs = ApiDocs(site.version, found)
     found += [
         Operation("GET", PRICES_PATH, prices.show, about.PRICES),
+        Operation("GET", "/api/competition/leaderboard", competition.board.show, about_competition.BOARD),
+        Operation("GET", "/api/competition/trades", competition.trades, about_competition.TRADES),
+        Operation("POST", "/api/competition/trades", competition.submit, about_competition.SUBMIT),
+        Operation("GET", "/api/competition/status", competition.status, about_competition.STANDING),
+        Operation("GET", "/api/competition/allowlist", competition.allowlist, about_competition.ALLOWLIST),
+        Operation(
+            "GET", "/api/competition/tracked-tokens", competition.tracked_tokens, about_competition.TRACKED
+        ),
+        Operation(
+            "POST",
+            "/api/chainhook",
+            chainhook.receive,
+            about_competition.CHAINHOOK,
+            BODY_MAX,
+            per_client=False,
+        ),
         Operation("GET", "/api/competition/cron", cron.describe, about.CRON),
         Operation("POST", "/api/competition/cron", cron.sweep, about.SWEEP),
         Operation("GET", "/api/admin/scheduler", admin.show, about.STATUS),
@@ -60,9 +85,7 @@ def operations(site: Site, prices: PricePages) -> list[Operation]:
 class _App(Starlette):
     """Sends a price page that is ready without routing it: that halves what the most asked route costs."""
 
-    def __init__(
-        self, prices: PricePages, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
-    ) -> None:
+    def __init__(self, prices: Pages, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found

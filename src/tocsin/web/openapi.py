@@ -61,9 +61,15 @@ def openapi(version: str, operations: Iterable[Operation]) -> JSON:
         "paths": paths,
         "components": {
             "schemas": {"Error": ERROR},
-            "securitySchemes": {key: {"type": "apiKey", "in": "header", "name": key} for key in sorted(keys)},
+            "securitySchemes": {key: _scheme(key) for key in sorted(keys)},
         },
     }
+
+
+def _scheme(header: str) -> JSON:
+    if header == "Authorization":
+        return {"type": "http", "scheme": "bearer"}
+    return {"type": "apiKey", "in": "header", "name": header}
 
 
 def _described(operation: Operation) -> JSON:

@@ -69,3 +69,33 @@ STATUS = record(
     tasks=by_name(TASK),
     budgets=by_name(by_name(ANY)),
 )
+
+NUMBER: Schema = {"type": "number"}
+AMOUNT: Schema = {"type": "string", "pattern": "^[0-9]+$"}
+SWAP = record(
+    txid=TEXT,
+    sender=TEXT,
+    contract_id=TEXT,
+    function_name=TEXT,
+    token_in=TEXT,
+    amount_in=AMOUNT,
+    token_out=TEXT,
+    amount_out=AMOUNT,
+    burn_block_time=INTEGER,
+    block_height=INTEGER,
+    source={"enum": ["agent", "cron", "chainhook"]},
+)
+BOARD_ROW = record(
+    rank=INTEGER,
+    stxAddress=TEXT,
+    btcAddress=TEXT,
+    displayName=or_null(TEXT),
+    bnsName=or_null(TEXT),
+    erc8004AgentId=INTEGER,
+    tradeCount=INTEGER,
+    latestTradeAt=MS,
+    volumeUsd=or_null(NUMBER),
+    pnlUsd=or_null(NUMBER),
+    pnlPercent=or_null(NUMBER),
+    unpricedTokens=listed(TEXT),
+)

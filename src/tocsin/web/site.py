@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tocsin.bindings import JSON, KV, Clock, Database, Logger
+from tocsin.competition.rules import Rules
 
 
 class Scheduler(Protocol):
@@ -34,6 +35,7 @@ class Keys:
 
     admin: str | None = field(default=None, repr=False)
     cron: str | None = field(default=None, repr=False)
+    chainhook: tuple[str, ...] = field(default=(), repr=False)  # none: refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Site:
     clock: Clock
     logger: Logger
     keys: Keys
+    rules: Rules
     health: Callable[[], Awaitable[HealthSnapshot]]
     version: str
     instance: str = "v1"

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from tocsin import __version__, settings
 from tocsin.bindings import Clock
+from tocsin.competition.rules import rules_of
 from tocsin.errors import BindingMissing
 from tocsin.health import look_at
 from tocsin.platform.cloudflare import javascript
@@ -74,7 +75,8 @@ def open_site(env: Any, clock: Clock) -> Site:
         db=database,
         clock=clock,
         logger=logger,
-        keys=Keys(read.admin_key, read.cron_secret),
+        keys=Keys(read.admin_key, read.cron_secret, read.chainhook_secret),
+        rules=rules_of(read),
         health=health,
         version=__version__,
         instance=read.instance,

@@ -1,0 +1,26 @@
+"""JSON that a client sends. `capped` has bounded its size before it is read here."""
+
+import json
+from typing import NoReturn
+
+from starlette.requests import Request
+
+from tocsin.bindings import JSON
+from tocsin.errors import RequestRefused
+
+
+async def json_body(request: Request) -> JSON:
+    """The body. Refuses another media type, and what is not JSON in UTF-8."""
+    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        sentence = f"Send JSON, with the header Content-Type: application/json, not {media_type[:80]!r}."
+        raise RequestRefused(415, "unsupported_media_type", sentence)
+    body = await request.body()
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise RequestRefused(400, "malformed_body", "The body is not JSON in UTF-8.") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
