@@ -11,6 +11,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "src" / "tocsin"
+sys.path.insert(0, str(PACKAGE.parent))
+
+from tocsin.web.security import PAGES, static_headers  # noqa: E402 - found by the line above
 
 # These need threads, sockets or SQLite, which a Worker does not have.
 LOCAL_ONLY = (
@@ -37,9 +40,15 @@ def bundle(directory: Path) -> None:
     migrations.mkdir()
     for file in (PACKAGE / "competition" / "sql").glob("[0-9]*.sql"):
         shutil.copyfile(file, migrations / file.name)
-    public.mkdir()
-    if (PACKAGE / "web" / "static").exists():
-        shutil.copytree(PACKAGE / "web" / "static", public, dirs_exist_ok=True)
+    _pages(public)
+
+
+def _pages(public: Path) -> None:
+    """The pages under the paths and with the headers that they have locally."""
+    shutil.copytree(PACKAGE / "web" / "static", public / "static")
+    for name in PAGES:
+        (public / "static" / f"{name}.html").rename(public / f"{name}.html")
+    (public / "_headers").write_text(static_headers())
 
 
 if __name__ == "__main__":
