@@ -2,12 +2,15 @@
 
 A page is one batch: what it shows that is new, what it should show and does not, and the mark after it. So
 a walk may be cut off after any page, and goes on there.
+
+Emits `contract.unlisted`: an agent's call that looks like a swap of a contract that does not count.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tocsin.competition import ledger
+from tocsin.competition.codes import Code
 from tocsin.competition.crew import Crew, SweepDesk
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.ledger import Candidate
@@ -96,6 +99,15 @@ class Reader:
             ]
         )
         _add(reading, sifted)
+        for refusal in sifted.refusals:
+            if refusal.code is Code.CONTRACT_NOT_ALLOWLISTED and refusal.transaction.contract_call:
+                call = refusal.transaction.contract_call
+                self._desk.logger.warn(
+                    "contract.unlisted",
+                    contract=call.contract_id,
+                    function=call.function_name,
+                    txid=refusal.transaction.tx_id,
+                )
 
     async def _recorded(self, principal: str, taken: Step) -> list[str]:
         """The swaps that we have in the stretch of the chain that a page speaks for."""
