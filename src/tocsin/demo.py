@@ -19,10 +19,14 @@ from tocsin.settings import Settings
 from tocsin.simulator.app import simulator_app
 from tocsin.simulator.serve import Options, build_simulator
 from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import EVERYDAY, Traffic
 from tocsin.simulator.wallets import import_lines
 
 PATH = "/simulator"
 WALLETS = 60
+HISTORY_HOURS = 21 * 24
+PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY)
+PRESENT = Traffic(swaps=400.0, kinds=EVERYDAY)
 ENDLESS = 10**9  # what the simulator tells when it limits nobody
 _AGENT = """
 INSERT INTO agents (btc_address, stx_address, display_name, bns_name, erc8004_agent_id)
@@ -52,8 +56,16 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
 
 
 def build(clock: Clock) -> Simulator:
-    """A living chain and market."""
-    return build_simulator(Options(seed=1, wallets=WALLETS, limits=False), clock)
+    """A living chain and market: three quiet weeks lie behind it, and now it is busy."""
+    options = Options(
+        seed=1,
+        wallets=WALLETS,
+        limits=False,
+        history_hours=HISTORY_HOURS,
+        traffic=PAST,
+        more_traffic=PRESENT,
+    )
+    return build_simulator(options, clock)
 
 
 def mount(simulator: Simulator) -> Mount:
