@@ -6,10 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def root_of(upstreams: dict[str, str]) -> str:
+    """Where its own routes are: `/_control`, `/_truth`, `/_agents`."""
+    return upstreams["HIRO_API_URL"].removesuffix("/hiro")
+
+
 @contextmanager
-def running_simulator() -> Iterator[dict[str, str]]:
+def running_simulator(wallets: int = 3) -> Iterator[dict[str, str]]:
     """A small one without limits; answers the settings that lead to it."""
-    command = [sys.executable, "-m", "tocsin.simulator", "--port", "0", "--wallets", "3", "--no-limits"]
+    command = [
+        sys.executable,
+        "-m",
+        "tocsin.simulator",
+        "--port",
+        "0",
+        "--wallets",
+        str(wallets),
+        "--no-limits",
+    ]
     with subprocess.Popen([*command, "--history-hours", "0.1"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
