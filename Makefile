@@ -74,6 +74,8 @@ bench: $(READY) $(WORKERD) /usr/bin/chromium ## measure; installs wrk (apt) and 
 	@$(BIN)/python bench/measure_client.py
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_status.py
+	@$(BIN)/python bench/measure_board.py
+	@$(BIN)/python bench/measure_sweep.py
 	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py
 

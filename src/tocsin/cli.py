@@ -1,7 +1,7 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-All but `serve`, `check` and `simulate` talk to the running service over HTTP. Imports are inside the
-commands: none should wait for what it does not use.
+All but `serve`, `import`, `explain`, `check` and `simulate` talk to the running service over HTTP. Imports
+are inside the commands: none should wait for what it does not use.
 """
 
 import os
@@ -34,13 +34,15 @@ Host = Annotated[str | None, typer.Option("--host", help="Where the service is (
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what the service said, as JSON.")]
 
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data lies (TOCSIN_DATA_DIR).")]
+
 
 @app.command()
 def serve(
     demo: Annotated[bool, typer.Option("--demo", help="Against the bundled simulator.")] = False,
     host: Annotated[str | None, typer.Option(help="Listen here (TOCSIN_HOST).")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where data lies (TOCSIN_DATA_DIR).")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run the service."""
     _service().serve(as_demo=demo, host=host, port=port, data_dir=data_dir)
@@ -139,6 +141,27 @@ def board(
     """Show the competition's leaderboard, as visitors see it."""
     told = _client(host, port).get("/api/competition/leaderboard", {"sort": sort, "limit": str(limit)})
     _print(told, as_json, lambda show: show.board(told))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines, or a D1 export (.sql).")
+    ],
+    data_dir: DataDir = None,
+) -> None:
+    """Take agents and claims from a file: all of them or, if one is refused, none."""
+    from tocsin.terminal import show
+    from tocsin.terminal.progress import byte_progress
+
+    with byte_progress(file.name, file.stat().st_size) as on_progress:
+        report = _service().import_file(file, data_dir=data_dir, on_progress=on_progress)
+    if report.refused:
+        for line in show.import_refused(str(file), report.refused, report.refused_count):
+            typer.echo(line, err=True)
+        raise typer.Exit(1)
+    for line in show.imported(report.taken):
+        typer.echo(line)
 
 
 @app.command()

@@ -5,29 +5,32 @@ Cadences are short, so that there is something to see; everything else is the re
 """
 
 import asyncio
-import json
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from starlette.routing import Mount
 
-from tocsin.bindings import Clock, Database
+from tocsin.bindings import Clock
+from tocsin.competition.roster import lines_of
+from tocsin.importing import DATABASE, take
+from tocsin.platform.local import sqlite_file
 from tocsin.settings import Settings
 from tocsin.simulator.app import simulator_app
 from tocsin.simulator.serve import Options, build_simulator
 from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import EVERYDAY, Traffic
 from tocsin.simulator.wallets import import_lines
 
 PATH = "/simulator"
 WALLETS = 60
+HISTORY_HOURS = 21 * 24
+PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY)
+PRESENT = Traffic(swaps=400.0, kinds=EVERYDAY)
 ENDLESS = 10**9  # what the simulator tells when it limits nobody
-_AGENT = """
-INSERT INTO agents (btc_address, stx_address, display_name, bns_name, erc8004_agent_id)
-VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
-_CLAIM = "INSERT INTO claims (btc_address, status) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 
 def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
@@ -52,22 +55,28 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
 
 
 def build(clock: Clock) -> Simulator:
-    """A living chain and market."""
-    return build_simulator(Options(seed=1, wallets=WALLETS, limits=False), clock)
+    """A living chain and market: three quiet weeks lie behind it, and now it is busy."""
+    options = Options(
+        seed=1,
+        wallets=WALLETS,
+        limits=False,
+        history_hours=HISTORY_HOURS,
+        traffic=PAST,
+        more_traffic=PRESENT,
+    )
+    return build_simulator(options, clock)
 
 
 def mount(simulator: Simulator) -> Mount:
     return Mount(PATH, simulator_app(simulator, asyncio.Event()))
 
 
-async def register_agents(db: Database, simulator: Simulator) -> None:
-    """The chain's wallets, as agents that take part."""
-    for line in import_lines(simulator.chain.wallets).splitlines():
-        agent = json.loads(line)
-        columns = ("btc_address", "stx_address", "display_name", "bns_name", "erc8004_agent_id")
-        await db.prepare(_AGENT).bind(*(agent.get(column) for column in columns)).run()
-        if "claim" in agent:
-            await db.prepare(_CLAIM).bind(agent["btc_address"], agent["claim"]["status"]).run()
+def register_agents(data_dir: Path, simulator: Simulator) -> None:
+    """The chain's wallets, as agents that take part: imported beside the running service."""
+    lines = import_lines(simulator.chain.wallets).splitlines()
+    with closing(sqlite_file.connect(data_dir / DATABASE)) as connection:
+        report = take(connection, lines_of(lines))
+    assert not report.refused, report.refused
 
 
 @contextmanager

@@ -10,6 +10,7 @@ TocsinError
 │   └── MigrationFailed  a migration did not apply; nothing of it was kept
 ├── BindingMissing       the platform lacks a binding that is needed: names it
 ├── RequestRefused       an HTTP request that is not answered with success; has its status and its code
+├── ImportRefused        a file that cannot be imported as it is; nothing was written
 ├── ServiceUnreachable   a command found no running service: the sentence says how to start it
 ├── RunStopped           a run must end at this checkpoint (paused, or its slice is over); tasks let it pass
 ├── ObjectError          a call to an object failed; look at its flags
@@ -86,6 +87,10 @@ class RequestRefused(TocsinError):
         self.retryable = retryable
         self.headers = dict(headers or {})
         self.fields = fields
+
+
+class ImportRefused(TocsinError):
+    """A file is not what can be imported; nothing was written."""
 
 
 class ServiceUnreachable(TocsinError):

@@ -16,12 +16,13 @@ from typing import Any, TextIO
 
 from starlette.routing import BaseRoute
 
-from tocsin import __version__, demo
+from tocsin import __version__, demo, importing
 from tocsin.bindings import Logger
 from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.competition.rules import rules_of
 from tocsin.health import Health
+from tocsin.importing import Report
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.data_dir import DataDir
 from tocsin.platform.local.database import SqliteDatabase
@@ -202,6 +203,24 @@ def check() -> list[str]:
     return findings(settings, {name: load(directory) for name, directory in SCHEMAS.items()})
 
 
+def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> Report:
+    """Agents and claims of a file into the data directory; see `importing.py`."""
+    settings, clock = read_settings(data_dir=data_dir), SystemClock()
+    return importing.import_file(
+        file,
+        Path(settings.data_dir),
+        {name: load(directory) for name, directory in SCHEMAS.items()},
+        now=clock.now(),
+        logger=_command_logger(settings),
+        on_progress=on_progress,
+    )
+
+
+def _command_logger(settings: Settings) -> Logger:
+    """A command's own words go to stdout; what goes wrong on the way is a line on stderr."""
+    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min="WARN")
+
+
 def read_settings(
     *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
 ) -> Settings:
@@ -227,7 +246,7 @@ async def run(
     try:
         await service.open(pages)
         if simulator is not None:
-            await demo.register_agents(service.db, simulator)
+            demo.register_agents(Path(settings.data_dir), simulator)
     except BaseException:
         server.close()
         raise

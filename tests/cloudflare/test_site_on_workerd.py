@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from support.asgi import Answer
-from support.simulator_process import running_simulator
+from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
 from tocsin.web.events import STREAMS_MAX
 from tocsin.web.limits import BODY_MAX
@@ -59,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
     with running_simulator(wallets=12, history_hours=0.5, speed=0) as upstreams:
         settings = {**upstreams, "ADMIN_KEY": ADMIN["X-Admin-Key"]}
         with running(tmp_path_factory.mktemp("site"), settings) as workerd:
-            simulator = upstreams["HIRO_API_URL"].removesuffix("/hiro")
+            simulator = root_of(upstreams)
             with urlopen(f"{simulator}/_agents") as lines:
                 agents = json.dumps([json.loads(line) for line in lines])
             workerd.migrate()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.competition.allowlist import AllowList, built_in, parse
-from tocsin.errors import UsageError
+from tocsin.competition.allowlist import AllowList, built_in, parse, with_added
+from tocsin.errors import StartError, UsageError
 from tocsin.model import ContractCall
 from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
 
@@ -72,3 +72,17 @@ def test_a_wrong_file_is_explained(text: str, said: str) -> None:
         parse(text, "extra.json")
 
     assert said in str(refused.value)
+
+
+def test_a_deployment_adds_to_the_list(tmp_path: Path) -> None:
+    """By a file, or by the JSON itself where there are no files; what does not fit stops the start."""
+    text = json.dumps({"contracts": {CONTRACT: ["swap-helper-a"]}})
+    file = tmp_path / "more.json"
+    file.write_text(text)
+
+    assert with_added(None) == built_in()
+    assert with_added(str(file)) == with_added(text)
+    assert with_added(text).allows(ContractCall(CONTRACT, "swap-helper-a"))
+    for wrong in ("{}", str(tmp_path / "missing.json"), str(tmp_path)):
+        with pytest.raises(StartError, match="TOCSIN_ALLOWLIST"):
+            with_added(wrong)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.competition import World, chain_of, open_world, register, sweep
+from tocsin.competition import cursor
 from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, leaderboard
 from tocsin.errors import UsageError
 from tocsin.model import TokenPrice
@@ -92,12 +93,12 @@ async def test_every_order_is_a_ranking_over_pages(sort: str, direction: str, tm
     async with open_world(tmp_path, chain_of(12)) as world:
         await traded(world, ("simple",))
         rows: list[dict[str, Any]] = []
-        cursor = None
+        after = None
         while True:
-            page = await leaderboard(world.db, prices, sort=sort, direction=direction, limit=5, cursor=cursor)
+            page = await leaderboard(world.db, prices, sort=sort, direction=direction, limit=5, after=after)
             rows += page["rows"]
-            cursor = page["next"]
-            if cursor is None:
+            after = page["next"]
+            if after is None:
                 break
 
     assert [row["rank"] for row in rows] == list(range(1, 13))
@@ -163,11 +164,11 @@ async def test_a_price_without_decimals_is_no_price(tmp_path: Path) -> None:
         ({"direction": "up"}, "dir is asc or desc"),
         ({"limit": 0}, "limit is 1 to"),
         ({"limit": PAGE_MAX + 1}, "limit is 1 to"),
-        ({"cursor": "x"}, "cursor is what"),
-        ({"cursor": "dHJhZGVzOmRlc2M6LTE"}, "cursor is what"),
-        ({"cursor": "cG5sOmRlc2M6NQ"}, "cursor is what"),
-        ({"cursor": "é" * 9}, "cursor is what"),
-        ({"cursor": "A" * 10_000}, "cursor is what"),
+        ({"after": "x"}, "cursor is what"),
+        ({"after": cursor.write(["trades:desc", -1])}, "cursor is what"),
+        ({"after": cursor.write(["pnl:desc", 5])}, "cursor is what"),
+        ({"after": "é" * 9}, "cursor is what"),
+        ({"after": "A" * 10_000}, "cursor is what"),
     ],
 )
 async def test_wrong_questions_are_explained(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:

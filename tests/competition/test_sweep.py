@@ -196,6 +196,7 @@ async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path
         rows = await world.rows()
 
     assert noted == [{"code": "contract_not_allowlisted", "n": 2}]
+    assert [line.fields["contract"] for line in world.log.of("contract.unlisted")] == list(contracts)
     assert rows == as_rows(chain.truth(allowlist=grown.allowlist.contracts))
     assert len(rows) == 2
 

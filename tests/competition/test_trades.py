@@ -24,7 +24,7 @@ async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
             found: list[str] = []
             cursor = None
             while True:
-                page = await trades_of(world.db, wallet, limit=limit, cursor=cursor)
+                page = await trades_of(world.db, wallet, limit=limit, after=cursor)
                 assert len(page["trades"]) <= limit
                 found += [row["txid"] for row in page["trades"]]
                 cursor = page["next_cursor"]
@@ -86,7 +86,7 @@ async def test_what_is_no_cursor_is_refused(cursor: str, tmp_path: Path) -> None
     """Only what a page said leads to the next."""
     async with open_world(tmp_path) as world:
         with pytest.raises(UsageError, match="next_cursor"):
-            await trades_of(world.db, world.simulator.chain.wallets[0].address, cursor=cursor)
+            await trades_of(world.db, world.simulator.chain.wallets[0].address, after=cursor)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 201])

@@ -1,30 +1,58 @@
-"""The console against the real service and the simulator, as processes of their own."""
+"""Both pages against the real service and the simulator, as processes of their own."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from support.browser import audit, watched_page
-from support.pages_driver import events, open_console, said, task_card, verdict
-from support.processes import ADMIN_KEY, ServiceProcess, running, until
-from support.simulator_process import running_simulator
+from support.pages_driver import (
+    ROWS,
+    enter_key,
+    events,
+    names,
+    open_agent,
+    open_board,
+    open_console,
+    row_of,
+    said,
+    sort_by,
+    state,
+    task_card,
+    verdict,
+)
+from support.processes import ADMIN_KEY, ServiceProcess, ask, import_agents, running, until
+from support.simulator_process import root_of, running_simulator
 
+HOSTILE = "<img src=x onerror=alert(1)>"
 pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
 def upstreams() -> Iterator[dict[str, str]]:
-    with running_simulator() as settings:
+    with running_simulator(wallets=8) as settings:
         yield settings
 
 
 @pytest.fixture
-def service(tmp_path: Path, upstreams: dict[str, str]) -> Iterator[ServiceProcess]:
-    with running(ServiceProcess(tmp_path, **upstreams)) as process:
-        until(lambda: process.status()["lastTeneroResult"])
+def data_dir(tmp_path: Path, upstreams: dict[str, str]) -> Path:
+    """A data directory with the simulator's agents; the first has a name that tries its luck."""
+    with urlopen(f"{root_of(upstreams)}/_agents", timeout=30) as answer:
+        agents = [json.loads(line) for line in answer.read().decode().splitlines()]
+    agents[0]["display_name"] = HOSTILE
+    import_agents(tmp_path / "data", "".join(json.dumps(agent) + "\n" for agent in agents))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def service(data_dir: Path, upstreams: dict[str, str]) -> Iterator[ServiceProcess]:
+    with running(ServiceProcess(data_dir, **upstreams)) as process:
+        until(lambda: process.status()["lastTeneroResult"] and process.status()["lastSweepResult"])
         yield process
 
 
@@ -32,6 +60,79 @@ def service(tmp_path: Path, upstreams: dict[str, str]) -> Iterator[ServiceProces
 def page(browser: Browser, service: ServiceProcess) -> Iterator[Page]:
     with watched_page(browser, service.url) as page:
         yield page
+
+
+def board(service: ServiceProcess) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ask(f"{service.url}/api/competition/leaderboard?limit=200")[1]["rows"]
+    return rows
+
+
+def trade(upstreams: dict[str, str], service: ServiceProcess, address: str, count: int) -> None:
+    """New swaps on chain, and a sweep that finds them."""
+    ask(f"{root_of(upstreams)}/_control/swap", body={"wallet": address, "count": count})
+    ask(f"{root_of(upstreams)}/_control/mine", body={})
+    key = {"X-Admin-Key": ADMIN_KEY}
+    ask(f"{service.url}/api/admin/scheduler?action=refresh&task=sweep", headers=key, body={})
+
+
+def test_the_board_sorts_searches_and_drills_down(page: Page, service: ServiceProcess) -> None:
+    """What the API says is what is shown; an agent's panel has its trades; a hostile name is text."""
+    open_board(page)
+    rows = board(service)
+    for sort, name in (("pnl", "pnlUsd"), ("volume", "volumeUsd"), ("trades", "tradeCount")):
+        sort_by(page, sort)
+        best = max(rows, key=lambda row: row[name] or 0)
+        expect(page.locator(ROWS).first).to_have_attribute("data-key", best["stxAddress"])
+
+    page.get_by_role("searchbox").fill("alert(1)")
+    expect(page.locator(ROWS)).to_have_count(1)
+    assert names(page) == [HOSTILE]
+    (hostile,) = [row for row in rows if row["displayName"] == HOSTILE]
+    shown = open_agent(page, hostile["stxAddress"])
+    expect(shown.locator(".trades li").first).to_be_visible()
+    expect(shown.get_by_role("link").first).to_have_attribute("href", re.compile("^https://explorer"))
+    assert audit(page) == []
+
+
+def test_a_new_swap_arrives_on_the_open_board(
+    page: Page, service: ServiceProcess, upstreams: dict[str, str]
+) -> None:
+    """Swapped, mined, swept: the next round shows it in the row, without a reload."""
+    page.clock.install()
+    open_board(page)
+    address = board(service)[-1]["stxAddress"]
+    trade(upstreams, service, address, 3)
+    after = next(row["tradeCount"] for row in board(service) if row["stxAddress"] == address)
+    page.clock.fast_forward(31_000)
+
+    expect(row_of(page, address).locator(".trades")).to_have_text(str(after))
+
+
+def test_the_board_outlives_its_service(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
+    """Killed under the open page: the board stays and says that it is old; started again, it is live."""
+    with running(ServiceProcess(data_dir, **upstreams)) as first:
+        until(lambda: board(first))
+        port = first.url.rpartition(":")[2]
+        with watched_page(browser, first.url) as page:
+            page.clock.install()
+            open_board(page)
+            shown = page.locator(ROWS).count()
+            first.kill()
+            page.clock.fast_forward(31_000)
+            expect(state(page)).to_contain_text("cannot be reached")
+            expect(page.locator(ROWS)).to_have_count(shown)
+            with running(ServiceProcess(data_dir, **upstreams, TOCSIN_PORT=port)):
+                page.clock.fast_forward(61_000)
+                expect(state(page)).to_have_attribute("data-mood", "live")
+
+
+def test_a_wrong_key_opens_nothing(page: Page) -> None:
+    """It is told so, and the next try may be right."""
+    page.goto("/console")
+    enter_key(page, "a-wrong-key")
+    expect(page.locator("#desk")).to_be_hidden()
+    enter_key(page, ADMIN_KEY)
+    expect(page.locator("#desk")).to_be_visible()
 
 
 def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess) -> None:
@@ -58,16 +159,16 @@ def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess
 
 
 def test_the_service_is_killed_and_started_again(
-    browser: Browser, tmp_path: Path, upstreams: dict[str, str]
+    browser: Browser, data_dir: Path, upstreams: dict[str, str]
 ) -> None:
     """The open console says that it is disconnected, and is live again when the service is."""
-    with running(ServiceProcess(tmp_path, **upstreams)) as first:
+    with running(ServiceProcess(data_dir, **upstreams)) as first:
         port = first.url.rpartition(":")[2]
         with watched_page(browser, first.url) as page:
             open_console(page, ADMIN_KEY)
             first.kill()
             expect(verdict(page)).to_have_text("Disconnected")
-            with running(ServiceProcess(tmp_path, **upstreams, TOCSIN_PORT=port)):
+            with running(ServiceProcess(data_dir, **upstreams, TOCSIN_PORT=port)):
                 page.get_by_role("button", name="Try now").click()
                 expect(verdict(page)).to_have_text("Alive")
                 expect(page.locator("#link")).to_have_text("live")

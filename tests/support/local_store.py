@@ -37,10 +37,10 @@ async def open_database(directory: Path, *statements: str) -> AsyncIterator[Sqli
 
 def make_objects_file(directory: Path) -> Path:
     """The file that a DataDir would have made for the objects."""
-    return _migrated(directory / "objects.sqlite", OBJECT_MIGRATIONS)
+    return migrated(directory / "objects.sqlite", OBJECT_MIGRATIONS)
 
 
-def _migrated(path: Path, migrations: Path) -> Path:
+def migrated(path: Path, migrations: Path) -> Path:
     if not path.exists():
         sqlite_file.create(path)
     with closing(sqlite_file.connect(path)) as connection:
@@ -51,7 +51,7 @@ def _migrated(path: Path, migrations: Path) -> Path:
 @asynccontextmanager
 async def open_competition(directory: Path) -> AsyncIterator[SqliteDatabase]:
     """`DB` with the competition's tables, new or as an earlier process left it."""
-    database = SqliteDatabase(_migrated(directory / "db.sqlite", COMPETITION_MIGRATIONS))
+    database = SqliteDatabase(migrated(directory / "db.sqlite", COMPETITION_MIGRATIONS))
     try:
         yield database
     finally:
@@ -60,7 +60,7 @@ async def open_competition(directory: Path) -> AsyncIterator[SqliteDatabase]:
 
 @asynccontextmanager
 async def open_kv(directory: Path, clock: Clock) -> AsyncIterator[SqliteKV]:
-    kv = SqliteKV(_migrated(directory / "kv.sqlite", KV_MIGRATIONS), clock)
+    kv = SqliteKV(migrated(directory / "kv.sqlite", KV_MIGRATIONS), clock)
     try:
         yield kv
     finally:

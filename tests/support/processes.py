@@ -20,7 +20,8 @@ ADMIN_KEY = "an-admin-key-for-tests"
 def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) -> tuple[int, Any]:
     """Status and JSON body; a POST when there is a body."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, headers or {})
+    sent = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
+    request = urllib.request.Request(url, data, sent)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, json.loads(answer.read())
@@ -102,6 +103,14 @@ class ServiceProcess(Process):
         """The runs on record, newest first: of one task, or of all."""
         runs = f"{self.url}/api/admin/scheduler/runs?task={task}"
         return ask(runs, headers={"X-Admin-Key": ADMIN_KEY})[1]["runs"]
+
+
+def import_agents(data_dir: Path, lines: str) -> None:
+    """`tocsin import`, as an operator would."""
+    file = data_dir.with_name(f"{data_dir.name}-agents.jsonl")
+    file.write_text(lines)
+    code, out, error = Process("tocsin", "import", str(file), "--data-dir", str(data_dir)).end()
+    assert code == 0, out + error
 
 
 @contextmanager

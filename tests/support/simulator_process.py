@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def root_of(upstreams: dict[str, str]) -> str:
+    """Where its own routes are: `/_control`, `/_truth`, `/_agents`."""
+    return upstreams["HIRO_API_URL"].removesuffix("/hiro")
+
+
 @contextmanager
 def running_simulator(
     *, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0

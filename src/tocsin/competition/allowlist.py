@@ -70,15 +70,16 @@ def with_added(added: str | None) -> AllowList:
     """The built-in list and what a deployment adds to it: the name of a file, or the JSON itself."""
     if added is None:
         return built_in()
-    if added.startswith("{"):
-        return built_in().plus(parse(added, "TOCSIN_ALLOWLIST"))
     try:
-        text = Path(added).read_text(encoding="utf-8")
+        if added.startswith("{"):
+            return built_in().plus(parse(added, "the list"))
+        return built_in().plus(parse(Path(added).read_text(encoding="utf-8"), added))
+    except UsageError as error:
+        raise StartError(f"TOCSIN_ALLOWLIST: {error}") from None
     except (OSError, ValueError) as error:
         raise StartError(
             f"TOCSIN_ALLOWLIST: {added} cannot be read ({error}). Name a file like {_EXAMPLE}"
         ) from None
-    return built_in().plus(parse(text, added))
 
 
 def parse(text: str, name: str) -> AllowList:

@@ -5,14 +5,13 @@ What is not priced is named. An agent is one identity (ERC-8004): wallets that w
 shown by the wallet that traded last. Sums in USD have ten digits, amounts behind them are exact.
 """
 
-import base64
-import binascii
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from tocsin.bindings import JSON, Database, Row
+from tocsin.competition import cursor
 from tocsin.errors import UsageError
 
 Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
@@ -23,7 +22,6 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-_CURSOR_MAX = 200
 _OFFSET_MAX = 10**6
 
 _AGENTS = """
@@ -88,16 +86,17 @@ async def leaderboard(
     sort: str = "trades",
     direction: str = "desc",
     limit: int = PAGE_DEFAULT,
-    cursor: str | None = None,
+    after: str | None = None,
 ) -> JSON:
-    """A page of the board: `{rows, next}`. Refuses what is no sort, direction, limit or cursor."""
+    """A page of the board, `{rows, next}`, from the cursor `after` on. Refuses what is none of its words."""
     if sort not in SORTS:
         raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
     if direction not in DIRECTIONS:
         raise UsageError(f"dir is asc or desc, not {direction[:40]!r}.")
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    offset = 0 if cursor is None else _read_cursor(cursor, f"{sort}:{direction}")
+    order = f"{sort}:{direction}"
+    offset = 0 if after is None else _read_cursor(after, order)
     units = {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
     agents, worth, unknown = await db.batch(
         [
@@ -111,7 +110,7 @@ async def leaderboard(
     unpriced = await _unpriced(db, page, {row["token"] for row in unknown.results})
     rows = [_row(line, rank, unpriced) for rank, line in enumerate(page, offset + 1)]
     more = offset + limit < len(lines)
-    return {"rows": rows, "next": _cursor(f"{sort}:{direction}", offset + limit) if more else None}
+    return {"rows": rows, "next": cursor.write([order, offset + limit]) if more else None}
 
 
 def _per_unit(price: Priced) -> float | None:
@@ -191,18 +190,9 @@ def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> JSON:
     }
 
 
-def _cursor(order: str, offset: int) -> str:
-    return base64.urlsafe_b64encode(f"{order}:{offset}".encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str, order: str) -> int:
+def _read_cursor(text: str, order: str) -> int:
     """The place to go on at, in the same order as the page before."""
-    try:
-        padded = cursor[:_CURSOR_MAX] + "=" * (-len(cursor) % 4)
-        text = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True).decode("ascii")
-        named, _, offset = text.rpartition(":")
-        if named == order and offset.isdecimal() and int(offset) <= _OFFSET_MAX:
-            return int(offset)
-    except (ValueError, binascii.Error):
-        pass
+    match cursor.read(text):
+        case [named, int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
+            return offset
     raise UsageError("cursor is what next of the page before said, for the same sort and dir.")

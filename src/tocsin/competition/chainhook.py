@@ -5,7 +5,7 @@ So a push that comes twice, late or out of order does no harm. A rollback comes 
 nature of the queue: what is taken back is asked for again, and the chain's answer decides. Both payloads are
 read, 2.0 and v1.
 
-Emits `chainhook.received`.
+Emits `chainhook.received`, `chainhook.nameless`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +36,11 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What came and what went."""
+    """What came and what went. `nameless` had no usable id: no chain knows them, so they are counted only."""
 
     applied: tuple[Pushed, ...]
     rolled_back: tuple[str, ...]
+    nameless: int = 0
 
     def to_json(self) -> JSON:
         """As it is sent to the object: what the payload has beside it is left behind."""
@@ -48,7 +49,7 @@ class Push:
             for pushed in self.applied
             for call in (pushed.call,)
         ]
-        return {"applied": applied, "rolledBack": list(self.rolled_back)}
+        return {"applied": applied, "rolledBack": list(self.rolled_back), "nameless": self.nameless}
 
     @classmethod
     def from_json(cls, value: JSON) -> "Push":
@@ -56,7 +57,7 @@ class Push:
             Pushed(txid, sender, None if contract is None else ContractCall(contract, function))
             for txid, sender, contract, function in value["applied"]
         )
-        return cls(tuple(applied), tuple(value["rolledBack"]))
+        return cls(tuple(applied), tuple(value["rolledBack"]), value["nameless"])
 
 
 def parse(payload: JSON) -> Push:
@@ -67,10 +68,11 @@ def parse(payload: JSON) -> Push:
             "The body is no push of Chainhook: it has neither event.apply and event.rollback (2.0) nor apply"
             " and rollback (v1)."
         )
-    return Push(
-        tuple(_pushed(transaction, place) for transaction, place in _transactions(event, "apply")),
-        tuple(_txid(transaction, place) for transaction, place in _transactions(event, "rollback")),
-    )
+    came = [_pushed(transaction) for transaction in _transactions(event, "apply")]
+    went = [_txid(transaction) for transaction in _transactions(event, "rollback")]
+    applied = tuple(pushed for pushed in came if pushed is not None)
+    rolled_back = tuple(txid for txid in went if txid is not None)
+    return Push(applied, rolled_back, len(came) - len(applied) + len(went) - len(rolled_back))
 
 
 async def receive(desk: Desk, rules: Rules, argument: JSON) -> JSON:
@@ -89,10 +91,12 @@ async def receive(desk: Desk, rules: Rules, argument: JSON) -> JSON:
     counts = {
         "queued": len(queued),
         "alreadyKnown": sum(txid in known for txid in applied),
-        "ignored": len(push.applied) - len(applied),
+        "ignored": len(push.applied) - len(applied) + push.nameless,
         "rolledBack": sum(txid in known for txid in push.rolled_back),
     }
     desk.logger.info("chainhook.received", **counts)
+    if push.nameless:
+        desk.logger.warn("chainhook.nameless", count=push.nameless, reason="transactions without a usable id")
     return counts
 
 
@@ -103,28 +107,27 @@ def _matters(pushed: Pushed, senders: Mapping[str, Tier], rules: Rules) -> bool:
     return pushed.call is None or rules.allowlist.allows(pushed.call)
 
 
-def _transactions(event: Mapping[str, Any], part: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """The transactions of a part, each with its place in the payload."""
+def _transactions(event: Mapping[str, Any], part: str) -> Iterator[Mapping[str, Any]]:
     count = 0
     for number, block in enumerate(_list(event.get(part, []), part, BLOCKS_MAX)):
         place = f"{part}[{number}].transactions"
-        if not isinstance(block, dict):
-            raise _misfit(f"{part}[{number}]", "a block")
-        for index, transaction in enumerate(_list(block.get("transactions"), place, TRANSACTIONS_MAX)):
+        for index, transaction in enumerate(
+            _list(_object(block).get("transactions"), place, TRANSACTIONS_MAX)
+        ):
             count += 1
             if count > TRANSACTIONS_MAX:
                 raise _misfit(part, f"{TRANSACTIONS_MAX} transactions at most")
             if not isinstance(transaction, dict):
                 raise _misfit(f"{place}[{index}]", "a transaction")
-            yield transaction, f"{place}[{index}]"
+            yield transaction
 
 
-def _pushed(transaction: Mapping[str, Any], place: str) -> Pushed:
-    metadata = _object(transaction.get("metadata"))
+def _pushed(transaction: Mapping[str, Any]) -> Pushed | None:
+    txid, metadata = _txid(transaction), _object(transaction.get("metadata"))
     sender = metadata.get("sender_address", metadata.get("sender"))
-    return Pushed(
-        _txid(transaction, place), sender if isinstance(sender, str) else None, _call(transaction, metadata)
-    )
+    if txid is None:
+        return None
+    return Pushed(txid, sender if isinstance(sender, str) else None, _call(transaction, metadata))
 
 
 def _call(transaction: Mapping[str, Any], metadata: Mapping[str, Any]) -> ContractCall | None:
@@ -142,12 +145,12 @@ def _call(transaction: Mapping[str, Any], metadata: Mapping[str, Any]) -> Contra
     return None
 
 
-def _txid(transaction: Mapping[str, Any], place: str) -> str:
+def _txid(transaction: Mapping[str, Any]) -> str | None:
     txid = _object(transaction.get("transaction_identifier")).get("hash")
     try:
-        return canonical_txid(txid if isinstance(txid, str) else "")
+        return canonical_txid(txid) if isinstance(txid, str) else None
     except UsageError:
-        raise _misfit(f"{place}.transaction_identifier.hash", "a transaction id") from None
+        return None
 
 
 def _list(value: Any, place: str, length_max: int) -> Sequence[Any]:

@@ -2,12 +2,15 @@
 
 A page is one batch: what it shows that is new, what it should show and does not, and the mark after it. So
 a walk may be cut off after any page, and goes on there.
+
+Emits `contract.unlisted`: an agent's call that looks like a swap of a contract that does not count.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tocsin.competition import ledger
+from tocsin.competition.codes import Code
 from tocsin.competition.crew import Crew, SweepDesk
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.ledger import Candidate
@@ -15,6 +18,7 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.sift import Sifted, concerning, sift
 from tocsin.competition.walk import Mark, Step, save_mark, step
 from tocsin.errors import Unanswered
+from tocsin.model import ContractCall, Transaction
 from tocsin.upstream.answer import Malformed, OurMistake, fact
 
 _OF_CONTRACT = """
@@ -47,6 +51,7 @@ class Reader:
         self._tiers = tiers
         self._marks = marks
         self._crew = crew
+        self._told: set[ContractCall] = set()
         self._tip = 0  # the greatest height seen in this run
 
     async def read(self, principal: str, reading: Reading, *, pages_max: int | None = None) -> None:
@@ -96,6 +101,22 @@ class Reader:
             ]
         )
         _add(reading, sifted)
+        for refusal in sifted.refusals:
+            if refusal.code is Code.CONTRACT_NOT_ALLOWLISTED:
+                self._tell_unlisted(refusal.transaction)
+
+    def _tell_unlisted(self, transaction: Transaction) -> None:
+        """Once per call and run."""
+        call = transaction.contract_call
+        if call is None or call in self._told:
+            return
+        self._told.add(call)
+        self._desk.logger.warn(
+            "contract.unlisted",
+            contract=call.contract_id,
+            function=call.function_name,
+            txid=transaction.tx_id,
+        )
 
     async def _recorded(self, principal: str, taken: Step) -> list[str]:
         """The swaps that we have in the stretch of the chain that a page speaks for."""

@@ -18,7 +18,6 @@ class Sifted:
     refusals: list[Refusal] = field(default_factory=list)
     found: int = 0
     already_known: int = 0
-    unlisted: int = 0  # of the refusals: calls that look like swaps of contracts that are not on the list
 
 
 def concerning(
@@ -41,15 +40,13 @@ def sift(
         check = judge(row, tiers.get(row.sender, "not_registered"), rules)
         code = check.code if check else None
         before = known.get(row.tx_id)
-        unlisted = code is Code.CONTRACT_NOT_ALLOWLISTED
-        sifted.found += not unlisted
+        sifted.found += code is not Code.CONTRACT_NOT_ALLOWLISTED
         if before is not None and _is_settled(before, row, code):
             sifted.already_known += before.kind == "swap"
         elif check is None or code is None:
             sifted.candidates.append(Candidate(row.tx_id, "cron"))
         elif MEANINGS[code].final:
             sifted.refusals.append(Refusal(row, code, check.said, "cron"))
-            sifted.unlisted += unlisted
     return sifted
 
 

@@ -1,12 +1,9 @@
 """What an agent may see of its trades: its swaps page by page, its counts, and what was refused."""
 
-import base64
-import binascii
-import json
 import re
-from typing import Any
 
 from tocsin.bindings import JSON, Database, Row
+from tocsin.competition import cursor
 from tocsin.errors import UsageError
 
 PAGE_MAX = 200
@@ -15,7 +12,6 @@ PAGE_DEFAULT = 50
 ADDRESS_PATTERN = "^S[MP][0-9A-Z]{38,40}$"
 _ADDRESS = re.compile(ADDRESS_PATTERN)
 _TXID = re.compile(r"0x[0-9a-f]{64}")
-_CURSOR_MAX = 400
 _TIME_MAX = 10**15
 
 _SWAP = "SELECT * FROM swaps WHERE txid = ?"
@@ -58,17 +54,18 @@ def swap_json(row: Row) -> JSON:
 
 
 async def trades_of(
-    db: Database, address: str, *, limit: int = PAGE_DEFAULT, cursor: str | None = None
+    db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None
 ) -> JSON:
-    """A page of a wallet's swaps, newest first."""
+    """A page of a wallet's swaps, newest first, from the cursor `after` on."""
     _check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    before = (_TIME_MAX, "") if cursor is None else _read_cursor(cursor)
+    before = (_TIME_MAX, "") if after is None else _read_cursor(after)
     rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
     more = len(rows) > limit
     shown = [swap_json(row) for row in rows[:limit]]
-    return {"trades": shown, "next_cursor": _cursor(shown[-1]) if more else None}
+    last = {"t": rows[limit - 1]["burn_block_time"], "x": rows[limit - 1]["txid"]} if more else None
+    return {"trades": shown, "next_cursor": last and cursor.write(last)}
 
 
 async def standing_of(db: Database, address: str) -> JSON:
@@ -92,26 +89,10 @@ def _check_address(address: str) -> None:
         raise UsageError("address is a Stacks mainnet address: SP or SM and 38 to 40 letters and digits.")
 
 
-def _cursor(row: dict[str, Any]) -> str:
-    text = json.dumps({"t": row["burn_block_time"], "x": row["txid"]}, separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> tuple[int, str]:
-    wrong = UsageError(
+def _read_cursor(text: str) -> tuple[int, str]:
+    match cursor.read(text):
+        case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
+            return time, txid
+    raise UsageError(
         "cursor is what next_cursor of the page before said; leave it out to begin at the newest."
     )
-    try:
-        padded = cursor[:_CURSOR_MAX] + "=" * (-len(cursor) % 4)
-        value = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
-        time, txid = value["t"], value["x"]
-    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
-        raise wrong from None
-    if (
-        type(time) is not int
-        or not 0 <= time <= _TIME_MAX
-        or type(txid) is not str
-        or not _TXID.fullmatch(txid)
-    ):
-        raise wrong
-    return time, txid

@@ -19,6 +19,7 @@ from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.simulator.truth import Campaign
 
 HOUR_MS = 3_600_000
+TRAFFIC = Traffic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Options:
     speed: float = 1.0
     wallets: int = 430
     history_hours: float = 6.0  # that lie behind the chain when it opens
+    traffic: Traffic = TRAFFIC  # from its first hour on
+    more_traffic: Traffic | None = None  # on top of it, from its opening on
     campaign_start_s: int | None = None  # None: the competition's own start
     limits: bool = True
     bad_times: bool = False
@@ -61,8 +64,10 @@ def build_simulator(options: Options, clock: Clock) -> Simulator:
         wallets=options.wallets,
         campaign=Campaign() if start_s is None else Campaign(start_s),
     )
-    start_traffic(chain, Traffic())
+    start_traffic(chain, options.traffic)
     chain.advance(now_ms)
+    if options.more_traffic is not None:
+        start_traffic(chain, options.more_traffic, "more traffic")
     open_gates = not options.limits
     return Simulator(
         chain,

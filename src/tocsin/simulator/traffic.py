@@ -42,6 +42,10 @@ KIND_WEIGHTS: Mapping[str, float] = {
     "round_trip": 1,
     "no_events": 0.5,
 }
+# Without the shapes whose amounts nobody would believe.
+EVERYDAY: Mapping[str, float] = {
+    kind: weight for kind, weight in KIND_WEIGHTS.items() if kind not in {"huge", "small_stx"}
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,16 @@ class Traffic:
     kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
 
 
-def start_traffic(chain: Chain, traffic: Traffic) -> None:
-    """From now on the chain lives by itself whenever it is advanced."""
-    _Life(chain, traffic).arrive_later()
+def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
+    """From now on the chain lives by itself whenever it is advanced. Two lives need streams of their own."""
+    _Life(chain, traffic, stream).arrive_later()
 
 
 class _Life:
-    def __init__(self, chain: Chain, traffic: Traffic) -> None:
+    def __init__(self, chain: Chain, traffic: Traffic, stream: str) -> None:
         self._chain = chain
         self._traffic = traffic
-        self._rng = Random(f"{chain.seed}:traffic")  # noqa: S311 - a repeatable model, not a secret
+        self._rng = Random(f"{chain.seed}:{stream}")  # noqa: S311 - a repeatable model, not a secret
         self._happenings = (self._swap, self._stranger, self._transfer, self._flood, self._reorg)
         self._rates = (traffic.swaps, traffic.strangers, traffic.transfers, traffic.floods, traffic.reorgs)
         self._kinds, self._weights = list(traffic.kinds), list(traffic.kinds.values())

@@ -1,16 +1,15 @@
 """A refresh as a command shows it: asked for in a thread, its progress read from the status meanwhile."""
 
-import sys
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
 from threading import Thread
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
 from tocsin.bindings import JSON
 from tocsin.errors import TocsinError
 from tocsin.terminal.client import REFRESH_S, ServiceClient
+from tocsin.terminal.progress import counted_progress
 
 PATH = "/api/admin/scheduler"
 
@@ -27,7 +26,7 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float) -> JS
 
     Thread(target=ask, daemon=True).start()  # a daemon: Ctrl-C does not wait for the run's end
     bars: dict[str, TaskID] = {}
-    with _progress() as progress:
+    with counted_progress() as progress:
         while not _is_over(answer, poll_s):
             _show(client, task, progress, bars)
     return answer.result()
@@ -53,15 +52,3 @@ def _show(client: ServiceClient, wanted: str, progress: Progress, bars: dict[str
         if name not in bars:
             bars[name] = progress.add_task(name)
         progress.update(bars[name], completed=running.get("done", 0), total=running.get("total") or None)
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )

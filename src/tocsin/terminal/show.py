@@ -1,7 +1,7 @@
 """What commands print: tables and lines made of the service's JSON."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -106,9 +106,26 @@ def board(told: dict[str, Any]) -> Iterable[Any]:
     yield table if told["rows"] else "Nobody has traded yet."
 
 
+def imported(taken: Mapping[str, Any]) -> Iterable[Any]:
+    for table, counts in taken.items():
+        yield f"{table}: {counts.new:,} new, {counts.updated:,} updated, {counts.unchanged:,} unchanged"
+
+
+def import_refused(file: str, refused: Iterable[Any], count: int) -> Iterable[str]:
+    shown = 0
+    for shown, refusal in enumerate(refused, 1):  # noqa: B007 - the last number counts
+        yield printable(f"{file}, line {refusal.line}: {refusal.reason}")
+    more = f" ({count - shown:,} more are not shown)" if count > shown else ""
+    yield f"{count:,} refused{more}: nothing was written. Mend the file and import it again."
+
+
 def escape(text: str) -> str:
     """Text from outside, such as an agent's name: no markup of ours, no commands to the terminal."""
-    return without_markup("".join(char if char.isprintable() else "?" for char in text))
+    return without_markup(printable(text))
+
+
+def printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _table(*columns: str) -> Table:

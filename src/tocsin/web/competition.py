@@ -41,7 +41,7 @@ class Competition:
             self._site.db,
             query.get("address", ""),
             limit=_limit(query, trades.PAGE_DEFAULT),
-            cursor=query.get("cursor"),
+            after=query.get("cursor"),
         )
         return json_response(page, headers=_aged(BOARD_AGE_S))
 
@@ -76,7 +76,7 @@ class Competition:
             sort=query.get("sort", "trades"),
             direction=query.get("dir", "desc"),
             limit=_limit(query, board.PAGE_DEFAULT),
-            cursor=query.get("cursor"),
+            after=query.get("cursor"),
         )
         fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
         return {

@@ -1,7 +1,7 @@
 """The sweep beside the reference: calls and time per page of wallets, and how late swaps are found in a day.
 
-python bench/sweep.py               both tables; time is virtual, 60 ms per call, so figures repeat exactly
-python bench/sweep.py --part day    one of them: pages or day
+python bench/measure_sweep.py               both tables; virtual time, 60 ms per call: figures repeat
+python bench/measure_sweep.py --part day    one of them: pages or day
 """
 
 import argparse

@@ -1,0 +1,23 @@
+"""Where a page ended, as a text that callers hand back unread."""
+
+import base64
+import binascii
+import json
+
+from tocsin.bindings import JSON
+
+LENGTH_MAX = 400
+
+
+def write(value: JSON) -> str:
+    text = json.dumps(value, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read(cursor: str) -> JSON:
+    """The value that was written; None for everything else that a caller may send."""
+    try:
+        padded = cursor[:LENGTH_MAX] + "=" * (-len(cursor) % 4)
+        return json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError, binascii.Error):
+        return None

@@ -1,0 +1,214 @@
+"""Agents and claims from lines of JSON: what fits, what is refused, and what the tables hold afterwards."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.competition import open_world
+from support.roster import address, line, open_roster, rows
+from tocsin.competition.roster import COLUMNS, TABLES, Refused, lines_of, read_line
+from tocsin.competition.submit import submit
+from tocsin.importing import LINE_MAX, REFUSALS_MAX, Report, Taken, read_rows, take
+from tocsin.simulator.wallets import import_lines
+
+
+def import_into(directory: Path, *lines: str) -> Report:
+    with open_roster(directory) as connection:
+        return take(connection, lines_of(lines))
+
+
+def test_the_columns_are_those_of_the_tables(tmp_path: Path) -> None:
+    """A column that a migration adds must be added to what can be imported."""
+    with open_roster(tmp_path) as connection:
+        for table in TABLES:
+            found = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
+            kinds = {"TEXT": "text", "INTEGER": "whole"}
+            assert {name: kinds[kind] for name, kind in found} == COLUMNS[table]
+
+
+def test_every_field_is_stored_as_given(tmp_path: Path) -> None:
+    """All columns of both tables, exactly, with quotes, line ends and the largest number."""
+    agent: dict[str, Any] = {name: f"{name} 'x'\n\"é🔔\"" for name in COLUMNS["agents"]}
+    agent |= {"btc_address": "bc1qa", "stx_address": address(1), "erc8004_agent_id": 2**63 - 1}
+    claim: dict[str, Any] = {name: f"{name} [b]" for name in COLUMNS["claims"]}
+    claim |= {"status": "rewarded", "reward_satoshis": 0}
+    del claim["btc_address"]
+
+    report = import_into(tmp_path, json.dumps({**agent, "claim": claim}))
+
+    assert report.taken == {"agents": Taken(1, 0, 0), "claims": Taken(1, 0, 0)}
+    with open_roster(tmp_path) as connection:
+        assert rows(connection, "agents") == [agent]
+        assert rows(connection, "claims") == [{"btc_address": "bc1qa", **claim}]
+
+
+def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given(tmp_path: Path) -> None:
+    """A field that is not given stays as it is, null empties it, and the counts tell."""
+    first = line(1, display_name="Ann", bns_name="ann.btc", claim={"status": "pending", "tweet_url": "u"})
+    import_into(tmp_path, first, line(2))
+
+    again = import_into(tmp_path, first, line(2))
+    changed = import_into(tmp_path, line(1, bns_name=None, claim={"status": "verified"}), line(3))
+
+    assert again.taken == {"agents": Taken(0, 0, 2), "claims": Taken(0, 0, 1)}
+    assert changed.taken == {"agents": Taken(1, 1, 0), "claims": Taken(0, 1, 0)}
+    with open_roster(tmp_path) as connection:
+        ann = rows(connection, "agents")[0]
+        (claim,) = rows(connection, "claims")
+    assert (ann["display_name"], ann["bns_name"]) == ("Ann", None)
+    assert (claim["status"], claim["tweet_url"]) == ("verified", "u")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "not JSON"),
+        ("[]", "not an object"),
+        ('{"stx_address": "SP"}', "stx_address: expected SP or SM"),
+        (json.dumps({"stx_address": address(1)}), "btc_address is missing"),
+        (json.dumps({"btc_address": "bc1"}), "stx_address is missing"),
+        (json.dumps({"btc_address": "a b", "stx_address": address(1)}), "btc_address: expected"),
+        (line(1, stx_address="ST" + "0" * 38), "found 'ST0"),
+        (line(1, nickname="x"), "there is no field 'nickname'; known are btc_address"),
+        (line(1, erc8004_agent_id="7"), "erc8004_agent_id: expected a whole number"),
+        (line(1, erc8004_agent_id=True), "erc8004_agent_id: expected a whole number"),
+        (line(1, erc8004_agent_id=-1), "erc8004_agent_id: expected a whole number"),
+        (line(1, erc8004_agent_id=7.0), "erc8004_agent_id: expected a whole number"),
+        (line(1, erc8004_agent_id=2**63), "more than 64 bits"),
+        (line(1, display_name=7), "display_name: expected text or null, found 7"),
+        (line(1, display_name=["x"]), "display_name: expected text or null, found a list"),
+        (line(1, display_name="\0"), "display_name: holds a character"),
+        (line(1, display_name="\ud800"), "display_name: holds a character"),
+        (line(1, claim="verified"), "claim: expected an object"),
+        (line(1, claim={}), "claim.status: expected one of pending, verified, rewarded, failed"),
+        (line(1, claim={"status": "done"}), "found 'done'"),
+        (line(1, claim={"status": "verified", "x": 1}), "there is no field claim.'x'"),
+        (line(1, claim={"status": "verified", "btc_address": "bc1other"}), "claim: expected an object"),
+        (line(1, claim={"status": "verified", "reward_satoshis": 1.5}), "claim.reward_satoshis: expected"),
+        ('{"btc_address": "a", "btc_address": "b"}', "a field is there twice"),
+        ('{"erc8004_agent_id": ' + "9" * 5000 + "}", "more than 64 bits"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_line_and_reason_and_nothing_is_written(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    """All or nothing: the good lines around it are not taken either."""
+    report = import_into(tmp_path, line(8), text, line(9))
+
+    assert [refusal.line for refusal in report.refused] == [2]
+    assert said in report.refused[0].reason
+    assert report.taken == {}
+    with open_roster(tmp_path) as connection:
+        assert rows(connection, "agents") == []
+
+
+def test_duplicates_are_refused_with_both_lines(tmp_path: Path) -> None:
+    """Neither a btc_address nor a stx_address may be there twice; all of it is told, in the file's order."""
+    report = import_into(tmp_path, line(1), line(2), line(1), "x", line(3, stx_address=address(2)), line(1))
+
+    assert [(refusal.line, refusal.reason[:49]) for refusal in report.refused] == [
+        (3, "bc1q1 is on line 1 already"),
+        (4, "it is not JSON: Expecting value at character 1"),
+        (5, f"stx_address {address(2)}"[:49]),
+        (6, "bc1q1 is on line 1 already"),
+    ]
+    assert report.refused[2].reason.endswith("is on line 2 already")
+
+
+def test_many_refusals_are_counted_and_the_first_are_told(tmp_path: Path) -> None:
+    """A file of another kind does not fill the screen."""
+    report = import_into(tmp_path, *["x"] * (REFUSALS_MAX + 50))
+
+    assert (len(report.refused), report.refused_count) == (REFUSALS_MAX, REFUSALS_MAX + 50)
+
+
+def test_an_address_of_another_agent_is_refused(tmp_path: Path) -> None:
+    """The agent that has it is named."""
+    import_into(tmp_path, line(1))
+    report = import_into(tmp_path, line(2, stx_address=address(1)))
+
+    assert report.refused == [Refused(1, f"stx_address {address(1)} is that of the registered agent bc1q1")]
+
+
+async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path: Path) -> None:
+    """Recorded swaps belong to the address that sent them: they are neither lost nor handed on."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        trader, idle = chain.wallets[:2]
+        tx = chain.swap(trader)
+        chain.mine()
+        await submit(world.request(), world.rules, {"txid": tx.tx_id})
+
+        refused, moved = (
+            import_into(tmp_path, json.dumps({"btc_address": wallet.btc_address, "stx_address": address(7)}))
+            for wallet in (trader, idle)
+        )
+        kept = await world.all("SELECT sender FROM swaps")
+        found = await world.all("SELECT stx_address FROM agents WHERE btc_address = ?", idle.btc_address)
+
+    assert f"has swaps recorded as {trader.address}" in refused.refused[0].reason
+    assert moved.taken["agents"] == Taken(0, 1, 0)
+    assert kept == [{"sender": trader.address}]
+    assert found == [{"stx_address": address(7)}]
+
+
+async def test_an_import_beside_an_open_database_is_seen_by_it_at_once(tmp_path: Path) -> None:
+    """Tiers are read from the tables: who is imported counts from the next look on."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        stranger = chain.strangers[0].address
+        tx = chain.swap(stranger)
+        chain.mine()
+        before = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        import_into(tmp_path, line(1, stx_address=stranger, erc8004_agent_id=1, claim={"status": "verified"}))
+        after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        known = import_into(tmp_path, *import_lines(chain.wallets).splitlines())
+
+    assert (before["code"], after["status"]) == ("sender_not_registered", "verified")
+    assert known.refused == []
+
+
+def test_files_are_read_as_they_come(tmp_path: Path) -> None:
+    """A byte order mark, CRLF, empty lines, a line without an end; too long and broken ones are named."""
+    file = tmp_path / "agents.jsonl"
+    good = [line(number).encode() for number in (1, 2)]
+    too_long = b'{"display_name": "' + b"x" * (3 * LINE_MAX) + b'"}'
+    seen: list[int] = []
+    file.write_bytes(b"\xef\xbb\xbf" + good[0] + b"\r\n\r\n" + too_long + b"\n\xff\xfe\n  \n" + good[1])
+
+    found = list(read_rows(file, seen.append))
+
+    assert [row.line for row in found] == [1, 3, 4, 6]
+    assert [row.reason for row in found if isinstance(row, Refused)] == [
+        f"it is longer than {LINE_MAX} bytes",
+        "it is not UTF-8: save the file as that",
+    ]
+    assert seen[-1] == file.stat().st_size
+
+
+@given(
+    st.binary(max_size=300)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+        lambda inner: (
+            st.dictionaries(st.sampled_from([*COLUMNS["agents"], "claim", "status"]), inner, max_size=6)
+            | st.lists(inner, max_size=3)
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_no_line_is_more_than_refused(raw: bytes) -> None:
+    """Whatever stands there, it is rows or one refusal, and a row always has its keys."""
+    found = list(read_line(1, raw))
+
+    assert len(found) >= 1
+    for row in found:
+        if isinstance(row, Refused):
+            assert len(found) == 1
+            assert 0 < len(row.reason) < 600
+        else:
+            assert row.staged()[2]

@@ -1,0 +1,79 @@
+"""The competition in real processes: import, sweep, submit and push, compared with the simulator's truth."""
+
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from support.processes import ADMIN_KEY, ServiceProcess, ask, import_agents, running
+from support.simulator_process import root_of, running_simulator
+
+SECRET = "pushed-by-chainhook"
+KEY = {"X-Admin-Key": ADMIN_KEY}
+
+
+def read(url: str) -> str:
+    with urlopen(url, timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def trades(service: ServiceProcess, address: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        page = ask(f"{service.url}/api/competition/trades?address={address}&limit=200{after}")[1]
+        found += page["trades"]
+        if page["next_cursor"] is None:
+            return found
+        after = f"&cursor={page['next_cursor']}"
+
+
+def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
+    """Every swap of the truth is there with its amounts, and the board counts what the lists hold."""
+    with running_simulator(wallets=9) as upstreams:
+        url = root_of(upstreams)
+        import_agents(tmp_path / "data", read(f"{url}/_agents"))
+        with running(ServiceProcess(tmp_path / "data", **upstreams)) as service:
+            truth = ask(f"{url}/_truth")[1]["swaps"]
+            ask(f"{service.url}/api/admin/scheduler?action=refresh&task=sweep", headers=KEY, body={})
+            found = {
+                row["txid"]: row for sender in {s["sender"] for s in truth} for row in trades(service, sender)
+            }
+            board = ask(f"{service.url}/api/competition/leaderboard")[1]["rows"]
+
+            assert truth
+            for swap in truth:
+                row = found[swap["txid"]]
+                told = ("token_in", "amount_in", "token_out", "amount_out", "burn_block_time")
+                assert {name: row[name] for name in told} == {name: swap[name] for name in told}
+            assert sum(row["tradeCount"] for row in board) >= len(truth)
+
+
+def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
+    """Both are recorded by the object itself, at once, and survive a restart."""
+    with running_simulator() as upstreams:
+        url = root_of(upstreams)
+        import_agents(tmp_path / "data", read(f"{url}/_agents"))
+        settings = {"CHAINHOOK_SECRET": SECRET, "TOCSIN_SWEEP_ENABLED": "no", **upstreams}
+        txids = ask(f"{url}/_control/swap", body={"wallet": 0, "count": 2})[1]["txids"]
+        ask(f"{url}/_control/mine", body={})
+        push = {"event": {"apply": [_block(txids[1])], "rollback": []}}
+        with running(ServiceProcess(tmp_path / "data", **settings)) as service:
+            first, row = ask(f"{service.url}/api/competition/trades", body={"txid": txids[0]})
+            again, _ = ask(f"{service.url}/api/competition/trades", body={"txid": txids[0]})
+            pushed, counts = ask(
+                f"{service.url}/api/chainhook", headers={"Authorization": f"Bearer {SECRET}"}, body=push
+            )
+            service.kill()
+
+        assert (first, again, pushed, counts["queued"]) == (200, 409, 200, 1)
+        with running(
+            ServiceProcess(tmp_path / "data", **settings | {"TOCSIN_SWEEP_ENABLED": "yes"})
+        ) as service:
+            ask(f"{service.url}/api/admin/scheduler?action=refresh&task=sweep", headers=KEY, body={})
+            sources = {found["txid"]: found["source"] for found in trades(service, row["sender"])}
+            assert (sources[txids[0]], sources[txids[1]]) == ("agent", "chainhook")
+
+
+def _block(txid: str) -> Any:
+    return {"transactions": [{"transaction_identifier": {"hash": txid}}]}

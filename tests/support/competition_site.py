@@ -1,0 +1,147 @@
+"""The web app on a simulated chain: what it asks of the object is done by the object's own jobs."""
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from support import asgi
+from support.asgi import Answer
+from support.competition import World, chain_of, open_world
+from support.local_store import open_kv
+from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, healthy
+from tocsin.bindings import JSON
+from tocsin.competition.jobs import competition_jobs
+from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.simulator.ledger import ContractCall, Transaction
+from tocsin.simulator.tokens import TRADED
+from tocsin.web.app import create_app
+from tocsin.web.site import Keys, Site
+
+TRADES = "/api/competition/trades"
+CHAINHOOK = "/api/chainhook"
+JSON_TYPE = {"content-type": "application/json"}
+BEARER = {**JSON_TYPE, "authorization": f"Bearer {CHAINHOOK_SECRET}"}
+
+
+class Performer:
+    """The part of the scheduler's stub that requests use."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._jobs = competition_jobs(world.rules)
+        self.asked: list[str] = []
+
+    async def perform(self, job: str, argument: JSON) -> JSON:
+        self.asked.append(job)
+        told = json.loads(json.dumps(argument))  # as it would arrive
+        return json.loads(json.dumps(await self._jobs[job](self._world.request(), told)))
+
+
+@dataclass
+class CompetitionSite:
+    """The app, the world behind it, and ways to ask."""
+
+    world: World
+    site: Site
+    app: ASGIApp
+    performer: Performer
+
+    async def get(self, target: str, **headers: str) -> Answer:
+        return await asgi.ask(self.app, target, headers=headers)
+
+    async def post(self, target: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await asgi.ask(self.app, target, method="POST", headers=headers or JSON_TYPE, body=data)
+
+    async def submit(self, txid: str) -> Answer:
+        return await self.post(TRADES, {"txid": txid})
+
+    async def push(self, body: Any) -> Answer:
+        return await self.post(CHAINHOOK, body, BEARER)
+
+    async def stored(self) -> dict[str, int]:
+        """How many rows the competition has written."""
+        tables = ("swaps", "refusals", "candidates")
+        return {
+            table: (await self.world.all(f"SELECT count(*) AS n FROM {table}"))[0]["n"] for table in tables
+        }
+
+
+@asynccontextmanager
+async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[CompetitionSite]:
+    """Eligible agents on a quiet chain, and every traded token priced."""
+    async with open_world(directory, chain_of(wallets)) as world, open_kv(directory, world.clock) as kv:
+        for token in TRADED:
+            await put_token_price(
+                kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now())
+            )
+        performer = Performer(world)
+        site = Site(
+            scheduler=lambda: performer,  # type: ignore[arg-type,return-value]  # as much of it as is asked
+            kv=kv,
+            db=world.db,
+            clock=world.clock,
+            logger=world.log,
+            keys=Keys(chainhook=(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)),
+            rules=world.rules,
+            health=healthy,
+            version="1.2.3",
+            posts_per_minute_max=10_000,
+        )
+        yield CompetitionSite(world, site, create_app(site), performer)
+
+
+def push_2(apply: Iterable[Transaction] = (), rollback: Iterable[Transaction] = ()) -> Any:
+    """A payload of Chainhooks 2.0, one block for each transaction."""
+    return {
+        "event": {
+            "chain": "stacks",
+            "network": "mainnet",
+            "apply": [_block(_transaction_2(tx)) for tx in apply],
+            "rollback": [_block(_transaction_2(tx)) for tx in rollback],
+        },
+        "chainhook": {"uuid": "u", "name": "swaps"},
+    }
+
+
+def push_1(apply: Iterable[Transaction] = (), rollback: Iterable[Transaction] = ()) -> Any:
+    """A payload of a self-hosted Chainhook."""
+    return {
+        "apply": [_block(_transaction_1(tx)) for tx in apply],
+        "rollback": [_block(_transaction_1(tx)) for tx in rollback],
+        "events": [],
+        "chainhook": {"uuid": "u", "is_streaming_blocks": True},
+    }
+
+
+def _block(transaction: Any) -> Any:
+    return {"block_identifier": {"index": 1, "hash": "0xb1"}, "timestamp": 1, "transactions": [transaction]}
+
+
+def _transaction_2(tx: Transaction) -> Any:
+    called: Any = {"type": "token_transfer"}
+    if isinstance(tx.payload, ContractCall):
+        metadata = {"contract_identifier": tx.payload.contract, "function_name": tx.payload.function}
+        called = {"type": "contract_call", "metadata": metadata}
+    return {
+        "transaction_identifier": {"hash": tx.tx_id},
+        "metadata": {"type": "contract_call", "status": "success", "sender_address": tx.sender},
+        "operations": [{"type": "fee"}, called],
+    }
+
+
+def _transaction_1(tx: Transaction) -> Any:
+    kind: Any = {"type": "NativeTokenTransfer"}
+    if isinstance(tx.payload, ContractCall):
+        data = {"contract_identifier": tx.payload.contract, "method": tx.payload.function}
+        kind = {"type": "ContractCall", "data": data}
+    return {
+        "transaction_identifier": {"hash": tx.tx_id},
+        "metadata": {"success": True, "sender": tx.sender, "kind": kind},
+        "operations": [],
+    }

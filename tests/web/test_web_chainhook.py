@@ -1,0 +1,225 @@
+"""Pushes of Chainhook: who may send them, what is read from them, and that none is lost or taken twice."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.asgi import ask
+from support.competition import as_rows, sweep
+from support.competition_site import BEARER, CHAINHOOK, JSON_TYPE, competition_site, push_1, push_2
+from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, scene
+from tocsin.competition import chainhook
+from tocsin.errors import UsageError
+from tocsin.simulator.faults import Fault
+from tocsin.web.app import create_app
+from tocsin.web.chainhook import BODY_MAX
+from tocsin.web.site import Keys
+
+DATA = Path(__file__).parents[1] / "data" / "chainhook"
+SAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
+NOTHING = {"swaps": 0, "refusals": 0, "candidates": 0}
+
+
+def sample(name: str) -> Any:
+    return json.loads((DATA / f"{name}.json").read_text())["body"]
+
+
+@pytest.mark.parametrize("push", [push_1, push_2])
+async def test_a_push_is_stored_and_settled(push: Any, tmp_path: Path) -> None:
+    """Both shapes: the swap is there when the work behind the answer is done, from the source chainhook."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        own, stranger = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
+        transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 5)
+        chain.mine()
+        answer = await made.push(push(apply=[own, stranger, transfer]))
+
+        assert answer.status == 200
+        assert answer.json()["ignored"] >= 1
+        assert made.performer.asked == ["receive", "settle"]
+        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        assert [row["source"] for row in await made.world.all("SELECT source FROM swaps")] == ["chainhook"]
+
+
+async def test_it_is_durable_before_it_is_answered_even_while_hiro_is_down(tmp_path: Path) -> None:
+    """The answer is 200, the transaction waits in the queue, and the next sweep settles it."""
+    async with competition_site(tmp_path) as made:
+        simulator = made.world.simulator
+        tx = simulator.chain.swap(simulator.chain.wallets[0])
+        simulator.chain.mine()
+        simulator.faults.add(Fault(kind="status", upstream="hiro"))
+        answer = await made.push(push_2(apply=[tx]))
+        stored = await made.stored()
+        simulator.faults.clear()
+        await made.world.clock.sleep(900)
+        await sweep(made.world)
+
+        assert (answer.status, answer.json()["queued"]) == (200, 1)
+        assert stored == {"swaps": 0, "refusals": 0, "candidates": 1}
+        assert made.world.log.of("queue.unsettled")
+        assert await made.world.rows() == as_rows(simulator.truth())
+
+
+async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
+    """Delivery is at least once: the second is told to be known, and costs no call."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        await made.push(push_2(apply=[tx]))
+        calls = made.world.calls()
+        again = (await made.push(push_2(apply=[tx]))).json()
+
+        assert again == {"queued": 0, "alreadyKnown": 1, "ignored": 0, "rolledBack": 0}
+        assert made.world.calls() == calls
+        assert (await made.stored())["swaps"] == 1
+
+
+@pytest.mark.parametrize("fate", ["remined", "pending", "dropped", "forked", "vanished"])
+async def test_a_rollback_is_asked_for_again(fate: Any, tmp_path: Path) -> None:
+    """A swap that left the chain leaves the totals; one that was mined again stays, in its new block."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        await made.push(push_2(apply=[tx]))
+        taken = chain.reorg(1, fate)
+        answer = await made.push(push_2(rollback=taken, apply=[t for t in taken if t.block is not None]))
+
+        assert answer.json()["rolledBack"] == 1
+        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        (totals,) = await made.world.all("SELECT coalesce(sum(trades), 0) AS n FROM sender_totals")
+        assert totals["n"] == len(made.world.simulator.truth())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {CHAINHOOK_SECRET}"},
+        {"authorization": f"bearer  {OLD_CHAINHOOK_SECRET}"},
+        {"x-chainhook-consumer-secret": OLD_CHAINHOOK_SECRET},
+    ],
+)
+async def test_both_secrets_are_valid_while_one_replaces_the_other(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    """In either of the headers that Hiro's pages name."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(CHAINHOOK, push_2(), {**JSON_TYPE, **headers})
+
+        assert answer.json() == {"queued": 0, "alreadyKnown": 0, "ignored": 0, "rolledBack": 0}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer "},
+        {"authorization": "Bearer wrong"},
+        {"authorization": CHAINHOOK_SECRET},
+        {"authorization": f"Basic {CHAINHOOK_SECRET}"},
+        {"authorization": f"Bearer {CHAINHOOK_SECRET},{OLD_CHAINHOOK_SECRET}"},
+        {"x-chainhook-consumer-secret": "wrong"},
+        {"authorization": "Bearer \xff"},
+    ],
+)
+async def test_without_a_secret_nothing_is_taken(headers: dict[str, str], tmp_path: Path) -> None:
+    """401, and no word of the secret in the answer or the log."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        answer = await made.post(CHAINHOOK, push_2(apply=[tx]), {**JSON_TYPE, **headers})
+
+        assert (answer.status, answer.json()["code"]) == (401, "unauthorised")
+        assert await made.stored() == NOTHING
+        assert CHAINHOOK_SECRET not in answer.body.decode() + repr(made.world.log.lines)
+
+
+async def test_with_none_configured_it_refuses(tmp_path: Path) -> None:
+    """An empty secret must never mean that anybody may push."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(keys=Keys()))
+        for headers in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer"}):
+            answer = await ask(app, CHAINHOOK, method="POST", headers={**JSON_TYPE, **headers}, body=b"{}")
+            assert (answer.status, answer.json()["code"]) == (503, "key_not_configured")
+        assert made.scheduler.calls == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "malformed_body"),
+        (b"\xff", 400, "malformed_body"),
+        (b"{}", 422, "malformed_push"),
+        (b"[]", 422, "malformed_push"),
+        (b"null", 422, "malformed_push"),
+        (b'{"event": []}', 422, "malformed_push"),
+        (b'{"event": {"apply": {}}}', 422, "malformed_push"),
+        (b'{"apply": [{}]}', 422, "malformed_push"),
+        (b'{"apply": [7]}', 422, "malformed_push"),
+        (b'{"apply": [{"transactions": [7]}]}', 422, "malformed_push"),
+        (b'{"apply": [' + b"[]," * 500 + b"[]]}", 422, "malformed_push"),
+        (b" " * (BODY_MAX + 1), 413, "body_too_large"),
+    ],
+)
+async def test_what_is_no_push_is_explained(body: bytes, status: int, code: str, tmp_path: Path) -> None:
+    """The sentence names the place; nothing is stored."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(CHAINHOOK, body, BEARER)
+
+        assert (answer.status, answer.json()["code"]) == (status, code)
+        assert await made.stored() == NOTHING
+
+
+@pytest.mark.parametrize("name", ["v2_apply_synthetic", "v1_swap_synthetic"])
+def test_the_samples_name_their_swap(name: str) -> None:
+    """Id, sender and call are found where each version has them."""
+    (pushed,) = chainhook.parse(sample(name)).applied
+
+    assert pushed.txid == SAMPLE_TXID
+    assert pushed.sender == "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
+    assert pushed.call is not None
+    assert pushed.call.contract_id.endswith(".stableswap-stx-ststx-v-1-2")
+    assert pushed.call.function_name == "swap-x-for-y"
+
+
+def test_a_reorg_names_what_came_and_what_went() -> None:
+    """The same id in both parts is read from both."""
+    push = chainhook.parse(sample("v2_reorg_synthetic"))
+
+    assert SAMPLE_TXID in {pushed.txid for pushed in push.applied}
+    assert push.rolled_back
+    assert chainhook.Push.from_json(push.to_json()) == push
+
+
+@pytest.mark.parametrize("name", ["v2_fixture_apply_identity", "v2_fixture_rollback_block", "v1_fixture"])
+def test_what_has_no_usable_id_is_counted(name: str) -> None:
+    """No chain knows such a transaction, so the push is taken, and the operator told."""
+    push = chainhook.parse(sample(name))
+
+    assert push.nameless + len(push.applied) + len(push.rolled_back) >= 1
+
+
+NAMES = st.sampled_from(
+    ["event", "apply", "rollback", "transactions", "metadata", "operations", "transaction_identifier", "hash",
+     "type", "kind", "data", "sender", "contract_call"]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | NAMES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5))
+def test_any_payload_is_read_or_refused(payload: Any) -> None:
+    """Nothing that JSON can say leads to another error than the one with a sentence."""
+    with suppress(UsageError):
+        push = chainhook.parse(payload)
+        assert chainhook.Push.from_json(json.loads(json.dumps(push.to_json()))) == push

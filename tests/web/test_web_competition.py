@@ -1,0 +1,210 @@
+"""The competition's routes: what agents send, what they and the visitors are told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import as_rows
+from support.competition_site import TRADES, CompetitionSite, competition_site
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
+from tocsin.simulator.faults import Fault
+from tocsin.web.limits import BODY_MAX
+
+BOARD = "/api/competition/leaderboard"
+API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+UNKNOWN = "0x" + "ab" * 32
+
+
+async def test_a_trade_is_told_once_as_new_and_then_as_known(tmp_path: Path) -> None:
+    """200 with its row the first time, 409 with the same row after; the agent's list and counts have it."""
+    async with competition_site(tmp_path) as made:
+        tx = made.world.simulator.chain.swap(made.world.simulator.chain.wallets[0])
+        made.world.simulator.chain.mine()
+        first = await made.submit(tx.tx_id.upper().replace("0X", ""))
+        again = await made.submit(tx.tx_id)
+        listed = (await made.get(f"{TRADES}?address={tx.sender}")).json()
+        standing = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
+
+        assert (first.status, again.status) == (200, 409)
+        assert first.json()["source"] == "agent"
+        assert first.headers["cache-control"] == "no-store"
+        assert again.json()["code"] == "txid_already_verified"
+        assert again.json()["existing_row"] == first.json()
+        assert listed == {"trades": [first.json()], "next_cursor": None}
+        assert (standing["registered"], standing["trade_count"]) == (True, 1)
+        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+
+
+async def test_what_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
+    """Unknown is 404, in the mempool 202, and both say that another try is worth it."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        pending = chain.swap(chain.wallets[0], wait_ms=None)
+        unknown, waiting = await made.submit(UNKNOWN), await made.submit(pending.tx_id)
+
+        assert (unknown.status, unknown.json()["code"]) == (404, "tx_not_found")
+        assert (waiting.status, waiting.json()["code"]) == (202, "pending")
+        assert waiting.json()["accepted"] is True
+        assert unknown.json()["retryable"]
+        assert waiting.json()["retryable"]
+        assert unknown.headers["retry-after"] == "5"
+        assert (await made.stored())["swaps"] == 0
+
+
+async def test_what_does_not_count_is_refused_with_its_reason(tmp_path: Path) -> None:
+    """A stranger's swap is 422: the code, a sentence that tells what to do, and what was found."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.strangers[0])
+        chain.mine()
+        answer = await made.submit(tx.tx_id)
+
+        assert answer.status == 422
+        assert answer.json() == {
+            "error": MEANINGS[Code.SENDER_NOT_REGISTERED].sentence,
+            "code": "sender_not_registered",
+            "reason": "the sender is not a registered agent",
+            "retryable": False,
+        }
+
+
+async def test_an_upstream_that_fails_is_not_the_agents_fault(tmp_path: Path) -> None:
+    """502, retryable, with a time to wait; nothing is stored."""
+    async with competition_site(tmp_path) as made:
+        simulator = made.world.simulator
+        tx = simulator.chain.swap(simulator.chain.wallets[0])
+        simulator.chain.mine()
+        simulator.faults.add(Fault(kind="status", upstream="hiro"))
+        answer = await made.submit(tx.tx_id)
+
+        assert (answer.status, answer.json()["code"]) == (502, "tx_fetch_failed")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
+
+
+BODIES: list[tuple[Any, dict[str, str], int, str]] = [
+    (b"", {}, 400, "malformed_body"),
+    (b"{", {}, 400, "malformed_body"),
+    (b"\xff\xfe{}", {}, 400, "malformed_body"),
+    (b'{"txid": NaN}', {}, 400, "malformed_body"),
+    (b"[" * 50_000, {}, 400, "malformed_body"),
+    (b'{"txid": "' + UNKNOWN.encode() + b'"}', {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+    (b"txid=1", {"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+    (b" " * (BODY_MAX + 1), {}, 413, "body_too_large"),
+    (b" " * 10_000_000, {}, 413, "body_too_large"),
+    ([], {}, 400, "malformed_txid"),
+    (None, {}, 400, "malformed_txid"),
+    ({}, {}, 400, "malformed_txid"),
+    ({"txid": 7}, {}, 400, "malformed_txid"),
+    ({"txid": ""}, {}, 400, "malformed_txid"),
+    ({"txid": "0x" + "g" * 64}, {}, 400, "malformed_txid"),
+    ({"txid": UNKNOWN + "\n"}, {}, 400, "malformed_txid"),
+    ({"txid": UNKNOWN + "0"}, {}, 400, "malformed_txid"),
+    ({"txid": "0" * 100}, {}, 400, "malformed_txid"),
+]
+
+
+@pytest.mark.parametrize(("body", "headers", "status", "code"), BODIES, ids=range(len(BODIES)))
+async def test_a_bad_body_is_explained_and_stores_nothing(
+    body: Any, headers: dict[str, str], status: int, code: str, tmp_path: Path
+) -> None:
+    """A documented 4xx; neither the chain is asked nor a row written."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(TRADES, body, {"content-type": "application/json", **headers})
+
+        assert (answer.status, answer.json()["code"]) == (status, code)
+        assert answer.json()["retryable"] is False
+        assert made.world.calls() == 0
+        assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
+        assert f"`{code}`" in API_PAGE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (TRADES, "address is a Stacks mainnet address"),
+        (f"{TRADES}?address=SP%00", "address is a Stacks mainnet address"),
+        (f"{TRADES}?address=SP{'A' * 38}&limit=0", "limit is 1 to 200"),
+        (f"{TRADES}?address=SP{'A' * 38}&limit=-1", "limit is a number"),
+        (f"{TRADES}?address=SP{'A' * 38}&limit=1e9", "limit is a number"),
+        (f"{TRADES}?address=SP{'A' * 38}&limit={'9' * 500}", "limit is a number"),
+        (f"{TRADES}?address=SP{'A' * 38}&limit=%D9%A3", "limit is a number"),
+        (f"{TRADES}?address=SP{'A' * 38}&cursor=x", "cursor is what next_cursor"),
+        ("/api/competition/status?address=ST1", "address is a Stacks mainnet address"),
+        (f"{BOARD}?sort=name", "sort is one of"),
+        (f"{BOARD}?dir=up", "dir is asc or desc"),
+        (f"{BOARD}?limit=201", "limit is 1 to 200"),
+        (f"{BOARD}?cursor=%00", "cursor is what next"),
+    ],
+)
+async def test_a_bad_question_is_explained(target: str, said: str, tmp_path: Path) -> None:
+    """400, with the sentence that says what is accepted."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.get(target)
+
+        assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+        assert said in answer.json()["error"]
+
+
+async def test_every_code_is_documented_with_its_status() -> None:
+    """docs/api.md has each code in the row of its status."""
+    rows = API_PAGE.read_text().splitlines()
+    for code, meaning in MEANINGS.items():
+        if meaning.status == 500:  # our own defect: it has no input that leads to it
+            continue
+        assert any(row.startswith(f"| {meaning.status} |") and f"`{code}`" in row for row in rows), code
+
+
+async def traded(made: CompetitionSite) -> None:
+    chain = made.world.simulator.chain
+    for number, wallet in enumerate(chain.wallets):
+        sent = [chain.swap(wallet) for _ in range(number + 1)]
+        chain.mine()
+        for tx in sent:
+            assert (await made.submit(tx.tx_id)).status == 200
+
+
+async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
+    """Most trades first; the next page goes on; prices have a date; an unchanged board is a 304."""
+    async with competition_site(tmp_path, wallets=3) as made:
+        await traded(made)
+        whole = await made.get(BOARD)
+        first = (await made.get(f"{BOARD}?limit=2")).json()
+        second = (await made.get(f"{BOARD}?limit=2&cursor={first['next']}")).json()
+        await made.world.clock.sleep(2)
+        unchanged = await made.get(BOARD, **{"if-none-match": whole.headers["etag"]})
+        rows = whole.json()["rows"]
+
+        assert [row["tradeCount"] for row in rows] == [3, 2, 1]
+        assert first["rows"] + second["rows"] == rows
+        assert (whole.json()["next"], second["next"]) == (None, None)
+        assert all(row["volumeUsd"] > 0 and row["unpricedTokens"] == [] for row in rows)
+        assert whole.json()["pricesAsOf"] <= whole.json()["asOf"]
+        assert (unchanged.status, unchanged.body) == (304, b"")
+
+
+async def test_a_submitted_trade_is_on_the_board_at_once(tmp_path: Path) -> None:
+    """The answer that is kept for a second is forgotten when something was submitted."""
+    async with competition_site(tmp_path) as made:
+        before = (await made.get(BOARD)).json()
+        await traded(made)
+        after = (await made.get(BOARD)).json()
+
+        assert before["rows"] == []
+        assert len(after["rows"]) == 3
+
+
+async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
+    """The allow-list with its version; the tracked tokens, static until a refresh has published more."""
+    async with competition_site(tmp_path) as made:
+        allowed = (await made.get("/api/competition/allowlist")).json()
+        before = (await made.get("/api/competition/tracked-tokens")).json()
+        await publish_tracked(made.site.kv, [*STATIC_TOKENS, "SP.more"])
+        after = (await made.get("/api/competition/tracked-tokens")).json()
+
+        assert (allowed["total_contracts"], allowed["total_functions"]) == (40, 139)
+        assert allowed["version"] == made.world.rules.allowlist.version
+        assert (before["source"], before["tokens"]) == ("static-fallback", list(STATIC_TOKENS))
+        assert (after["source"], after["count"]) == ("dynamic", len(STATIC_TOKENS) + 1)
