@@ -63,6 +63,10 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
     for number, token_id in enumerate(token_ids):
         await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
     await publish_tracked(kv, token_ids)
+
+    async def healthy() -> HealthSnapshot:
+        return HealthSnapshot(0.0, None, clock.now())
+
     site = Site(
         scheduler=no_scheduler,
         kv=kv,
@@ -71,7 +75,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         logger=Silence(),
         keys=Keys(),
         rules=Rules(AllowList({})),
-        health=lambda: HealthSnapshot(0.0, None, clock.now()),
+        health=healthy,
         version="bench",
     )
     return create_app(site)

@@ -60,11 +60,11 @@ async def test_a_look_that_is_long_ago_shows_its_age() -> None:
     clock, store = VirtualClock(), Store()
     health = Health(lambda: Scheduler(status()), store, clock)  # type: ignore[arg-type]
     await health.look()
-    fresh = health.snapshot()
+    fresh = await health.snapshot()
     await clock.sleep(60)
 
     assert (fresh.loop_tick_age_s, fresh.alarm_at, fresh.reasons) == (0, 5, ())
-    assert health.snapshot().loop_tick_age_s == 60
+    assert (await health.snapshot()).loop_tick_age_s == 60
 
 
 async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
@@ -77,11 +77,11 @@ async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
     store.error = StoreUnavailable("KV.put: disk full")
     await clock.sleep(31)
     await health.look()
-    assert health.snapshot().store_error == "KV.put: disk full"
+    assert (await health.snapshot()).store_error == "KV.put: disk full"
     store.error = None
     await health.look()
 
-    assert health.snapshot().store_error is None
+    assert (await health.snapshot()).store_error is None
 
 
 async def test_a_scheduler_that_does_not_answer_is_a_reason() -> None:
@@ -90,4 +90,4 @@ async def test_a_scheduler_that_does_not_answer_is_a_reason() -> None:
     health = Health(lambda: scheduler, Store(), clock)  # type: ignore[arg-type]
     await health.look()
 
-    assert health.snapshot().reasons == ("the scheduler does not answer: reset",)
+    assert (await health.snapshot()).reasons == ("the scheduler does not answer: reset",)

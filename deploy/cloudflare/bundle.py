@@ -11,9 +11,21 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "src" / "tocsin"
+sys.path.insert(0, str(PACKAGE.parent))
+
+from tocsin.web.security import PAGES, static_headers  # noqa: E402 - found by the line above
 
 # These need threads, sockets or SQLite, which a Worker does not have.
-LOCAL_ONLY = ("platform/local", "simulator", "service.py", "cli.py")
+LOCAL_ONLY = (
+    "__main__.py",
+    "check.py",
+    "cli.py",
+    "demo.py",
+    "platform/local",
+    "service.py",
+    "simulator",
+    "terminal",
+)
 
 
 def bundle(directory: Path) -> None:
@@ -28,9 +40,15 @@ def bundle(directory: Path) -> None:
     migrations.mkdir()
     for file in (PACKAGE / "competition" / "sql").glob("[0-9]*.sql"):
         shutil.copyfile(file, migrations / file.name)
-    public.mkdir()
-    if (PACKAGE / "web" / "static").exists():
-        shutil.copytree(PACKAGE / "web" / "static", public, dirs_exist_ok=True)
+    _pages(public)
+
+
+def _pages(public: Path) -> None:
+    """The pages under the paths and with the headers that they have locally."""
+    shutil.copytree(PACKAGE / "web" / "static", public / "static")
+    for name in PAGES:
+        (public / "static" / f"{name}.html").rename(public / f"{name}.html")
+    (public / "_headers").write_text(static_headers())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ class Health:
         self._alarm_at: int | None = None
         self._reasons: tuple[str, ...] = ("the scheduler has not been looked at yet",)
 
-    def snapshot(self) -> HealthSnapshot:
+    async def snapshot(self) -> HealthSnapshot:
+        """What was seen last; waits for nothing."""
         age_s = self._clock.monotonic() - self._looked_at
         return HealthSnapshot(age_s, self._store_error, self._alarm_at, self._reasons)
 
@@ -41,16 +42,9 @@ class Health:
             await self._clock.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        try:
-            async with asyncio.timeout(STATUS_WAIT_S):
-                status = await self._scheduler().status()
-        except TimeoutError:
-            self._reasons = (f"the scheduler does not answer within {STATUS_WAIT_S:g} s",)
-        except TocsinError as error:
-            self._reasons = (f"the scheduler does not answer: {error}",)
-        else:
+        status, self._reasons = await look_at(self._scheduler)
+        if status is not None:
             self._alarm_at = status["nextAlarmAt"]
-            self._reasons = tuple(reasons(status))
         await self._try_to_write()
         self._looked_at = self._clock.monotonic()
 
@@ -64,6 +58,18 @@ class Health:
             self._store_error = str(error)
         else:
             self._store_error, self._wrote_at = None, now
+
+
+async def look_at(scheduler: Callable[[], Any]) -> tuple[JSON, tuple[str, ...]]:
+    """The scheduler's status, or None if it does not answer; and what is wrong, as sentences."""
+    try:
+        async with asyncio.timeout(STATUS_WAIT_S):
+            status = await scheduler().status()
+    except TimeoutError:
+        return None, (f"the scheduler does not answer within {STATUS_WAIT_S:g} s",)
+    except TocsinError as error:
+        return None, (f"the scheduler does not answer: {error}",)
+    return status, tuple(reasons(status))
 
 
 def reasons(status: JSON) -> list[str]:

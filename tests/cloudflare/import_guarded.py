@@ -51,7 +51,7 @@ def stand_in() -> None:
         ("js", ()),
         ("pyodide", ()),
         ("pyodide.ffi", ("JsException", "create_once_callable", "to_js")),
-        ("workers", ("DurableObject", "WorkerEntrypoint", "Response")),
+        ("workers", ("DurableObject", "WorkerEntrypoint")),
     ):
         module = types.ModuleType(name)
         for member in members:

@@ -1,6 +1,8 @@
 """What is deployed fits together: names, settings, and no store in common between live and preview."""
 
 import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,8 +61,14 @@ def test_there_is_a_second_wake_up() -> None:
     assert LIVE["triggers"]["crons"]
 
 
-def test_the_sdk_that_is_tested_is_the_one_that_is_deployed() -> None:
-    """The same version in both places."""
-    tested = re.search(r"workers-runtime-sdk==[\d.]+", (RIG / "requirements.txt").read_text())
-    assert tested is not None
-    assert tested[0] in (DEPLOYMENT / "pyproject.toml").read_text()
+def test_what_is_tested_is_what_is_deployed_and_what_the_service_runs_on() -> None:
+    """The SDK and the web framework have one version in all places."""
+    deployed = tomllib.loads((DEPLOYMENT / "pyproject.toml").read_text())
+    pinned = {*deployed["project"]["dependencies"], "workers-runtime-sdk==1.9.5"}
+    assert pinned == _pins(RIG / "requirements.txt")
+    assert "workers-runtime-sdk==1.9.5" in deployed["dependency-groups"]["dev"]
+    assert pinned - {"workers-runtime-sdk==1.9.5"} <= _pins(DEPLOYMENT.parents[1] / "requirements.txt")
+
+
+def _pins(requirements: Path) -> set[str]:
+    return set(re.findall(r"^[a-z-]+==[\d.]+", requirements.read_text(), re.MULTILINE))

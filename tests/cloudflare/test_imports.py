@@ -31,7 +31,7 @@ def test_the_deployed_worker_imports_without_entropy_threads_and_clock(tmp_path:
     done = import_guarded("worker", path=tmp_path / "src")
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
-    assert {"tocsin.scheduler.scheduler_do", "tocsin.platform.cloudflare.entry"} <= imported
+    assert {"tocsin.scheduler.scheduler_do", "tocsin.worker.entry"} <= imported
     assert not {name for name in imported if name.partition(".")[0] in NOT_THERE}
     assert not {name for name in imported if name.startswith(("tocsin.platform.local", "tocsin.simulator"))}
 

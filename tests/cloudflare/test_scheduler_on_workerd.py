@@ -182,7 +182,7 @@ def test_wrong_and_missing_bindings_are_told_and_the_rest_works(tmp_path: Path) 
     assert last_error["message"] == no_kv
     assert prices["error"] == {"class": "BindingMissing", "message": no_db}
     assert told["binding.unusable", "DB"] == no_db
-    assert told["binding.missing", "KV"] == "add a KV namespace named KV to the deployment"
+    assert told["binding.missing", "KV"] == no_kv
     assert told["binding.unusable", "LOGS"].startswith("The binding LOGS is text, not the log service")
 
 

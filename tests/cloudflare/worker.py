@@ -15,11 +15,11 @@ from tocsin.durable_object import DurableObject
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
-from tocsin.platform.cloudflare.entry import Entry, SchedulerObject
 from tocsin.platform.cloudflare.environment import SchedulerParts, open_database, open_kv, open_logger
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.settings import Settings
+from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["ContractDO", "Default", "SchedulerDO"]
 

@@ -20,7 +20,7 @@ from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.simulator.ledger import ContractCall, Transaction
 from tocsin.simulator.tokens import TRADED
 from tocsin.web.app import create_app
-from tocsin.web.site import Keys, Site
+from tocsin.web.site import HealthSnapshot, Keys, Site
 
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
@@ -72,6 +72,10 @@ class CompetitionSite:
         }
 
 
+async def healthy() -> HealthSnapshot:
+    return HEALTHY
+
+
 @asynccontextmanager
 async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[CompetitionSite]:
     """Eligible agents on a quiet chain, and every traded token priced."""
@@ -89,7 +93,7 @@ async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[C
             logger=world.log,
             keys=Keys(chainhook=(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)),
             rules=world.rules,
-            health=lambda: HEALTHY,
+            health=healthy,
             version="1.2.3",
             posts_per_minute_max=10_000,
         )

@@ -74,6 +74,10 @@ class ScriptedScheduler:
     statuses_per_refresh: int = 0  # a refresh ends when the status was asked for so often meanwhile
     _asked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
+    async def arm(self) -> JSON:
+        self._called("arm")
+        return None
+
     async def status(self) -> JSON:
         self._called("status")
         async with self._asked:
@@ -166,6 +170,10 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
     scheduler, log = ScriptedScheduler(clock), CapturedLog()
     async with open_kv(directory, clock) as kv, open_competition(directory) as db:
         made: Scene
+
+        async def health() -> HealthSnapshot:
+            return made.health
+
         site = Site(
             scheduler=lambda: scheduler,
             kv=kv,
@@ -174,7 +182,7 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
             logger=log,
             keys=Keys(ADMIN_KEY, CRON_SECRET, (CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)),
             rules=Rules(built_in()),
-            health=lambda: made.health,
+            health=health,
             version="1.2.3",
         )
         made = Scene(site, scheduler, log, HEALTHY)

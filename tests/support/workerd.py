@@ -22,14 +22,15 @@ from tocsin.platform.rpc import read_answer
 TESTS = Path(__file__).parents[1]
 RIG = TESTS / "cloudflare"
 MODULES = RIG / "node_modules"
-SDK = RIG / "wheels"
+WHEELS = RIG / "wheels"
+SDK = "workers_runtime_sdk-*.whl"
 DEPLOYMENT = TESTS.parent / "deploy" / "cloudflare"
 PATIENCE_S = 60  # for the first answer: Pyodide starts with it
 
 
 def require_workerd() -> None:
     """Skip, loudly, where the runtime is not installed; fail where it must be."""
-    if MODULES.exists() and any(SDK.glob("*.whl")):
+    if MODULES.exists() and any(WHEELS.glob(SDK)):
         return
     reason = "NOTHING IS TESTED ON CLOUDFLARE'S RUNTIME, workerd is missing: install npm and run `make test`"
     if os.environ.get("CI") == "true":
@@ -129,7 +130,7 @@ def _binary() -> Path:
 
 
 def _write_project(path: Path) -> None:
-    """Our package as it is deployed, and the Worker under test."""
+    """Our package and what it stands on as they are deployed, and the Worker under test."""
     bundle = path.parent / "bundle"
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -137,6 +138,10 @@ def _write_project(path: Path) -> None:
             for file in sorted((root / folder).rglob("*")):
                 if file.suffix in {".py", ".json", ".sql"} and "node_modules" not in file.parts:
                     archive.write(file, file.relative_to(root))
+        for wheel in sorted(set(WHEELS.glob("*.whl")) - set(WHEELS.glob(SDK))):
+            with zipfile.ZipFile(wheel) as packed:
+                for name in packed.namelist():
+                    archive.writestr(name, packed.read(name))
 
 
 def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
@@ -146,7 +151,7 @@ def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
         return f'embed "{os.path.relpath(path, directory)}"'
 
     pyodide, miniflare = MODULES / "pyodide", MODULES / "miniflare" / "dist" / "src" / "workers"
-    [sdk] = SDK.glob("*.whl")
+    [sdk] = WHEELS.glob(SDK)
     bindings = [f"(name = {_text(name)}, text = {_text(value)})" for name, value in settings.items()]
     bindings += [
         '(name = "SCHEDULER", durableObjectNamespace = "SchedulerDO")',

@@ -1,8 +1,8 @@
 """The Worker that `wrangler.jsonc` names: the site's requests, and the scheduler."""
 
-from tocsin.platform.cloudflare.entry import Entry, SchedulerObject
 from tocsin.platform.cloudflare.environment import SchedulerParts
 from tocsin.tasks import request_jobs, tasks
+from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["Default", "SchedulerDO"]  # what Cloudflare takes for entry points
 

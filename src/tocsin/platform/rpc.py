@@ -9,7 +9,7 @@ from typing import Any
 from tocsin import errors
 from tocsin.bindings import JSON
 from tocsin.durable_object import DurableObject
-from tocsin.errors import RemoteError, UsageError, ValueRefused
+from tocsin.errors import BindingMissing, RemoteError, UsageError, ValueRefused
 from tocsin.values import decode, encode
 
 RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocketClose", "webSocketError"})
@@ -29,7 +29,7 @@ def public_method(instance: DurableObject, name: str) -> Callable[..., Any]:
 
 def as_remote(error: Exception) -> Exception:
     """The error as the caller gets it: built-in classes and refusals stay, others become RemoteError."""
-    if type(error).__module__ == "builtins" or isinstance(error, UsageError):
+    if type(error).__module__ == "builtins" or isinstance(error, UsageError | BindingMissing):
         with contextlib.suppress(TypeError):  # a class that cannot be made from its arguments
             copy = type(error)(*error.args)
             copy.remote = True  # type: ignore[attr-defined]  # Cloudflare's flag

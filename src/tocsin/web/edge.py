@@ -4,27 +4,15 @@ Emits `request.failed` for what is a defect of ours, with its traceback.
 """
 
 import traceback
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tocsin.bindings import Logger
 from tocsin.web.respond import error_response, refusal_of
+from tocsin.web.security import with_security
 
-RawHeaders = Sequence[tuple[bytes, bytes]]
-
-SECURITY_HEADERS: Final[RawHeaders] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-)
-PAGE_POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    b"require-trusted-types-for 'script'; trusted-types 'none'"
-)
 TRACEBACK_MAX = 4_000
 
 
@@ -66,12 +54,3 @@ class Edge:
             fields["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
         write = self._logger.error if status == 500 else self._logger.warn
         write("request.failed", **fields, error=f"{type(error).__name__}: {error}"[:500])
-
-
-def with_security(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """The headers, and the security headers that they lack; pages get a policy for their content too."""
-    names = {name.lower() for name, _ in headers}
-    wanted = list(SECURITY_HEADERS)
-    if any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
-        wanted.append((b"content-security-policy", PAGE_POLICY))
-    return [*headers, *((name, value) for name, value in wanted if name not in names)]

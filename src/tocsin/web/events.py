@@ -11,6 +11,7 @@ from tocsin.web.site import Site
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
 AGAIN_S = 1.0  # after the object was reset
+POLLS_MAX = 500  # of a stream: an invocation on Cloudflare may not ask for ever; the client comes back
 
 
 class Streams:
@@ -24,16 +25,19 @@ class Streams:
         if self._open >= STREAMS_MAX:
             sentence = f"{STREAMS_MAX} event streams are open already: close one."
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
+        self._site.scheduler()  # one that is not there is told before the stream begins
         return self._stream(after)
 
     async def _stream(self, after: int) -> AsyncIterator[bytes]:
-        """From the event after that number on; ends when the service does."""
+        """From the event after that number on; ends when the service does, or after so many questions."""
         self._open += 1
         closing = asyncio.ensure_future(self._site.closing.wait())
         poll: asyncio.Future[JSON] | None = None
         try:
             yield b"retry: 2000\n\n"
-            while not closing.done():
+            for _ in range(POLLS_MAX):
+                if closing.done():
+                    return
                 poll = asyncio.ensure_future(self._site.scheduler().events(after, HEARTBEAT_MS))
                 await asyncio.wait({poll, closing}, return_when=asyncio.FIRST_COMPLETED)
                 if not poll.done():

@@ -19,7 +19,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 def not_ready(snapshot: HealthSnapshot, now: int) -> list[str]:
     """Everything that is wrong, as sentences; empty when nothing is."""
     found = []
-    if snapshot.loop_tick_age_s > LOOP_TICK_AGE_MAX_S:
+    if (snapshot.loop_tick_age_s or 0) > LOOP_TICK_AGE_MAX_S:
         found.append(f"the event loop has been stuck for {snapshot.loop_tick_age_s:.0f} s")
     if snapshot.store_error is not None:
         found.append(f"the store cannot be written: {snapshot.store_error}")
@@ -40,7 +40,7 @@ class Health:
         return json_response({"ok": True, "version": self._site.version}, headers=NO_STORE)
 
     async def ready(self, _request: Request) -> ASGIApp:
-        reasons = not_ready(self._site.health(), self._site.clock.now())
+        reasons = not_ready(await self._site.health(), self._site.clock.now())
         if reasons:
             sentence = f"Not ready: {'; '.join(reasons)}."
             raise RequestRefused(

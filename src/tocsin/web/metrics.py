@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
-from tocsin.errors import ObjectError
+from tocsin.errors import BindingMissing, ObjectError
 from tocsin.prices.pricing import Price, prices_of
 from tocsin.prices.tokens import tracked_tokens
 from tocsin.web.health import not_ready
@@ -41,11 +41,11 @@ class Metrics:
 
     async def show(self, _request: Request) -> ASGIApp:
         now = self._site.clock.now()
-        snapshot = self._site.health()
+        snapshot = await self._site.health()
         status: JSON = None
         try:
             status = await self._site.scheduler().status()
-        except ObjectError as error:
+        except (ObjectError, BindingMissing) as error:
             self._site.logger.warn("metrics.incomplete", error=str(error)[:300])
         tracked = await tracked_tokens(self._site.kv)
         prices = await prices_of(self._site.kv, tracked, now)

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.bindings import JSON, Clock
-from tocsin.web.edge import SECURITY_HEADERS, RawHeaders
 from tocsin.web.respond import etag_of, is_known, json_bytes
+from tocsin.web.security import SECURITY_HEADERS, RawHeaders
 
 PAGE_AGE_MAX_S = 1.0
 PAGES_MAX = 64

@@ -8,9 +8,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from tocsin.web.security import PAGES, REVALIDATED
+
 STATIC = Path(__file__).parent / "static"
-PAGES = ("leaderboard", "console")
-REVALIDATED = {"Cache-Control": "no-cache"}  # kept, but asked for again: a new version shows at once
+_HEADERS = {REVALIDATED[0].decode(): REVALIDATED[1].decode()}
 
 
 def page_routes() -> list[BaseRoute]:
@@ -23,12 +24,12 @@ class _Revalidated(StaticFiles):
 
     def file_response(self, *given: Any, **named: Any) -> Response:
         response = super().file_response(*given, **named)
-        response.headers.update(REVALIDATED)
+        response.headers.update(_HEADERS)
         return response
 
 
 def _page(name: str) -> Route:
     async def show(_request: Request) -> FileResponse:
-        return FileResponse(STATIC / f"{name}.html", headers=REVALIDATED)
+        return FileResponse(STATIC / f"{name}.html", headers=_HEADERS)
 
     return Route(f"/{name}", show)

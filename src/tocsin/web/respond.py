@@ -36,7 +36,7 @@ TABLE: tuple[tuple[type[Exception], _Told], ...] = (
     (UsageError, _Told(400, "bad_request")),
     (StoreError, _Told(503, "store_unavailable", "The store cannot be used right now: try again soon.")),
     (ObjectError, _Told(503, "scheduler_unavailable", "The scheduler gave no answer: try again soon.")),
-    (BindingMissing, _Told(503, "not_configured", "The service is not set up completely: see its log.")),
+    (BindingMissing, _Told(503, "not_configured")),
     (Exception, _Told(500, "internal_error", "Something went wrong here; the service's log tells what.")),
 )
 

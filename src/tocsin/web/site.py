@@ -1,7 +1,7 @@
 """What the routes need of the service around them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +11,9 @@ from tocsin.competition.rules import Rules
 
 class Scheduler(Protocol):
     """A stub of SchedulerDO."""
+
+    async def arm(self) -> JSON:
+        """See to it that the alarm is set; harmless at any time."""
 
     async def status(self) -> JSON: ...
     async def refresh_now(self, task: str) -> JSON: ...
@@ -42,7 +45,7 @@ class HealthSnapshot:
     `reasons` are the scheduler's own: a task that is overdue, disabled, or sees only failures.
     """
 
-    loop_tick_age_s: float
+    loop_tick_age_s: float | None  # None: there is no process of ours, hence no loop that could be stuck
     store_error: str | None
     alarm_at: int | None
     reasons: tuple[str, ...] = ()
@@ -59,7 +62,7 @@ class Site:
     logger: Logger
     keys: Keys
     rules: Rules
-    health: Callable[[], HealthSnapshot]
+    health: Callable[[], Awaitable[HealthSnapshot]]
     version: str
     instance: str = "v1"
     posts_per_minute_max: int = 60  # of one client

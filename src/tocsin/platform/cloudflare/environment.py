@@ -7,13 +7,12 @@ keeps the rest from working.
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tocsin import bindings, settings
 from tocsin.bindings import Clock, Database, Level, Logger
 from tocsin.errors import BindingMissing
 from tocsin.platform.cloudflare import javascript
-from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.database import D1Database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.kv import WorkersKV
@@ -25,7 +24,9 @@ from tocsin.settings import Settings
 
 LOG_APP_ID = "aibtc-landing"
 
+T = TypeVar("T")
 Tasks = Callable[[Settings], Sequence[Task]]
+Jobs = Callable[[Settings], Mapping[str, RequestJob]]
 
 
 def texts(env: Any) -> dict[str, str]:
@@ -56,37 +57,43 @@ def open_logger(
     return console
 
 
-def open_database(env: Any, logger: Logger) -> Database | None:
-    binding = _of_kind(env, "DB", "D1Database", "a D1 database", logger)
-    return D1Database(binding) if binding.__class__ is not Unusable and binding is not None else binding
+def open_database(env: Any, logger: Logger) -> Database:
+    return _opened(env, "DB", "D1Database", "a D1 database", D1Database, logger)
 
 
-def open_kv(env: Any, logger: Logger) -> bindings.KV | None:
-    binding = _of_kind(env, "KV", "KvNamespace", "a KV namespace", logger)
-    return WorkersKV(binding) if binding.__class__ is not Unusable and binding is not None else binding
+def open_kv(env: Any, logger: Logger) -> bindings.KV:
+    return _opened(env, "KV", "KvNamespace", "a KV namespace", WorkersKV, logger)
 
 
 class Unusable:
-    """Stands in for a binding of the wrong kind: whoever uses it is told what is wrong."""
+    """Stands in for a binding that is missing or of the wrong kind: whoever uses it is told what is wrong."""
 
     def __init__(self, sentence: str) -> None:
         self._sentence = sentence
+
+    def __str__(self) -> str:
+        return self._sentence
 
     def __getattr__(self, name: str) -> Any:
         raise BindingMissing(self._sentence)
 
 
-def _of_kind(env: Any, name: str, js_class: str, wanted: str, logger: Logger) -> Any:
+def _opened(
+    env: Any, name: str, js_class: str, wanted: str, adapter: Callable[[Any], T], logger: Logger
+) -> T:
     binding = getattr(env, name, None)
     kind = javascript.kind(binding)
     if kind == js_class:
-        return binding
+        return adapter(binding)
     if kind == "missing":
-        logger.error("binding.missing", binding=name, reason=f"add {wanted} named {name} to the deployment")
-        return None
-    sentence = _misfit(name, binding, wanted)
-    logger.error("binding.unusable", binding=name, reason=sentence)
-    return Unusable(sentence)
+        event, sentence = (
+            "binding.missing",
+            f"The binding {name} is missing: add {wanted} named {name} to the deployment.",
+        )
+    else:
+        event, sentence = "binding.unusable", _misfit(name, binding, wanted)
+    logger.error(event, binding=name, reason=sentence)
+    return cast("T", Unusable(sentence))
 
 
 def _misfit(name: str, binding: Any, wanted: str) -> str:
@@ -98,11 +105,11 @@ class SchedulerParts:
     """What the scheduler of this deployment does."""
 
     tasks: Tasks
-    request_jobs: Callable[[Settings], Mapping[str, RequestJob]]
+    request_jobs: Jobs
 
 
 def scheduler_env(
-    env: Any, read: Settings, logger: Logger, clock: CloudflareClock, parts: SchedulerParts
+    env: Any, read: Settings, logger: Logger, clock: Clock, parts: SchedulerParts
 ) -> SchedulerEnv:
     return SchedulerEnv(
         fetch=CloudflareFetch(),

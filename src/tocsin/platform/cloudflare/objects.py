@@ -1,7 +1,7 @@
 """Objects on Cloudflare: any of our classes as a Durable Object, and the stubs that reach them.
 
 A call is one method, `call(method, arguments)`, with a JSON text each way: exact whatever the value, and an
-error keeps its class. Nothing else is exposed to Python callers; see `entry.py` for JavaScript's.
+error keeps its class. Nothing else is exposed to Python callers; see `worker/entry.py` for JavaScript's.
 """
 
 import inspect

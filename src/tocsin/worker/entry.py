@@ -12,25 +12,38 @@ once, for the end of a deployment; it is harmless at any time and needs no key.
 """
 
 import json
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
-from workers import Response, WorkerEntrypoint
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from workers import WorkerEntrypoint
 
 from tocsin import settings
-from tocsin.bindings import JSON
+from tocsin.bindings import Clock
 from tocsin.durable_object import DurableObject
-from tocsin.errors import BindingMissing, TocsinError
+from tocsin.errors import RequestRefused, TocsinError
 from tocsin.platform.cloudflare import javascript
+from tocsin.platform.cloudflare.asgi import respond
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
 from tocsin.platform.cloudflare.environment import SchedulerParts, open_logger, scheduler_env, texts
-from tocsin.platform.cloudflare.objects import CloudflareNamespace, CloudflareObject, CloudflareStub
+from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.settings import SettingsError
+from tocsin.web.limits import PerClient
+from tocsin.web.respond import error_response, json_response
+from tocsin.web.route import About, Answer, Operation, routes_of
+from tocsin.web.site import Site
+from tocsin.worker.front import Front, at_hand, scheduler_stub
 
 DEPLOYED = "/api/deployed"
 WAKE_EVERY_MS = 60_000
+ABOUT_DEPLOYED = About(
+    summary="Wake the scheduler: the last step of a deployment.",
+    answers={200: Answer("when it rings next", {"type": "object"})},
+)
 
 
 class Wake:
@@ -50,14 +63,14 @@ class SchedulerObject(CloudflareObject):
     """The scheduler as a Durable Object. The methods beside `call` are for callers in JavaScript."""
 
     parts: ClassVar[SchedulerParts]
+    clock: ClassVar[Clock] = CloudflareClock()
 
     def _make(self, ctx: Any, env: Any) -> DurableObject:
         read = settings.read(texts(env))
-        clock = CloudflareClock()
-        logger = open_logger(env, read, clock, lambda work: keep_alive(ctx, work))
+        logger = open_logger(env, read, self.clock, lambda work: keep_alive(ctx, work))
         named = object_id(ctx, getattr(env, "SCHEDULER", None), read.instance)
         return SchedulerDO(
-            CloudflareContext(ctx, named, logger), scheduler_env(env, read, logger, clock, self.parts)
+            CloudflareContext(ctx, named, logger), scheduler_env(env, read, logger, self.clock, self.parts)
         )
 
     async def status(self) -> Any:
@@ -79,51 +92,45 @@ class SchedulerObject(CloudflareObject):
 class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types outside of the runtime
     """Requests and the cron trigger."""
 
+    clock: ClassVar[Clock] = CloudflareClock()
     wake: ClassVar = Wake()
+    front: ClassVar = Front()
 
     async def fetch(self, request: Any) -> Any:
         ctx, env = javascript.beneath(self.ctx, "_ctx"), javascript.beneath(self.env, "_env")
-        path = urlsplit(request.url).path
-        if path == DEPLOYED and str(request.method) == "POST":
-            return await _told(_arm(env))
-        if self.wake.due(CloudflareClock().now()):
-            keep_alive(ctx, _arm_quietly(env))
-        return _refused(404, "not_found", f"There is nothing at {path}.")
+        with at_hand(ctx):
+            try:
+                site, app = self.front.open(env, self.clock, extra_routes)
+            except SettingsError as error:
+                return await respond(_unconfigured(error), request, ctx)
+            if self.wake.due(self.clock.now()):
+                keep_alive(ctx, _arm_quietly(site))
+            return await respond(app, request, ctx)
 
     async def scheduled(self, *_event: Any) -> None:
-        await _arm(javascript.beneath(self.env, "_env"))
+        env = javascript.beneath(self.env, "_env")
+        await scheduler_stub(env, settings.read(texts(env)).instance).arm()
 
 
-def scheduler_stub(env: Any, name: str) -> CloudflareStub:
-    binding = getattr(env, "SCHEDULER", None)
-    if javascript.kind(binding) != "DurableObjectNamespace":
-        raise BindingMissing(
-            "The binding SCHEDULER is missing: bind the class SchedulerDO as SCHEDULER in wrangler.jsonc."
-        )
-    return CloudflareNamespace(binding).get_by_name(name)
+def extra_routes(site: Site) -> Sequence[BaseRoute]:
+    """What only a deployment has."""
+
+    async def deployed(_request: Request) -> Response:
+        return json_response({"name": site.instance, "nextAlarmAt": await site.scheduler().arm()})
+
+    limiter = PerClient(site.posts_per_minute_max, site.clock)
+    return routes_of([Operation("POST", DEPLOYED, deployed, ABOUT_DEPLOYED)], limiter)
 
 
-async def _arm(env: Any) -> JSON:
-    name = settings.read(texts(env)).instance
-    return {"name": name, "nextAlarmAt": await scheduler_stub(env, name).arm()}
-
-
-async def _arm_quietly(env: Any) -> None:
+async def _arm_quietly(site: Site) -> None:
     """For a visitor's request, which must not fail for it; the next wake-up tries again."""
     try:
-        await _arm(env)
+        await site.scheduler().arm()
     except TocsinError as error:
-        line = {"level": "ERROR", "event": "scheduler.not_armed", "error": str(error)}
-        javascript.js.console.error(json.dumps(line))
+        site.logger.error("scheduler.not_armed", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
 
 
-async def _told(work: Coroutine[Any, Any, JSON]) -> Any:
-    try:
-        return Response.from_json(await work)
-    except TocsinError as error:
-        return _refused(503, "scheduler_unavailable", str(error), retryable=True)
-
-
-def _refused(status: int, code: str, sentence: str, *, retryable: bool = False) -> Any:
-    body = {"error": sentence, "code": code, "retryable": retryable}
-    return Response.from_json(body, status=status)
+def _unconfigured(error: SettingsError) -> Response:
+    line = {"level": "ERROR", "event": "settings.refused", "error": str(error)}
+    javascript.js.console.error(json.dumps(line))
+    return error_response(RequestRefused(503, "not_configured", str(error)))

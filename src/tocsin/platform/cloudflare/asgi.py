@@ -1,0 +1,119 @@
+"""The web application on the runtime's requests: what uvicorn is on the local platform.
+
+The SDK's own adapter reads a whole body before the application may refuse it, tells no client's address, and
+ends half an answer as if it were whole. Here a body is read piece by piece, as the application asks for it,
+and an answer that breaks off is cut.
+"""
+
+import asyncio
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from starlette.types import ASGIApp, Message, Scope
+
+from tocsin.platform.cloudflare import javascript
+from tocsin.platform.cloudflare.context import keep_alive
+from tocsin.platform.cloudflare.javascript import JsException
+
+BODYLESS = frozenset({101, 204, 205, 304})  # JavaScript's Response takes no body with these
+CLIENT_HEADER = b"cf-connecting-ip"  # Cloudflare sets it itself; a client cannot
+
+
+async def respond(app: ASGIApp, request: Any, ctx: Any) -> Any:
+    """The application's answer as a JavaScript Response; a stream goes on after this has returned."""
+    exchange = _Exchange(javascript.beneath(request, "js_object"))
+    keep_alive(ctx, exchange.run(app))
+    return await exchange.response
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, request: Any) -> None:
+        self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._request = request
+        self._reader: Any = None
+        self._body_read = javascript.kind(request.body) == "missing"
+        self._start: Message = {}
+        self._writer: Any = None
+
+    async def run(self, app: ASGIApp) -> None:
+        try:
+            await app(scope_of(self._request), self._receive, self._send)
+            assert self.response.done(), "the application gave no answer"
+        except Exception as error:  # noqa: BLE001 - the application has logged it; the client must notice
+            if not self.response.done():
+                self.response.set_exception(error)
+            elif self._writer is not None:
+                self._writer.abort("the answer broke off").catch(lambda _: None)
+
+    async def _receive(self) -> Message:
+        if self._body_read:
+            return {"type": "http.disconnect"} if self._start else self._last_piece()
+        if self._reader is None:
+            self._reader = self._request.body.getReader()
+        piece = await self._reader.read()
+        if piece.done:
+            self._body_read = True
+            return self._last_piece()
+        return {"type": "http.request", "body": piece.value.to_bytes(), "more_body": True}
+
+    def _last_piece(self) -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if self._writer is not None:
+            await self._write(body, more=more)
+        elif more:
+            stream = javascript.js.TransformStream.new()
+            self._writer = stream.writable.getWriter()
+            self.response.set_result(self._made(stream.readable))
+            await self._write(body, more=True)
+        else:
+            bare = self._start["status"] in BODYLESS or self._request.method == "HEAD"
+            self.response.set_result(self._made(None if bare else javascript.buffer(body)))
+
+    async def _write(self, body: bytes, *, more: bool) -> None:
+        try:
+            if body:
+                await self._writer.write(javascript.buffer(body))
+            if not more:
+                await self._writer.close()
+        except JsException as error:  # ASGI's word for a client that has gone
+            raise OSError(str(error.message)) from None
+
+    def _made(self, body: Any) -> Any:
+        headers = javascript.js.Headers.new()
+        for name, value in self._start["headers"]:
+            headers.append(name.decode("latin-1"), value.decode("latin-1"))
+        options = javascript.options({"status": self._start["status"], "headers": headers})
+        return javascript.js.Response.new(javascript.parse("null") if body is None else body, options)
+
+
+def scope_of(request: Any) -> Scope:
+    """The request as ASGI has it."""
+    url = urlsplit(str(request.url))
+    pairs = javascript.to_json(javascript.js.Array.from_(request.headers))
+    headers = [
+        (name.lower().encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+        for name, value in pairs
+    ]
+    client = next((value.decode("latin-1") for name, value in headers if name == CLIENT_HEADER), None)
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # from 2.4 on, a send to nobody raises OSError
+        "http_version": "1.1",
+        "method": str(request.method),
+        "scheme": url.scheme,
+        "path": unquote(url.path),
+        "raw_path": url.path.encode("ascii", "replace"),
+        "query_string": url.query.encode("ascii", "replace"),
+        "root_path": "",
+        "headers": headers,
+        "client": None if client is None else (client, 0),
+        "server": (url.hostname or "", url.port),
+    }

@@ -1,0 +1,38 @@
+"""The headers that keep pages and answers safe, for whoever serves them: nothing here needs a web server."""
+
+from collections.abc import Sequence
+from typing import Final
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+PAGES: Final = ("leaderboard", "console")
+SECURITY_HEADERS: Final[RawHeaders] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+PAGE_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
+)
+REVALIDATED: Final = (b"cache-control", b"no-cache")  # kept, but asked for again: a new version shows at once
+
+
+def with_security(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """The headers, and the security headers that they lack; pages get a policy for their content too."""
+    names = {name.lower() for name, _ in headers}
+    wanted = list(SECURITY_HEADERS)
+    if any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
+        wanted.append((b"content-security-policy", PAGE_POLICY))
+    return [*headers, *((name, value) for name, value in wanted if name not in names)]
+
+
+def static_headers() -> str:
+    """The same for files that Cloudflare serves by itself: the text of its `_headers` file."""
+    page = [*SECURITY_HEADERS, (b"content-security-policy", PAGE_POLICY), REVALIDATED]
+    rules = {f"/{name}": page for name in PAGES} | {"/static/*": [*SECURITY_HEADERS, REVALIDATED]}
+    return "".join(
+        f"{path}\n" + "".join(f"  {name.decode()}: {value.decode()}\n" for name, value in headers)
+        for path, headers in rules.items()
+    )

@@ -1,0 +1,98 @@
+"""The pages as Cloudflare serves them, by the asset router of `wrangler dev`: like the local ones."""
+
+import asyncio
+import http.client
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from support.asgi import Answer, ask
+from support.scripted_scheduler import scene
+from support.workerd import DEPLOYMENT, RIG, require_workerd, wrangler_config
+from tocsin.platform.local.clock import SystemClock
+from tocsin.web.app import create_app
+from tocsin.web.pages import STATIC, page_routes
+from tocsin.web.security import PAGES
+
+SAME_HEADERS = (
+    "cache-control",
+    "content-security-policy",
+    "content-type",
+    "referrer-policy",
+    "x-content-type-options",
+    "x-frame-options",
+)
+PATHS = [
+    *(f"/{name}" for name in PAGES),
+    *(
+        f"/static/{file.relative_to(STATIC)}"
+        for file in sorted(STATIC.rglob("*"))
+        if file.is_file() and file.suffix != ".html"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[http.client.HTTPConnection]:
+    """The bundle's `public` behind the router, with the options of wrangler.jsonc."""
+    require_workerd()
+    if shutil.which("node") is None:
+        pytest.skip("THE PAGES ARE NOT TESTED AS CLOUDFLARE SERVES THEM: install node")
+    bundle = tmp_path_factory.mktemp("bundle")
+    subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
+    command = [
+        "node",
+        str(RIG / "assets.mjs"),
+        str(bundle / "public"),
+        json.dumps(wrangler_config()["assets"]),
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        connection = http.client.HTTPConnection(
+            urlsplit(process.stdout.readline().strip()).netloc, timeout=20
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+            process.communicate()  # its input ends, and so does it
+
+
+def fetched(connection: http.client.HTTPConnection, path: str) -> Answer:
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+
+
+@pytest.mark.xdist_group("assets")
+def test_every_page_and_file_is_the_local_one_with_the_same_headers(
+    assets: http.client.HTTPConnection, tmp_path: Path
+) -> None:
+    """Path, bytes, type, caching and all that protects: no file of the pages is left out."""
+
+    async def local() -> dict[str, Answer]:
+        async with scene(tmp_path, SystemClock()) as made:
+            app = create_app(made.site, page_routes())
+            return {path: await ask(app, path) for path in PATHS}
+
+    for path, here in asyncio.run(local()).items():
+        there = fetched(assets, path)
+        assert (there.status, there.body) == (here.status, here.body) == (200, here.body), path
+        assert [there.headers.get(name) for name in SAME_HEADERS] == [
+            here.headers.get(name) for name in SAME_HEADERS
+        ], path
+
+
+@pytest.mark.xdist_group("assets")
+@pytest.mark.parametrize(
+    "path", ["/api/prices", "/api/admin/scheduler", "/healthz", "/metrics", "/nothing", "/"]
+)
+def test_what_is_no_page_is_asked_of_the_worker(assets: http.client.HTTPConnection, path: str) -> None:
+    """Also what is nowhere: the Worker answers it in the one shape of errors."""
+    assert fetched(assets, path).body == b"the Worker"
