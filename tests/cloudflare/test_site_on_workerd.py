@@ -14,6 +14,7 @@ import pytest
 from support.asgi import Answer
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
+from tocsin.platform.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
 from tocsin.web.events import STREAMS_MAX
 from tocsin.web.limits import BODY_MAX
 
@@ -119,6 +120,24 @@ def test_a_trade_is_submitted(site: DeployedSite) -> None:
     assert (second.status, second.json()["existing_row"]["txid"]) == (409, txid)
     assert site.submit("0x" + "0" * 64).status == 404
     assert site.submit("no txid").status == 400
+
+
+def test_a_sweep_that_may_ask_for_no_more_goes_on_in_the_next_run(site: DeployedSite) -> None:
+    """It ends as stopped, which is no failure; what it found is kept, and in the end nothing is missing."""
+    site.simulated("_control/swap", {"wallet": 0, "count": 400})
+    site.simulated("_control/mine", {})
+    site.workerd.limit_subrequests(RESERVED_FOR_STORES + 180)
+    outcomes: list[str] = []
+    while outcomes[-1:] != ["ok"]:
+        result = site.act("refresh&task=sweep").json()["result"]
+        outcomes.append(result["run"]["outcome"])
+        assert len(outcomes) < 20, site.workerd.output()
+    site.workerd.limit_subrequests(SUBREQUESTS_MAX)
+    [stored] = site.workerd.sql((SWAPS, []))
+    status = site.workerd.ask(SCHEDULER, headers=ADMIN).json()["status"]
+    assert set(outcomes[:-1]) == {"stopped"}
+    assert stored == site.simulated("_truth")["swaps"]
+    assert status["consecutiveFailures"]["sweep"] == 0
 
 
 def test_requests_are_answered_as_http_has_it(site: DeployedSite) -> None:

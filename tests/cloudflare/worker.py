@@ -97,6 +97,9 @@ class Default(Entry):
         if do == "clock":
             CLOCK.at = asked["at"]
             return None
+        if do == "subrequests":
+            SchedulerDO.subrequests_max = asked["limit"]
+            return None
         if do == "sql":
             database = D1Database(env.DB)
             found = await database.batch(

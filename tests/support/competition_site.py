@@ -13,14 +13,14 @@ from support import asgi
 from support.asgi import Answer
 from support.competition import World, chain_of, open_world
 from support.local_store import open_kv
-from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, healthy
+from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET
 from tocsin.bindings import JSON
 from tocsin.competition.jobs import competition_jobs
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.simulator.ledger import ContractCall, Transaction
 from tocsin.simulator.tokens import TRADED
 from tocsin.web.app import create_app
-from tocsin.web.site import Keys, Site
+from tocsin.web.site import HealthSnapshot, Keys, Site
 
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
@@ -70,6 +70,10 @@ class CompetitionSite:
         return {
             table: (await self.world.all(f"SELECT count(*) AS n FROM {table}"))[0]["n"] for table in tables
         }
+
+
+async def healthy() -> HealthSnapshot:
+    return HEALTHY
 
 
 @asynccontextmanager

@@ -149,10 +149,6 @@ class ScriptedScheduler:
             raise self.failing
 
 
-async def healthy() -> HealthSnapshot:
-    return HEALTHY
-
-
 @dataclass
 class Scene:
     """A site, and what a test may turn on it."""

@@ -122,6 +122,10 @@ class Workerd:
         for migration in load(COMPETITION_MIGRATIONS):
             self.sql(*[(statement, ()) for statement in migration.statements])
 
+    def limit_subrequests(self, limit: int) -> None:
+        """How many an invocation of the scheduler may make."""
+        self._do(do="subrequests", limit=limit)
+
     def set_clock(self, at: int | None) -> None:
         """Have the Worker's clock stand still; None: let it run."""
         self._do(do="clock", at=at)
