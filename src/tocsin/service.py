@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -66,14 +66,20 @@ class Service:
         self._server = server
         self._stack = AsyncExitStack()
 
-    async def open(self, pages: list[BaseRoute] | None = None) -> None:
-        """Open everything, or nothing. `pages` are routes that come after the API's own."""
+    async def open(
+        self, pages: Sequence[BaseRoute] = (), prepare: Callable[[Path], None] = lambda _data_dir: None
+    ) -> None:
+        """Open everything, or nothing.
+
+        `pages` are routes that come after the API's own; `prepare` fills the stores before anything runs.
+        """
         try:
             self._open_data()
+            prepare(self._data.path)
             await self._open_logs()
             await self._open_stores()
             await self._open_scheduler()
-            await self._open_web(pages or [])
+            await self._open_web(pages)
             await self._begin()
         except BaseException:
             await self.close()
@@ -150,7 +156,7 @@ class Service:
         await self.runtime.open()
         self._stack.push_async_callback(self.runtime.close)
 
-    async def _open_web(self, pages: list[BaseRoute]) -> None:
+    async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
         self.health = Health(self.scheduler, self.kv, self.clock)
         site = Site(
             scheduler=self.scheduler,
@@ -236,17 +242,15 @@ async def run(
 ) -> int:
     """Serve until told to stop; answers the exit code. With `demo_dir`, against the bundled simulator."""
     server = HttpServer(settings.host, settings.port)
-    pages: list[BaseRoute] = []
-    simulator = None
-    if demo_dir is not None:
-        simulator = demo.build(SystemClock())
-        settings = demo.demo_settings(settings, server.url, demo_dir)
-        pages.append(demo.mount(simulator))
-    service = Service(settings, stream=stream, server=server)
     try:
-        await service.open(pages)
-        if simulator is not None:
-            demo.register_agents(Path(settings.data_dir), simulator)
+        if demo_dir is None:
+            service = Service(settings, stream=stream, server=server)
+            await service.open()
+        else:
+            simulator = demo.build(SystemClock())
+            settings = demo.demo_settings(settings, server.url, demo_dir)
+            service = Service(settings, stream=stream, server=server)
+            await service.open([demo.mount(simulator)], lambda path: demo.register_agents(path, simulator))
     except BaseException:
         server.close()
         raise
