@@ -16,11 +16,13 @@ from typing import Any, TextIO
 
 from starlette.routing import BaseRoute
 
-from tocsin import __version__, demo, importing
-from tocsin.bindings import Logger
+from tocsin import __version__, demo, explaining, importing
+from tocsin.bindings import JSON, Level, Logger
 from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import rules_of
+from tocsin.errors import UsageError
 from tocsin.health import Health
 from tocsin.importing import Report
 from tocsin.platform.local.clock import SystemClock
@@ -222,9 +224,20 @@ def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int
     )
 
 
-def _command_logger(settings: Settings) -> Logger:
+def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None) -> JSON:
+    """What the verifier makes of a transaction, of a file or by its id; see `explaining.py`."""
+    settings = read_settings(data_dir=data_dir)
+    if (txid is None) == (file is None):
+        raise UsageError("Say which transaction: `tocsin explain TXID`, or `tocsin explain --file tx.json`.")
+    if file is not None:
+        return explaining.explain_file(settings, file, tier)
+    logger, budget_logger = _command_logger(settings), _command_logger(settings, "ERROR")
+    return explaining.explain_txid(settings, txid or "", tier, logger=logger, budget_logger=budget_logger)
+
+
+def _command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
     """A command's own words go to stdout; what goes wrong on the way is a line on stderr."""
-    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min="WARN")
+    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)
 
 
 def read_settings(
