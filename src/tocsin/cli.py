@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
 
 if TYPE_CHECKING:
@@ -162,6 +163,22 @@ def import_(
         raise typer.Exit(1)
     for line in show.imported(report.taken):
         typer.echo(line)
+
+
+@app.command()
+def explain(
+    txid: Annotated[str | None, typer.Argument(help="Ask Hiro about this one.", metavar="TXID")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="A body that Hiro answered with, v1 or v3."),
+    ] = None,
+    as_: Annotated[Tier | None, typer.Option("--as", help="Judge as if the sender were that.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Show what the verifier makes of a transaction, step by step; nothing is stored."""
+    told = _service().explain(txid=txid, file=file, tier=as_, data_dir=data_dir)
+    _print(told, as_json, lambda show: show.explained(told))
 
 
 @app.command()

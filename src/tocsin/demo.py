@@ -72,7 +72,7 @@ def mount(simulator: Simulator) -> Mount:
 
 
 def register_agents(data_dir: Path, simulator: Simulator) -> None:
-    """The chain's wallets, as agents that take part: imported beside the running service."""
+    """The chain's wallets, as agents that take part."""
     lines = import_lines(simulator.chain.wallets).splitlines()
     with closing(sqlite_file.connect(data_dir / DATABASE)) as connection:
         report = take(connection, lines_of(lines))

@@ -11,6 +11,7 @@ TocsinError
 ├── BindingMissing       the platform lacks a binding that is needed: names it
 ├── RequestRefused       an HTTP request that is not answered with success; has its status and its code
 ├── ImportRefused        a file that cannot be imported as it is; nothing was written
+├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
 ├── ServiceUnreachable   a command found no running service: the sentence says how to start it
 ├── RunStopped           a run must end at this checkpoint (paused, or its slice is over); tasks let it pass
 ├── ObjectError          a call to an object failed; look at its flags
@@ -91,6 +92,10 @@ class RequestRefused(TocsinError):
 
 class ImportRefused(TocsinError):
     """A file is not what can be imported; nothing was written."""
+
+
+class TransactionUnreadable(TocsinError):
+    """There is no transaction to explain: the sentence says why."""
 
 
 class ServiceUnreachable(TocsinError):

@@ -9,18 +9,20 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
 from starlette.routing import BaseRoute
 
-from tocsin import __version__, demo, importing
-from tocsin.bindings import Logger
+from tocsin import __version__, demo, explaining, importing
+from tocsin.bindings import JSON, Level, Logger
 from tocsin.check import findings
 from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import rules_of
+from tocsin.errors import UsageError
 from tocsin.health import Health
 from tocsin.importing import Report
 from tocsin.platform.local.clock import SystemClock
@@ -66,14 +68,20 @@ class Service:
         self._server = server
         self._stack = AsyncExitStack()
 
-    async def open(self, pages: list[BaseRoute] | None = None) -> None:
-        """Open everything, or nothing. `pages` are routes that come after the API's own."""
+    async def open(
+        self, pages: Sequence[BaseRoute] = (), prepare: Callable[[Path], None] = lambda _data_dir: None
+    ) -> None:
+        """Open everything, or nothing.
+
+        `pages` are routes that come after the API's own; `prepare` fills the stores before anything runs.
+        """
         try:
             self._open_data()
+            prepare(self._data.path)
             await self._open_logs()
             await self._open_stores()
             await self._open_scheduler()
-            await self._open_web(pages or [])
+            await self._open_web(pages)
             await self._begin()
         except BaseException:
             await self.close()
@@ -150,7 +158,7 @@ class Service:
         await self.runtime.open()
         self._stack.push_async_callback(self.runtime.close)
 
-    async def _open_web(self, pages: list[BaseRoute]) -> None:
+    async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
         self.health = Health(self.scheduler, self.kv, self.clock)
         site = Site(
             scheduler=self.scheduler,
@@ -216,9 +224,20 @@ def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int
     )
 
 
-def _command_logger(settings: Settings) -> Logger:
+def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None) -> JSON:
+    """What the verifier makes of a transaction, of a file or by its id; see `explaining.py`."""
+    settings = read_settings(data_dir=data_dir)
+    if (txid is None) == (file is None):
+        raise UsageError("Say which transaction: `tocsin explain TXID`, or `tocsin explain --file tx.json`.")
+    if file is not None:
+        return explaining.explain_file(settings, file, tier)
+    logger, budget_logger = _command_logger(settings), _command_logger(settings, "ERROR")
+    return explaining.explain_txid(settings, txid or "", tier, logger=logger, budget_logger=budget_logger)
+
+
+def _command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
     """A command's own words go to stdout; what goes wrong on the way is a line on stderr."""
-    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min="WARN")
+    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)
 
 
 def read_settings(
@@ -236,17 +255,15 @@ async def run(
 ) -> int:
     """Serve until told to stop; answers the exit code. With `demo_dir`, against the bundled simulator."""
     server = HttpServer(settings.host, settings.port)
-    pages: list[BaseRoute] = []
-    simulator = None
-    if demo_dir is not None:
-        simulator = demo.build(SystemClock())
-        settings = demo.demo_settings(settings, server.url, demo_dir)
-        pages.append(demo.mount(simulator))
-    service = Service(settings, stream=stream, server=server)
     try:
-        await service.open(pages)
-        if simulator is not None:
-            demo.register_agents(Path(settings.data_dir), simulator)
+        if demo_dir is None:
+            service = Service(settings, stream=stream, server=server)
+            await service.open()
+        else:
+            simulator = demo.build(SystemClock())
+            settings = demo.demo_settings(settings, server.url, demo_dir)
+            service = Service(settings, stream=stream, server=server)
+            await service.open([demo.mount(simulator)], lambda path: demo.register_agents(path, simulator))
     except BaseException:
         server.close()
         raise

@@ -18,12 +18,12 @@ REFUSED: Mapping[Tier, tuple[Code, str]] = {
     "genesis": (Code.SENDER_NOT_REGISTERED, "the sender has no on-chain identity (ERC-8004) yet"),
 }
 
-_TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
+TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
 _TIERS = "SELECT stx_address, tier FROM agent_tiers"
 
 
 async def tier_of(db: Database, address: str) -> Tier:
-    row = await db.prepare(_TIER).bind(address).first()
+    row = await db.prepare(TIER).bind(address).first()
     return "not_registered" if row is None else row["tier"]
 
 

@@ -21,6 +21,8 @@ from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
 from tocsin.model import Transaction, WithEvents
 from tocsin.upstream.answer import fact
+from tocsin.upstream.errand import Errand
+from tocsin.upstream.hiro import HiroClient
 
 RETRY_MS = 60_000  # after a call that failed: the next run
 PENDING_MS = 300_000  # doubled with every look at a transaction that is still not mined
@@ -94,34 +96,11 @@ class Verifier:
                 findings.refusals.append(Refusal(transaction, check.code, check.said, source))
             else:
                 findings.unsettled.append(transaction.tx_id)
-        nets = await self._nets([found for found, _ in counting])
+        moved = await nets(self._desk.hiro, self._desk.errand, [found for found, _ in counting])
         providers = await self._providers([found.transaction for found, _ in counting])
         for found, source in counting:
-            _sort(found.transaction, nets[found.transaction.tx_id], source, providers, findings)
+            _sort(found.transaction, moved[found.transaction.tx_id], source, providers, findings)
         return await self._write(findings)
-
-    async def _nets(self, counting: Sequence[WithEvents]) -> Mapping[str, Net | None]:
-        """What each did to its sender; None where Hiro cannot tell now."""
-        nets: dict[str, Net | None] = {}
-        long_routes: dict[str, list[Transaction]] = {}
-        for found in counting:
-            transaction = found.transaction
-            if found.events is None:
-                long_routes.setdefault(transaction.sender, []).append(transaction)
-            else:
-                nets[transaction.tx_id] = net_of_events(transaction.sender, found.events)
-        for sender, transactions in long_routes.items():
-            txids = [transaction.tx_id for transaction in transactions]
-            changes = fact(await self._desk.hiro.balance_changes(sender, txids, self._desk.errand)) or ()
-            for transaction in transactions:
-                net = net_of_changes(transaction, changes)
-                nets[transaction.tx_id] = await self._net_of_all_events(transaction) if net is None else net
-        return nets
-
-    async def _net_of_all_events(self, transaction: Transaction) -> Net | None:
-        """Page by page, where balance changes say nothing."""
-        events = fact(await self._desk.hiro.transfer_events(transaction.tx_id, self._desk.errand))
-        return None if events is None else net_of_events(transaction.sender, events)
 
     async def _providers(self, transactions: Sequence[Transaction]) -> Mapping[str, str | None]:
         """Who referred each trade, for the contracts that tell."""
@@ -176,6 +155,28 @@ class Verifier:
         for candidate in gone:
             logger.info("candidate.dismissed", txid=candidate.txid, source=candidate.source)
         return Tally(pending=len(absent) - len(gone), withdrawn=len(recorded))
+
+
+async def nets(hiro: HiroClient, errand: Errand, counting: Sequence[WithEvents]) -> Mapping[str, Net | None]:
+    """What each did to its sender; None where Hiro cannot tell now."""
+    found: dict[str, Net | None] = {}
+    long_routes: dict[str, list[Transaction]] = {}
+    for each in counting:
+        transaction = each.transaction
+        if each.events is None:
+            long_routes.setdefault(transaction.sender, []).append(transaction)
+        else:
+            found[transaction.tx_id] = net_of_events(transaction.sender, each.events)
+    for sender, transactions in long_routes.items():
+        txids = [transaction.tx_id for transaction in transactions]
+        changes = fact(await hiro.balance_changes(sender, txids, errand)) or ()
+        for transaction in transactions:
+            net = net_of_changes(transaction, changes)
+            if net is None:  # page by page, where balance changes say nothing
+                events = fact(await hiro.transfer_events(transaction.tx_id, errand))
+                net = None if events is None else net_of_events(sender, events)
+            found[transaction.tx_id] = net
+    return found
 
 
 def is_final(transaction: Transaction, check: Check) -> bool:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape as without_markup
 from rich.table import Table
 
+from tocsin.competition.codes import MEANINGS, Code
 from tocsin.terminal.times import shown_ago, shown_duration, shown_instant, shown_until
 
 PIPE_WIDTH = 200  # a file or a pipe has no edge: cut nothing
@@ -104,6 +105,19 @@ def board(told: dict[str, Any]) -> Iterable[Any]:
             _seconds(row.get("latestTradeAt")),
         )
     yield table if told["rows"] else "Nobody has traded yet."
+
+
+def explained(told: dict[str, Any]) -> Iterable[Any]:
+    steps = Table.grid(padding=(0, 2))
+    for step in told["steps"]:
+        mark = "[green]✓[/]" if step["ok"] else "[red]✗[/]"
+        steps.add_row(mark, step["name"], escape(step["said"]))
+    yield steps
+    if told["code"] is None:
+        yield f"[bold green]Verified[/]: {escape(told['reason'])}."
+    else:
+        sentence = MEANINGS[Code(told["code"])].sentence
+        yield f"[bold]{told['status'].capitalize()}[/] ({told['code']}): {escape(sentence)}"
 
 
 def imported(taken: Mapping[str, Any]) -> Iterable[Any]:

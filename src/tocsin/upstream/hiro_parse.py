@@ -156,7 +156,7 @@ def transactions_v1(body: JSON, asked: Collection[str]) -> dict[str, Transaction
 
 def transactions_with_events_v1(body: JSON, asked: Collection[str]) -> dict[str, WithEvents | None]:
     """The same with events; those that did not all fit are left out."""
-    return _multiple(body, asked, _with_events)
+    return _multiple(body, asked, with_events_v1)
 
 
 def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
@@ -180,7 +180,8 @@ def _multiple(body: JSON, asked: Collection[str], parse: Callable[[Record], T]) 
     return found
 
 
-def _with_events(row: Record) -> WithEvents:
+def with_events_v1(row: Record) -> WithEvents:
+    """A transaction with the events that it carries, if those are all that it has."""
     transaction = transaction_v1(row)
     if transaction.mined is None:
         return WithEvents(transaction, None)

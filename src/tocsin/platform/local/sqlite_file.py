@@ -77,6 +77,16 @@ def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database that others may have open, and leave nothing beside it.
+
+    A log beside it is there as long as somebody has it open, or was killed. Without one nobody writes, and
+    SQLite need not make its own files to be safe from them.
+    """
+    mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+
+
 class SqliteThread:
     """A connection and the one thread that uses it.
 

@@ -1,0 +1,254 @@
+"""Explaining says what submitting would do, whatever the transaction and whatever shape it comes in."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import World, open_world
+from support.reference_cases import PARSE_CASES, VERIFY_CASES, completed
+from support.simulated import ask_json, quiet_simulator
+from support.virtual_time import VirtualClock
+from tocsin.competition.allowlist import AllowList
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.competition.explain import explain, explain_absent
+from tocsin.competition.rules import Rules
+from tocsin.competition.submit import submit
+from tocsin.competition.swap import net_of_events
+from tocsin.errors import MalformedBody, StoreError, TransactionUnreadable
+from tocsin.explaining import explain_file, explain_of_chain, tier_lookup
+from tocsin.settings import Settings
+from tocsin.simulator.swap_shapes import SHAPES, SWAPS
+from tocsin.terminal import show
+from tocsin.upstream.hiro_parse import with_events_v1
+
+KEYS = {"status", "code", "reason", "steps", "swap"}
+DATA = Path(__file__).parent.parent / "data"
+
+
+async def explained(world: World, directory: Path, txid: str) -> Any:
+    lookup = tier_lookup(Settings(data_dir=str(directory)), None)
+    return await explain_of_chain(world.hiro, txid, world.rules, lookup, world.log)
+
+
+def as_submitted(answer: Any) -> dict[str, Any]:
+    """A submission's answer, in the fields that both have."""
+    row = answer.get("row")
+    parts = ("token_in", "amount_in", "token_out", "amount_out")
+    return {
+        "status": answer["status"],
+        "code": answer.get("code"),
+        "swap": row and {part: row[part] for part in parts},
+        **({} if row else {"reason": answer["reason"]}),
+    }
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path) -> None:
+    """Every shape, of every kind of sender, in every state: the same verdict, and nothing is stored."""
+    async with open_world(tmp_path, quiet_simulator(VirtualClock(), wallets=11)) as world:
+        chain = world.simulator.chain
+        senders = [*(chain.wallets[number] for number in (0, 0, 0, 1, 9, 10)), chain.strangers[0]]
+        sent = [chain.swap(sender, kind) for sender in senders]
+        chain.mine()
+        sent += [chain.swap(sender, kind, wait_ms=None) for sender in senders]
+        before = [await explained(world, tmp_path, tx.tx_id) for tx in sent]
+        stored = await world.all(
+            "SELECT txid FROM swaps UNION ALL SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates"
+        )
+        after = [await submit(world.request(), world.rules, {"txid": tx.tx_id}) for tx in sent]
+
+    assert stored == []
+    assert kind != "multibin" or any(len(tx.events) > 100 for tx in sent[:4]), "the routes are too short"
+    for found, answer in zip(before, after, strict=True):
+        expected = as_submitted(answer)
+        assert {name: found[name] for name in expected} == expected
+        assert set(found) == KEYS
+
+
+@pytest.mark.parametrize("fate", ["forked", "dropped", "vanished", "pending"])
+async def test_it_agrees_about_what_a_reorg_took_away(fate: Any, tmp_path: Path) -> None:
+    """On a fork, dropped, gone, back in the mempool: told as a submission would be."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        chain.reorg(3, fate)
+        found = await explained(world, tmp_path, tx.tx_id)
+        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+
+    expected = as_submitted(answer)
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+async def test_every_shape_of_a_body_gives_the_same_verdict(kind: str, tmp_path: Path) -> None:
+    """Of v1, an entry of tx/multiple, v3 with its events, and all of them in wrappers."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    tx = chain.swap(chain.wallets[0], kind)
+    chain.mine()
+    v1 = ask_json(simulator, f"/extended/v1/tx/{tx.tx_id}?event_limit=100")
+    several = ask_json(simulator, f"/extended/v1/tx/multiple?event_limit=100&tx_id={tx.tx_id}")
+    v3 = ask_json(simulator, f"/extended/v3/transactions/{tx.tx_id}")
+    page = ask_json(simulator, f"/extended/v3/transactions/{tx.tx_id}/events?limit=100")
+    without = {name: value for name, value in v1.items() if name != "events"}
+    bodies = [
+        v1, several, several[tx.tx_id], {"tx": without, "events": v1["events"]}, {"status": 200, "body": v1},
+        {**v3, "events": page["results"]}, {"transaction": v3, "events": page}, {"tx": v3, "events": page},
+    ]  # fmt: skip
+
+    found = [verdict(tmp_path, body) for body in bodies]
+
+    assert found == [found[0]] * len(found)
+    if len(tx.events) > 100:
+        assert found[0] == f"all of its {len(tx.events)} events"
+    else:
+        assert found[0]["status"] == ("verified" if kind in SWAPS else "rejected")
+
+
+def verdict(directory: Path, body: Any) -> Any:
+    """What a file with this body is told, for an eligible sender; or how much of it is missing."""
+    file = directory / "tx.json"
+    file.write_text(json.dumps(body))
+    try:
+        return explain_file(Settings(competition_start=0), file, "eligible")
+    except TransactionUnreadable as error:
+        return str(error).partition("does not hold ")[2].partition(",")[0]
+
+
+@pytest.mark.parametrize("case", VERIFY_CASES, ids=lambda case: case["name"])
+def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
+    """Status, code and swap as the reference verifies, where it is the transaction that decides."""
+    told, sender, expected = case["hiro"], case["db"]["sender"], case["expected"]
+    if case["db"]["existing_row"] or case["db"]["fail_on"] or told.get("status") not in {200, 404}:
+        assert expected.get("code") in {None, "db_unavailable", "tx_fetch_failed"}
+        return
+    tier: Any = "eligible" if sender["has_identity"] else "genesis"
+    if not sender["genesis"]:
+        tier = "registered" if sender["registered"] else "not_registered"
+    if told["status"] == 404:
+        found: Any = explain_absent(case["txid"])
+    else:
+        file = tmp_path / "tx.json"
+        file.write_text(json.dumps(completed(told["body"])))
+        found = explain_file(Settings(), file, tier)
+
+    assert found["status"] == expected["status"]
+    assert found["code"] == expected.get("code", "pending" if expected["status"] == "pending" else None)
+    if "row" in expected:
+        assert found["swap"].items() <= {name: str(value) for name, value in expected["row"].items()}.items()
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in PARSE_CASES if "contract_call" in case["tx"]], ids=lambda case: case["name"]
+)
+def test_parse_cases_of_the_reference(case: dict[str, Any]) -> None:
+    """The tokens are netted as everywhere; an amount that is none is no transaction of Hiro's."""
+    body = completed({**case["tx"], "tx_id": "0x" + "ab" * 32})
+    call = body["contract_call"]
+    rules = Rules(AllowList({call["contract_id"]: frozenset({call["function_name"]})}), 0)
+    if case["name"] == "amount_not_a_number":
+        with pytest.raises(MalformedBody, match="amount"):
+            with_events_v1(body)
+        return
+    read = with_events_v1(body)
+    assert read.events is not None
+    found: Any = explain(
+        read.transaction, net_of_events(read.transaction.sender, read.events), "eligible", rules
+    )
+
+    expected = case["expected"]
+    if "ours" in case or not expected["ok"]:
+        assert found["code"] == case.get("ours", expected)["code"]
+    else:
+        parts = ("token_in", "amount_in", "token_out", "amount_out")
+        assert found["swap"] == {part: str(expected[part]) for part in parts}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[1]", "body: expected an object"),
+        (b"{}", "expected the body of one transaction"),
+        (b'{"a": {}, "b": {}}', "expected the body of one transaction"),
+        (b'{"a": {"b": {"c": {"d": {"e": {}}}}}}', "is no transaction"),
+        (b'{"0xab": {"found": false, "result": {"tx_id": "0xab"}}}', "Hiro did not know"),
+        (b'{"tx_id": "0xab", "tx_status": "success"}', "expected a transaction id"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b" " * 16_000_001, "more than 16000000 bytes"),
+    ],
+)
+def test_a_file_that_is_no_transaction_is_refused(body: bytes, said: str, tmp_path: Path) -> None:
+    """The sentence names the file and what was expected."""
+    file = tmp_path / "tx.json"
+    file.write_bytes(body)
+
+    with pytest.raises(TransactionUnreadable, match=r"tx\.json is no transaction as Hiro ") as raised:
+        explain_file(Settings(), file, "eligible")
+
+    assert said in str(raised.value)
+
+
+def test_a_file_that_lacks_events_is_judged_only_where_they_do_not_matter(tmp_path: Path) -> None:
+    """Who is not registered is refused anyway; otherwise the fix is told."""
+    page = DATA / "hiro/swap_dlmm_multibin_synthetic_default_page.json"
+
+    found: Any = explain_file(Settings(), page, "not_registered")
+    with pytest.raises(TransactionUnreadable, match=r"all of its 36 events.*tocsin explain 0x46bc"):
+        explain_file(Settings(), page, "eligible")
+
+    assert found["code"] == "sender_not_registered"
+    assert "tokens" not in {step["name"] for step in found["steps"]}
+
+
+async def test_who_is_registered_is_read_from_the_directory_and_nothing_is_left_there(tmp_path: Path) -> None:
+    """Beside a service and without one; without a database the step says so."""
+    file = DATA / "hiro/swap_simple_synthetic.json"
+    sender = json.loads(file.read_text())["body"]["sender_address"]
+    settings = Settings(data_dir=str(tmp_path))
+    nobody = tier_lookup(settings, None)(sender)
+    async with open_world(tmp_path) as world:
+        wallet = world.simulator.chain.wallets[0].address
+        beside = [tier_lookup(settings, None)(address) for address in (wallet, sender)]
+    files = contents(tmp_path)
+    alone = tier_lookup(settings, None)(wallet)
+    found: Any = explain_file(settings, file, None)
+
+    assert nobody[0] == "not_registered"
+    assert "give --data-dir, or assume a tier with --as" in nobody[1]
+    assert beside == [("eligible", ""), ("not_registered", "")]
+    assert alone == ("eligible", "")
+    assert found["code"] == "sender_not_registered"
+    assert contents(tmp_path) == files
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_a_database_that_is_none_is_told(tmp_path: Path) -> None:
+    """It is named, and it is no reason to call the sender unregistered."""
+    (tmp_path / "db.sqlite").write_text("nonsense")
+
+    with pytest.raises(StoreError, match=r"db.sqlite: file is not a database"):
+        tier_lookup(Settings(data_dir=str(tmp_path)), None)("SP")
+
+
+@pytest.mark.parametrize("code", [None, *MEANINGS])
+def test_every_verdict_is_shown_in_the_words_of_the_api(code: Code | None) -> None:
+    """A line per step with its mark, then the sentence."""
+    step = {"name": "sender", "ok": code is None, "said": "[bold]so\x1b"}
+    told = {"status": "verified" if code is None else "rejected", "code": code and str(code), "reason": "r"}
+    console = show.console()
+    with console.capture() as capture:
+        for line in show.explained({**told, "steps": [step], "swap": None}):
+            console.print(line)
+
+    steps, sentence = capture.get().split("\n", 1)
+    assert steps.split() == ["✓" if code is None else "✗", "sender", "[bold]so?"]
+    expected = "Verified: r." if code is None else f"Rejected ({code}): {MEANINGS[code].sentence}"
+    assert sentence.strip() == expected
