@@ -78,7 +78,7 @@ async def test_a_sweep_over_the_bound_stops_and_goes_on_at_the_next_ring(tmp_pat
 
 
 async def test_the_lists_of_all_contracts_leave_room_for_their_swaps(tmp_path: Path) -> None:
-    """Without news a sweep costs a part of the bound only, so that it always comes to settle what it found."""
+    """Without news a sweep costs a part of the bound only, so that it always comes to what it found."""
     async with open_world(tmp_path, lively(0.1), fetch=CountingFetch, wrap=CountingDatabase) as world:
         await sweep(world)
         with invocation() as account:
