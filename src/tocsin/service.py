@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from tocsin import __version__, demo, explaining, importing
 from tocsin.bindings import JSON, Level, Logger
 from tocsin.check import findings
-from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.competition import COMPETITION_MIGRATIONS, totals
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import rules_of
 from tocsin.errors import UsageError
@@ -233,6 +233,24 @@ def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir:
         return explaining.explain_file(settings, file, tier)
     logger, budget_logger = _command_logger(settings), _command_logger(settings, "ERROR")
     return explaining.explain_txid(settings, txid or "", tier, logger=logger, budget_logger=budget_logger)
+
+
+def rebuild(data_dir: Path | None) -> dict[str, int]:
+    """Count the board's totals anew; answers how many rows of each differed."""
+    path = Path(read_settings(data_dir=data_dir).data_dir) / "db.sqlite"
+    if not path.is_file():
+        raise UsageError(f"There is no {path}: give --data-dir.")
+
+    async def count() -> dict[str, int]:
+        db = SqliteDatabase(path)
+        try:
+            drifted = await totals.drift(db)
+            await totals.rebuild(db)
+        finally:
+            await db.close()
+        return drifted
+
+    return asyncio.run(count())
 
 
 def _command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
