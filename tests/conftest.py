@@ -33,6 +33,7 @@ def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
         running_simulator() as settings,
         running(tmp_path_factory.mktemp("workerd"), settings) as made,
     ):
+        made.migrate()
         yield made
 
 
@@ -40,7 +41,9 @@ def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a runtime go to one worker, so that it is started once."""
     for item in items:
-        for shared in {"workerd", "story"}.intersection(getattr(item, "fixturenames", ())):
+        for shared in {"workerd", "story", "site", "both", "assets"}.intersection(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker(pytest.mark.xdist_group(shared))
         mark = item.get_closest_marker("xdist_group")
         if mark is not None and config.getoption("loadgroup", default=False):

@@ -21,6 +21,8 @@ LOCAL_ONLY = (
     "check.py",
     "cli.py",
     "demo.py",
+    "explaining.py",
+    "importing.py",
     "platform/local",
     "service.py",
     "simulator",

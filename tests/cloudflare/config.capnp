@@ -24,7 +24,7 @@ const config :Workerd.Config = (
 const worker :Workerd.Worker = (
   modules = [$modules],
   compatibilityDate = "$date",
-  compatibilityFlags = ["no_nodejs_compat", "no_nodejs_compat_v2"],
+  compatibilityFlags = ["no_nodejs_compat", "no_nodejs_compat_v2", $flags],
   durableObjectNamespaces = [
     (className = "SchedulerDO", uniqueKey = "scheduler", enableSql = true),
     (className = "ContractDO", uniqueKey = "contract", enableSql = true),

@@ -50,7 +50,7 @@ def stand_in() -> None:
     for name, members in (
         ("js", ()),
         ("pyodide", ()),
-        ("pyodide.ffi", ("JsException", "create_once_callable", "to_js")),
+        ("pyodide.ffi", ("JsException", "create_once_callable", "create_proxy", "to_js")),
         ("workers", ("DurableObject", "WorkerEntrypoint")),
     ):
         module = types.ModuleType(name)

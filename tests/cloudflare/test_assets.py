@@ -70,7 +70,6 @@ def fetched(connection: http.client.HTTPConnection, path: str) -> Answer:
     return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
 
-@pytest.mark.xdist_group("assets")
 def test_every_page_and_file_is_the_local_one_with_the_same_headers(
     assets: http.client.HTTPConnection, tmp_path: Path
 ) -> None:
@@ -89,7 +88,6 @@ def test_every_page_and_file_is_the_local_one_with_the_same_headers(
         ], path
 
 
-@pytest.mark.xdist_group("assets")
 @pytest.mark.parametrize(
     "path", ["/api/prices", "/api/admin/scheduler", "/healthz", "/metrics", "/nothing", "/"]
 )

@@ -138,3 +138,9 @@ def test_an_invocation_stops_before_its_subrequests_are_used_up(workerd: Workerd
     ended = workerd.call("CONTRACT", "fetcher", "fetched_at_once", f"{upstream.url}/plain", 53)
     assert ended == {"answered": 250 - 200, "RunStopped": 3}
     assert fetched(workerd, f"{upstream.url}/plain")[0] == 200
+
+
+def test_calls_to_db_and_kv_are_subrequests_too(workerd: Workerd, upstream: Upstream) -> None:
+    """Each takes one of the invocation's, and a batch is one call."""
+    ended = workerd.call("CONTRACT", "fetcher", "fetched_after_stores", f"{upstream.url}/plain", 53)
+    assert ended == {"answered": 250 - 200 - 20, "RunStopped": 23}

@@ -15,17 +15,45 @@ from tocsin.durable_object import DurableObject
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
+from tocsin.platform.cloudflare.database import D1Database
 from tocsin.platform.cloudflare.environment import SchedulerParts, open_database, open_kv, open_logger
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
+from tocsin.platform.cloudflare.storage import CloudflareStorage
 from tocsin.settings import Settings
+from tocsin.tasks import request_jobs
 from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["ContractDO", "Default", "SchedulerDO"]
 
 
+class StillClock(CloudflareClock):
+    """The runtime's own, until a test sets it: then it stands still."""
+
+    at: int | None = None
+
+    def now(self) -> int:
+        return super().now() if self.at is None else self.at
+
+    def monotonic(self) -> float:
+        return super().monotonic() if self.at is None else self.at / 1000
+
+
+CLOCK = StillClock()
+
+
 class SchedulerDO(SchedulerObject):
-    parts = SchedulerParts(tasks, lambda _settings: {})
+    """The scheduler, and a way to put it into a state of another platform's."""
+
+    parts = SchedulerParts(tasks, request_jobs)
+    clock = CLOCK
+
+    async def load(self, entries: str, alarm_at: int) -> None:
+        storage = CloudflareStorage(self._js_ctx.storage)
+        await storage.delete_all()
+        storage.put(json.loads(entries))
+        await storage.set_alarm(alarm_at)
+        self._object = self._make(self._js_ctx, javascript.beneath(self.env, "_env"))
 
 
 class ContractDO(CloudflareObject):
@@ -50,6 +78,8 @@ class ContractDO(CloudflareObject):
 class Default(Entry):
     """The entry point, and routes for tests."""
 
+    clock = CLOCK
+
     async def fetch(self, request: Any) -> Any:
         path = urlsplit(request.url).path
         if path == "/cdn-cgi/handler/scheduled":  # as `wrangler dev` has it
@@ -64,6 +94,18 @@ class Default(Entry):
         env = javascript.beneath(self.env, "_env")
         if do == "logs":
             return javascript.to_json(await env.LOGS.query())
+        if do == "clock":
+            CLOCK.at = asked["at"]
+            return None
+        if do == "subrequests":
+            SchedulerDO.subrequests_max = asked["limit"]
+            return None
+        if do == "sql":
+            database = D1Database(env.DB)
+            found = await database.batch(
+                [database.prepare(sql).bind(*values) for sql, values in asked["batch"]]
+            )
+            return [one.results for one in found]
         namespace = getattr(env, str(asked["namespace"]))
         stub = namespace.get(namespace.idFromName(asked["name"]))
         if do == "native":  # as a caller in JavaScript would

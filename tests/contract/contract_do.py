@@ -98,6 +98,15 @@ class ContractDO(DurableObject):
         found = await asyncio.gather(*[self.fetched(url, {}) for _ in range(count)])
         return dict(Counter(one.partition(":")[0] if isinstance(one, str) else "answered" for one in found))
 
+    async def fetched_after_stores(self, url: str, count: int) -> dict[str, int]:
+        """The same, after ten calls to each store."""
+        for number in range(5):
+            await self.env.KV.put("subrequests", str(number))
+            await self.env.KV.get("subrequests")
+            await self.env.DB.prepare("SELECT 1").all()
+            await self.env.DB.batch([self.env.DB.prepare("SELECT 1"), self.env.DB.prepare("SELECT 2")])
+        return await self.fetched_at_once(url, count)
+
     async def rows(self, sql: str) -> list[JSON]:
         rows: list[JSON] = (await self.env.DB.prepare(sql).all()).results
         return rows

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,17 +10,19 @@ from cloudflare.tasks_under_test import tasks
 from contract.cases import CASES
 from contract.contract_do import ContractDO
 from support.captured_log import CapturedLog
-from support.local_store import make_objects_file, open_database, open_kv
+from support.local_store import make_objects_file, open_competition, open_database, open_kv
 from support.objects import objects
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
 from support.workerd import Workerd
-from tocsin.bindings import JSON
+from tocsin.bindings import JSON, KV, Clock, Database
 from tocsin.platform.local.runtime import Runtime
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
 from tocsin.simulator.fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulator import Simulator
+from tocsin.tasks import request_jobs
 
 
 class World(Protocol):
@@ -65,26 +68,48 @@ class LocalPlatform:
 
     @asynccontextmanager
     async def scheduler(self) -> AsyncIterator[World]:
-        clock, log = VirtualClock(), CapturedLog()
-        settings = Settings(hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL)
-        async with open_database(self._directory) as database, open_kv(self._directory, clock) as kv:
-            env = SchedulerEnv(
-                fetch=SimulatedFetch(quiet_simulator(clock)),
-                clock=clock,
-                logger=log,
-                random=lambda: 0.5,
-                config=scheduler_config(settings),
-                tasks=tasks(settings),
-                DB=database,
-                KV=kv,
-            )
-            runtime = Runtime(make_objects_file(self._directory), clock=clock, logger=log, env=env)
-            namespace = runtime.namespace("SCHEDULER", SchedulerDO)
-            await runtime.open()
-            try:
-                yield _Local(namespace)
-            finally:
-                await runtime.close()
+        async with open_scheduler(self._directory, quiet_simulator(VirtualClock())) as made:
+            yield _Local(made.namespace)
+
+
+@dataclass(frozen=True)
+class LocalScheduler:
+    """The scheduler of the local platform, and the stores that it works on."""
+
+    namespace: Any
+    db: Database
+    kv: KV
+    clock: Clock
+    log: CapturedLog
+
+
+@asynccontextmanager
+async def open_scheduler(
+    directory: Path, simulator: Simulator, cls: type[SchedulerDO] = SchedulerDO
+) -> AsyncIterator[LocalScheduler]:
+    """In virtual time, with the tasks that the Worker under test has."""
+    clock, log = simulator.clock, CapturedLog()
+    assert isinstance(clock, VirtualClock)
+    settings = Settings(hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL)
+    async with open_competition(directory) as database, open_kv(directory, clock) as kv:
+        env = SchedulerEnv(
+            fetch=SimulatedFetch(simulator),
+            clock=clock,
+            logger=log,
+            random=lambda: 0.5,
+            config=scheduler_config(settings),
+            tasks=tasks(settings),
+            request_jobs=request_jobs(settings),
+            DB=database,
+            KV=kv,
+        )
+        runtime = Runtime(make_objects_file(directory), clock=clock, logger=log, env=env)
+        namespace = runtime.namespace("SCHEDULER", cls)
+        await runtime.open()
+        try:
+            yield LocalScheduler(namespace, database, kv, clock, log)
+        finally:
+            await runtime.close()
 
 
 class _Remote:

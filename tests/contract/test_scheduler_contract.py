@@ -27,7 +27,7 @@ async def test_arming_sets_the_alarm_and_is_harmless_at_any_time(platform: Platf
 
 
 async def test_a_refresh_runs_the_task_and_answers_its_result(platform: Platform) -> None:
-    """Prices come from the upstream, the sweep's row goes into the database, and both are on record."""
+    """Prices come from one upstream, lists of transactions from the other, and both runs are on record."""
     async with platform.scheduler() as world:
         await world.call("v1", "arm")
         prices = await world.call("v1", "refresh_now", "tenero")
@@ -36,9 +36,9 @@ async def test_a_refresh_runs_the_task_and_answers_its_result(platform: Platform
         runs = (await world.call("v1", "runs", "sweep", 1))["runs"]
     assert prices["run"]["outcome"] == "ok", prices
     assert prices["tokensAttempted"] > 0
-    assert sweep["inserted"] == 1
+    assert sweep["contractsScanned"] > 0
     assert runs[0]["id"] == sweep["run"]["id"]
-    assert status["lastSweepResult"]["inserted"] == 1
+    assert status["lastSweepResult"]["contractsScanned"] == sweep["contractsScanned"]
     assert status["consecutiveFailures"] == {"tenero": 0, "sweep": 0}
     assert status["tasks"]["tenero"]["lastSuccessAt"] >= prices["startedAt"]
 
@@ -83,12 +83,13 @@ async def test_an_instance_that_is_not_the_active_one_drains(platform: Platform)
 
 
 async def test_events_tell_what_happened_since(platform: Platform) -> None:
-    """A run's start and end are there, in order, under numbers to go on from."""
+    """A run's start, progress and end are there, in order, under numbers to go on from."""
     async with platform.scheduler() as world:
         await settled(world)
         last = (await world.call("v1", "events", 0))["next"]
         run = (await world.call("v1", "refresh_now", "sweep"))["run"]["id"]
         found = (await world.call("v1", "events", last))["events"]
     of_run = [event["event"] for event in found if event.get("run") == run]
-    assert of_run == ["run.started", "run.ended"]
+    assert (of_run[0], of_run[-1]) == ("run.started", "run.ended")
+    assert set(of_run[1:-1]) == {"run.progressed"}
     assert [event["seq"] for event in found] == sorted(event["seq"] for event in found)

@@ -41,11 +41,11 @@ def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int =
     )
 
 
-def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0) -> Chain:
+def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0, start_ms: int = START_MS) -> Chain:
     """A chain with traffic of every kind behind it."""
-    chain = Chain(seed=seed, start_ms=START_MS, wallets=wallets)
+    chain = Chain(seed=seed, start_ms=start_ms, wallets=wallets)
     start_traffic(chain, Traffic(swaps=400, floods=2, reorgs=4))
-    chain.advance(START_MS + int(hours * 3_600_000))
+    chain.advance(start_ms + int(hours * 3_600_000))
     return chain
 
 

@@ -12,19 +12,13 @@ def root_of(upstreams: dict[str, str]) -> str:
 
 
 @contextmanager
-def running_simulator(wallets: int = 3) -> Iterator[dict[str, str]]:
-    """A small one without limits; answers the settings that lead to it."""
-    command = [
-        sys.executable,
-        "-m",
-        "tocsin.simulator",
-        "--port",
-        "0",
-        "--wallets",
-        str(wallets),
-        "--no-limits",
-    ]
-    with subprocess.Popen([*command, "--history-hours", "0.1"], stdout=subprocess.PIPE, text=True) as process:
+def running_simulator(
+    *, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0
+) -> Iterator[dict[str, str]]:
+    """A small one without limits; answers the settings that lead to it. At speed 0 nothing new happens."""
+    command = [sys.executable, "-m", "tocsin.simulator", "--port", "0", "--no-limits"]
+    command += [f"--wallets={wallets}", f"--history-hours={history_hours}", f"--speed={speed}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             lines = [process.stdout.readline().strip() for _ in range(2)]

@@ -8,16 +8,21 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pytest
 
+from support.asgi import Answer
 from tocsin.bindings import JSON
+from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.platform.local.migrations import load
 from tocsin.platform.rpc import read_answer
+
+Bound: TypeAlias = Literal["well", "wrong", "not"]
 
 TESTS = Path(__file__).parents[1]
 RIG = TESTS / "cloudflare"
@@ -25,6 +30,20 @@ MODULES = RIG / "node_modules"
 WHEELS = RIG / "wheels"
 SDK = "workers_runtime_sdk-*.whl"
 DEPLOYMENT = TESTS.parent / "deploy" / "cloudflare"
+OBJECTS = (
+    '(name = "SCHEDULER", durableObjectNamespace = "SchedulerDO")',
+    '(name = "CONTRACT", durableObjectNamespace = "ContractDO")',
+)
+BINDINGS: Mapping[Bound, Sequence[str]] = {
+    "well": (
+        *OBJECTS,
+        '(name = "KV", kvNamespace = "kv")',
+        '(name = "DB", wrapped = .d1Binding)',
+        '(name = "LOGS", service = (name = "logs", entrypoint = "LogsRPC"))',
+    ),
+    "wrong": (*OBJECTS, '(name = "DB", text = "not a database")', '(name = "LOGS", text = "not a service")'),
+    "not": (),
+}
 PATIENCE_S = 60  # for the first answer: Pyodide starts with it
 
 
@@ -41,20 +60,20 @@ def require_workerd() -> None:
 class Workerd:
     """One process on one directory. Start it again after a kill: the directory is what survives."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str], *, bare: bool = False) -> None:
-        """`bare`: with bindings missing or wrong."""
+    def __init__(self, directory: Path, settings: Mapping[str, str], bound: Bound = "well") -> None:
+        """`bound` "wrong": no KV, and texts as DB and LOGS; "not": nothing but the settings."""
         self._directory = directory
         self._log = directory / "log"
         for name in ("objects", "blobs"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         _write_project(directory / "project.zip")
-        (directory / "config.capnp").write_text(_config(directory, settings, bare=bare))
+        (directory / "config.capnp").write_text(_config(directory, settings, bound))
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self.port = 0
 
     def start(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            self._port = listener.getsockname()[1]
+            self.port = listener.getsockname()[1]
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [
@@ -77,13 +96,39 @@ class Workerd:
             self._process = None
 
     def request(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
+        answer = self.ask(path, method=method, body=(body or "").encode())
+        return answer.status, answer.body.decode()
+
+    def ask(
+        self, target: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        """A request as `support.asgi.ask` makes it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
-            connection.request(method, path, body)
+            connection.request(method, target, body or None, dict(headers or {}))
             answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, told, answer.read())
         finally:
             connection.close()
+
+    def sql(self, *batch: tuple[str, Sequence[Any]]) -> list[list[dict[str, Any]]]:
+        """The rows of each statement of one batch on D1."""
+        rows: list[list[dict[str, Any]]] = self._do(do="sql", batch=batch)
+        return rows
+
+    def migrate(self) -> None:
+        """What `wrangler d1 migrations apply` does."""
+        for migration in load(COMPETITION_MIGRATIONS):
+            self.sql(*[(statement, ()) for statement in migration.statements])
+
+    def limit_subrequests(self, limit: int) -> None:
+        """How many an invocation of the scheduler may make."""
+        self._do(do="subrequests", limit=limit)
+
+    def set_clock(self, at: int | None) -> None:
+        """Have the Worker's clock stand still; None: let it run."""
+        self._do(do="clock", at=at)
 
     def call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
         """Call an object as our stubs do."""
@@ -114,8 +159,8 @@ class Workerd:
 
 
 @contextmanager
-def running(directory: Path, settings: Mapping[str, str], *, bare: bool = False) -> Iterator[Workerd]:
-    made = Workerd(directory, settings, bare=bare)
+def running(directory: Path, settings: Mapping[str, str], bound: Bound = "well") -> Iterator[Workerd]:
+    made = Workerd(directory, settings, bound)
     made.start()
     try:
         yield made
@@ -144,27 +189,17 @@ def _write_project(path: Path) -> None:
                     archive.writestr(name, packed.read(name))
 
 
-def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
+def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
     """The whole of workerd's configuration; paths are relative to the directory it is in."""
 
     def embed(path: Path) -> str:
         return f'embed "{os.path.relpath(path, directory)}"'
 
+    deployed = wrangler_config()
     pyodide, miniflare = MODULES / "pyodide", MODULES / "miniflare" / "dist" / "src" / "workers"
     [sdk] = WHEELS.glob(SDK)
     bindings = [f"(name = {_text(name)}, text = {_text(value)})" for name, value in settings.items()]
-    bindings += [
-        '(name = "SCHEDULER", durableObjectNamespace = "SchedulerDO")',
-        '(name = "CONTRACT", durableObjectNamespace = "ContractDO")',
-    ]
-    if bare:
-        bindings += ['(name = "DB", text = "not a database")', '(name = "LOGS", text = "not a service")']
-    else:
-        bindings += [
-            '(name = "KV", kvNamespace = "kv")',
-            '(name = "DB", wrapped = .d1Binding)',
-            '(name = "LOGS", service = (name = "logs", entrypoint = "LogsRPC"))',
-        ]
+    bindings += BINDINGS[bound]
     modules = [
         f'(name = "host.js", esModule = {embed(RIG / "host.js")})',
         f'(name = "pyodide.mjs", esModule = {embed(pyodide / "pyodide.mjs")})',
@@ -177,7 +212,8 @@ def _config(directory: Path, settings: Mapping[str, str], *, bare: bool) -> str:
     return Template((RIG / "config.capnp").read_text()).substitute(
         modules=", ".join(modules),
         bindings=", ".join(bindings),
-        date=wrangler_config()["compatibility_date"],
+        date=deployed["compatibility_date"],
+        flags=", ".join(_text(flag) for flag in deployed["compatibility_flags"] if flag != "python_workers"),
         logs=embed(RIG / "logs.js"),
         shared=embed(miniflare / "shared" / "index.worker.js"),
         zod=embed(miniflare / "shared" / "zod.worker.js"),

@@ -2,7 +2,7 @@
 
 A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss.
 What is not priced is named. An agent is one identity (ERC-8004): wallets that were rotated are one row,
-shown by the wallet that traded last. Values in USD are doubles, amounts behind them exact.
+shown by the wallet that traded last. Sums in USD have ten digits, amounts behind them are exact.
 """
 
 import json
@@ -132,7 +132,14 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
         if value is not None:
             line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
             line.gotten_usd = (line.gotten_usd or 0.0) + value["gotten_usd"]
+    for line in lines.values():
+        line.given_usd, line.gotten_usd = _rounded(line.given_usd), _rounded(line.gotten_usd)
     return list(lines.values())
+
+
+def _rounded(usd: float | None) -> float | None:
+    """To ten digits: in which order SQLite adds is its own affair, and shows in the last ones."""
+    return None if usd is None else float(f"{usd:.10g}")
 
 
 def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:

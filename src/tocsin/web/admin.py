@@ -1,12 +1,12 @@
 """`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key."""
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
@@ -70,7 +70,7 @@ class Admin:
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
-        return StreamingResponse(self._streams.open(after), headers=headers, media_type="text/event-stream")
+        return _Stream(self._streams.open(after), headers=headers, media_type="text/event-stream")
 
     def _authorise(self, request: Request) -> None:
         require_key(request, "X-Admin-Key", self._site.keys.admin, "ADMIN_KEY")
@@ -78,6 +78,18 @@ class Admin:
     def _answer(self, fields: dict[str, Any]) -> Response:
         value: JSON = {"name": self._site.instance, **fields}
         return json_response(value, headers=HEADERS)
+
+
+class _Stream(StreamingResponse):
+    """Ends what it streams when its client goes, not whenever that is next tidied away."""
+
+    body_iterator: AsyncGenerator[bytes, None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.body_iterator.aclose()
 
 
 def _task(request: Request) -> str:

@@ -1,7 +1,7 @@
 """The scheduler's events as a stream (server-sent events), with a heartbeat while nothing happens."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from tocsin.bindings import JSON
 from tocsin.errors import ObjectError, RequestRefused
@@ -21,14 +21,14 @@ class Streams:
         self._site = site
         self._open = 0
 
-    def open(self, after: int) -> AsyncIterator[bytes]:
+    def open(self, after: int) -> AsyncGenerator[bytes, None]:
         if self._open >= STREAMS_MAX:
             sentence = f"{STREAMS_MAX} event streams are open already: close one."
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
         self._site.scheduler()  # one that is not there is told before the stream begins
         return self._stream(after)
 
-    async def _stream(self, after: int) -> AsyncIterator[bytes]:
+    async def _stream(self, after: int) -> AsyncGenerator[bytes, None]:
         """From the event after that number on; ends when the service does, or after so many questions."""
         self._open += 1
         closing = asyncio.ensure_future(self._site.closing.wait())

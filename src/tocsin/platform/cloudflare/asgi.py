@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.context import keep_alive
-from tocsin.platform.cloudflare.javascript import JsException
+from tocsin.platform.cloudflare.javascript import JsException, create_proxy
 
 BODYLESS = frozenset({101, 204, 205, 304})  # JavaScript's Response takes no body with these
 CLIENT_HEADER = b"cf-connecting-ip"  # Cloudflare sets it itself; a client cannot
@@ -33,7 +33,7 @@ class _Exchange:
         self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._request = request
         self._reader: Any = None
-        self._body_read = javascript.kind(request.body) == "missing"
+        self._told_all = False
         self._start: Message = {}
         self._writer: Any = None
 
@@ -48,18 +48,27 @@ class _Exchange:
                 self._writer.abort("the answer broke off").catch(lambda _: None)
 
     async def _receive(self) -> Message:
-        if self._body_read:
-            return {"type": "http.disconnect"} if self._start else self._last_piece()
-        if self._reader is None:
+        if self._told_all:
+            await self._client_gone()
+            return {"type": "http.disconnect"}
+        if self._reader is None and javascript.kind(self._request.body) != "missing":
             self._reader = self._request.body.getReader()
-        piece = await self._reader.read()
-        if piece.done:
-            self._body_read = True
-            return self._last_piece()
+        piece = None if self._reader is None else await self._reader.read()
+        if piece is None or piece.done:
+            self._told_all = True
+            return {"type": "http.request", "body": b"", "more_body": False}
         return {"type": "http.request", "body": piece.value.to_bytes(), "more_body": True}
 
-    def _last_piece(self) -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+    async def _client_gone(self) -> None:
+        """Needs the flag `enable_request_signal`: a write to nobody raises nothing and waits for ever."""
+        gone = asyncio.Event()
+        heard = create_proxy(lambda _event: gone.set())
+        self._request.signal.addEventListener("abort", heard)
+        try:
+            await gone.wait()
+        finally:
+            self._request.signal.removeEventListener("abort", heard)
+            heard.destroy()
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -105,7 +114,10 @@ def scope_of(request: Any) -> Scope:
     client = next((value.decode("latin-1") for name, value in headers if name == CLIENT_HEADER), None)
     return {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},  # from 2.4 on, a send to nobody raises OSError
+        "asgi": {
+            "version": "3.0",
+            "spec_version": "2.3",
+        },  # with 2.3 a stream waits for `http.disconnect` meanwhile
         "http_version": "1.1",
         "method": str(request.method),
         "scheme": url.scheme,

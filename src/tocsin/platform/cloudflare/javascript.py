@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Generic, TypeVar
 
 import js
-from pyodide.ffi import JsException, create_once_callable, to_js
+from pyodide.ffi import JsException, create_once_callable, create_proxy, to_js
 
 from tocsin.bindings import JSON
 from tocsin.errors import ObjectReset
 
-__all__ = ["Carried", "JsException", "Promised", "create_once_callable", "js"]
+__all__ = ["Carried", "JsException", "Promised", "create_once_callable", "create_proxy", "js"]
 
 T = TypeVar("T")
 

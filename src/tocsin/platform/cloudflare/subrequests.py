@@ -17,20 +17,23 @@ RESERVED_FOR_STORES = 200
 
 
 @dataclass(slots=True)
-class _Account:
+class Account:
+    """What one invocation has asked for so far."""
+
     limit: int
     spent: int = 0
 
 
-_ACCOUNT: ContextVar[_Account | None] = ContextVar("account", default=None)
+_ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 
 
 @contextmanager
-def invocation(limit: int = SUBREQUESTS_MAX) -> Iterator[None]:
+def invocation(limit: int = SUBREQUESTS_MAX) -> Iterator[Account]:
     """Count anew; tasks started within count here, also after its end."""
-    token = _ACCOUNT.set(_Account(limit))
+    account = Account(limit)
+    token = _ACCOUNT.set(account)
     try:
-        yield
+        yield account
     finally:
         _ACCOUNT.reset(token)
 
