@@ -8,9 +8,10 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,7 +34,7 @@ from tocsin.platform.local.http_server import HttpServer
 from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
 from tocsin.platform.local.log_sender import LogSender
 from tocsin.platform.local.logs import open_logger
-from tocsin.platform.local.migrations import load
+from tocsin.platform.local.migrations import Migration, load
 from tocsin.platform.local.object_id import LocalObjectId
 from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
 from tocsin.platform.local.runtime import Runtime
@@ -101,8 +102,7 @@ class Service:
             level_min=self.settings.log_level,  # type: ignore[arg-type]
         )
         path = Path(self.settings.data_dir)
-        schemas = {name: load(directory) for name, directory in SCHEMAS.items()}
-        self._data = DataDir(path, schemas, now=self.clock.now(), logger=self._lines)
+        self._data = DataDir(path, _schemas(), now=self.clock.now(), logger=self._lines)
         self._stack.callback(self._data.close)
 
     async def _open_logs(self) -> None:
@@ -202,20 +202,23 @@ def check() -> list[str]:
         settings = read_settings()
     except SettingsError as error:
         return str(error).splitlines()[1:] or [str(error)]
-    return findings(settings, {name: load(directory) for name, directory in SCHEMAS.items()})
+    return findings(settings, _schemas())
 
 
 def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> Report:
     """Agents and claims of a file into the data directory; see `importing.py`."""
-    settings, clock = read_settings(data_dir=data_dir), SystemClock()
-    return importing.import_file(
-        file,
-        Path(settings.data_dir),
-        {name: load(directory) for name, directory in SCHEMAS.items()},
-        now=clock.now(),
-        logger=_command_logger(settings),
-        on_progress=on_progress,
+    with _open_roster(read_settings(data_dir=data_dir)) as connection:
+        return importing.import_file(connection, file, on_progress)
+
+
+def _open_roster(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
+    return importing.opened(
+        Path(settings.data_dir), _schemas(), now=SystemClock().now(), logger=_command_logger(settings)
     )
+
+
+def _schemas() -> dict[str, list[Migration]]:
+    return {name: load(directory) for name, directory in SCHEMAS.items()}
 
 
 def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None) -> JSON:
@@ -257,9 +260,10 @@ async def run(
         pages.append(demo.mount(simulator))
     service = Service(settings, stream=stream, server=server)
     try:
+        if simulator is not None:  # first, so that the first sweep finds them
+            with _open_roster(settings) as connection:
+                demo.register_agents(connection, simulator)
         await service.open(pages)
-        if simulator is not None:
-            demo.register_agents(Path(settings.data_dir), simulator)
     except BaseException:
         server.close()
         raise
