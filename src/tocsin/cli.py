@@ -182,6 +182,15 @@ def explain(
 
 
 @app.command()
+def rebuild(data_dir: DataDir = None) -> None:
+    """Compare the board's totals with the swaps, and count them anew."""
+    drifted: dict[str, int] = _service().rebuild(data_dir)
+    for totals, rows in drifted.items():
+        typer.echo(f"{totals}: {rows} rows differed")
+    typer.echo("Counted anew." if drifted else "All totals agree with the swaps.")
+
+
+@app.command()
 def check() -> None:
     """Validate settings, keys, schema, budgets and the data directory."""
     findings: list[str] = _service().check()

@@ -6,18 +6,17 @@ Cadences are short, so that there is something to see; everything else is the re
 
 import asyncio
 import secrets
+import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from starlette.routing import Mount
 
 from tocsin.bindings import Clock
 from tocsin.competition.roster import lines_of
-from tocsin.importing import DATABASE, take
-from tocsin.platform.local import sqlite_file
+from tocsin.importing import take
 from tocsin.settings import Settings
 from tocsin.simulator.app import simulator_app
 from tocsin.simulator.serve import Options, build_simulator
@@ -71,11 +70,9 @@ def mount(simulator: Simulator) -> Mount:
     return Mount(PATH, simulator_app(simulator, asyncio.Event()))
 
 
-def register_agents(data_dir: Path, simulator: Simulator) -> None:
+def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:
     """The chain's wallets, as agents that take part."""
-    lines = import_lines(simulator.chain.wallets).splitlines()
-    with closing(sqlite_file.connect(data_dir / DATABASE)) as connection:
-        report = take(connection, lines_of(lines))
+    report = take(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
     assert not report.refused, report.refused
 
 

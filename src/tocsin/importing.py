@@ -52,18 +52,9 @@ class Report:
             self.refused.append(refusal)
 
 
-def import_file(
-    file: Path,
-    data_dir: Path,
-    schemas: Mapping[str, Sequence[Migration]],
-    *,
-    now: int,
-    logger: Logger,
-    on_progress: Callable[[int], None],
-) -> Report:
+def import_file(connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]) -> Report:
     """Take all of a file, or nothing of it. `on_progress` is told how many bytes were read."""
-    with _opened(data_dir, schemas, now, logger) as connection:
-        report = take(connection, read_rows(file, on_progress))
+    report = take(connection, read_rows(file, on_progress))
     if not report.refused and not any(taken != Taken(0, 0, 0) for taken in report.taken.values()):
         raise ImportRefused(
             f"{file} holds no agents and no claims. Give JSON lines, or the .sql file of a D1 export"
@@ -153,8 +144,8 @@ def _chunks(file: Path, on_progress: Callable[[int], None]) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(
-    data_dir: Path, schemas: Mapping[str, Sequence[Migration]], now: int, logger: Logger
+def opened(
+    data_dir: Path, schemas: Mapping[str, Sequence[Migration]], *, now: int, logger: Logger
 ) -> Iterator[sqlite3.Connection]:
     """The directory's database: ours alone, or a running service's if its schema is the one we know."""
     try:

@@ -8,9 +8,10 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +20,7 @@ from starlette.routing import BaseRoute
 from tocsin import __version__, demo, explaining, importing
 from tocsin.bindings import JSON, Level, Logger
 from tocsin.check import findings
-from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.competition import COMPETITION_MIGRATIONS, totals
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import rules_of
 from tocsin.errors import UsageError
@@ -33,7 +34,7 @@ from tocsin.platform.local.http_server import HttpServer
 from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
 from tocsin.platform.local.log_sender import LogSender
 from tocsin.platform.local.logs import open_logger
-from tocsin.platform.local.migrations import load
+from tocsin.platform.local.migrations import Migration, load
 from tocsin.platform.local.object_id import LocalObjectId
 from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
 from tocsin.platform.local.runtime import Runtime
@@ -68,16 +69,10 @@ class Service:
         self._server = server
         self._stack = AsyncExitStack()
 
-    async def open(
-        self, pages: Sequence[BaseRoute] = (), prepare: Callable[[Path], None] = lambda _data_dir: None
-    ) -> None:
-        """Open everything, or nothing.
-
-        `pages` are routes that come after the API's own; `prepare` fills the stores before anything runs.
-        """
+    async def open(self, pages: Sequence[BaseRoute] = ()) -> None:
+        """Open everything, or nothing. `pages` are routes that come after the API's own."""
         try:
             self._open_data()
-            prepare(self._data.path)
             await self._open_logs()
             await self._open_stores()
             await self._open_scheduler()
@@ -107,8 +102,7 @@ class Service:
             level_min=self.settings.log_level,  # type: ignore[arg-type]
         )
         path = Path(self.settings.data_dir)
-        schemas = {name: load(directory) for name, directory in SCHEMAS.items()}
-        self._data = DataDir(path, schemas, now=self.clock.now(), logger=self._lines)
+        self._data = DataDir(path, _schemas(), now=self.clock.now(), logger=self._lines)
         self._stack.callback(self._data.close)
 
     async def _open_logs(self) -> None:
@@ -208,20 +202,23 @@ def check() -> list[str]:
         settings = read_settings()
     except SettingsError as error:
         return str(error).splitlines()[1:] or [str(error)]
-    return findings(settings, {name: load(directory) for name, directory in SCHEMAS.items()})
+    return findings(settings, _schemas())
 
 
 def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> Report:
     """Agents and claims of a file into the data directory; see `importing.py`."""
-    settings, clock = read_settings(data_dir=data_dir), SystemClock()
-    return importing.import_file(
-        file,
-        Path(settings.data_dir),
-        {name: load(directory) for name, directory in SCHEMAS.items()},
-        now=clock.now(),
-        logger=_command_logger(settings),
-        on_progress=on_progress,
+    with _open_roster(read_settings(data_dir=data_dir)) as connection:
+        return importing.import_file(connection, file, on_progress)
+
+
+def _open_roster(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
+    return importing.opened(
+        Path(settings.data_dir), _schemas(), now=SystemClock().now(), logger=_command_logger(settings)
     )
+
+
+def _schemas() -> dict[str, list[Migration]]:
+    return {name: load(directory) for name, directory in SCHEMAS.items()}
 
 
 def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None) -> JSON:
@@ -233,6 +230,24 @@ def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir:
         return explaining.explain_file(settings, file, tier)
     logger, budget_logger = _command_logger(settings), _command_logger(settings, "ERROR")
     return explaining.explain_txid(settings, txid or "", tier, logger=logger, budget_logger=budget_logger)
+
+
+def rebuild(data_dir: Path | None) -> dict[str, int]:
+    """Count the board's totals anew; answers how many rows of each differed."""
+    path = Path(read_settings(data_dir=data_dir).data_dir) / "db.sqlite"
+    if not path.is_file():
+        raise UsageError(f"There is no {path}: give --data-dir.")
+
+    async def count() -> dict[str, int]:
+        db = SqliteDatabase(path)
+        try:
+            drifted = await totals.drift(db)
+            await totals.rebuild(db)
+        finally:
+            await db.close()
+        return drifted
+
+    return asyncio.run(count())
 
 
 def _command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
@@ -262,8 +277,10 @@ async def run(
         else:
             simulator = demo.build(SystemClock())
             settings = demo.demo_settings(settings, server.url, demo_dir)
+            with _open_roster(settings) as connection:  # first, so that the first sweep finds them
+                demo.register_agents(connection, simulator)
             service = Service(settings, stream=stream, server=server)
-            await service.open([demo.mount(simulator)], lambda path: demo.register_agents(path, simulator))
+            await service.open([demo.mount(simulator)])
     except BaseException:
         server.close()
         raise

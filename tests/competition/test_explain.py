@@ -36,12 +36,8 @@ def as_submitted(answer: Any) -> dict[str, Any]:
     """A submission's answer, in the fields that both have."""
     row = answer.get("row")
     parts = ("token_in", "amount_in", "token_out", "amount_out")
-    return {
-        "status": answer["status"],
-        "code": answer.get("code"),
-        "swap": row and {part: row[part] for part in parts},
-        **({} if row else {"reason": answer["reason"]}),
-    }
+    told = {"status": answer["status"], "code": answer.get("code")}
+    return told | ({"swap": {part: row[part] for part in parts}} if row else {"reason": answer["reason"]})
 
 
 @pytest.mark.parametrize("kind", SHAPES)

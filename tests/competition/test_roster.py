@@ -12,6 +12,7 @@ from support.competition import open_world
 from support.roster import address, line, open_roster, rows
 from tocsin.competition.roster import COLUMNS, TABLES, Refused, lines_of, read_line
 from tocsin.competition.submit import submit
+from tocsin.errors import StoreUnavailable
 from tocsin.importing import LINE_MAX, REFUSALS_MAX, Report, Taken, read_rows, take
 from tocsin.simulator.wallets import import_lines
 
@@ -171,6 +172,19 @@ async def test_an_import_beside_an_open_database_is_seen_by_it_at_once(tmp_path:
 
     assert (before["code"], after["status"]) == ("sender_not_registered", "verified")
     assert known.refused == []
+
+
+def test_a_database_that_stays_locked_is_told_and_nothing_is_taken(tmp_path: Path) -> None:
+    """Each side waits for the other for a while; then it is an error that says to try again."""
+    with open_roster(tmp_path) as other, open_roster(tmp_path) as connection:
+        connection.execute("PRAGMA busy_timeout = 1")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match=r"import: database is locked.*try again later"):
+            take(connection, lines_of([line(1)]))
+        other.execute("COMMIT")
+        assert rows(other, "agents") == []
+
+    assert import_into(tmp_path, line(1)).taken["agents"] == Taken(1, 0, 0)
 
 
 def test_files_are_read_as_they_come(tmp_path: Path) -> None:

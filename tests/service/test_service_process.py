@@ -1,10 +1,11 @@
 """The real service as a real process, against the simulator: killed, stopped, started twice."""
 
+import json
 import signal
 import time
 from pathlib import Path
 
-from support.processes import ADMIN_KEY, ServiceProcess, ask, running, until
+from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, until
 from support.simulator_process import running_simulator
 
 
@@ -19,6 +20,19 @@ def test_prices_are_there_without_anybody_asking(tmp_path: Path) -> None:
         assert body["prices"]["stx"]["source"] == "tenero"
         assert ask(f"{service.url}/readyz") == (200, {"ready": True, "reasons": []})
         assert service.status()["nextAlarmAt"] > time.time() * 1000
+
+
+def test_the_demo_has_its_agents_before_the_first_sweep(tmp_path: Path) -> None:
+    """So the board fills by itself, at once."""
+    demo = Process("tocsin", "serve", "--demo", "--data-dir", str(tmp_path), TOCSIN_PORT="0")
+    try:
+        ends = (json.loads(line) for line in iter(demo.line, "") if '"run.ended"' in line)
+        sweep = next(end for end in ends if end["task"] == "sweep")
+    finally:
+        demo.kill()
+
+    assert sweep["outcome"] == "ok"
+    assert sweep["result"]["inserted"] > 0
 
 
 def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:

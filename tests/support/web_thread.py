@@ -48,7 +48,7 @@ class Running:
         done.result(timeout=30)
 
 
-async def _one_trade(db: Database) -> None:
+async def one_trade(db: Database) -> None:
     """An agent whose name tries to give orders to the terminal, and its trade."""
     sender = "SP" + "A" * 38
     await db.batch(
@@ -68,7 +68,7 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
     async def main() -> None:
         async with scene(directory, SystemClock()) as made:
             await put_token_price(made.site.kv, "stx", CachedPrice(0.85, 6, made.site.clock.now()))
-            await _one_trade(made.site.db)
+            await one_trade(made.site.db)
             async with serving(create_app(made.site)) as port:
                 started.set_result(Running(port, made.scheduler, asyncio.get_running_loop()))
                 await stop.wait()

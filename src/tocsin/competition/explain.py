@@ -28,17 +28,8 @@ def explain(
         found.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
     head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")
     steps = [_step(check, sender_note if check.name == "sender" else "") for check in (head, *found)]
-    verdict = next((check for check in found if check.code is not None), None)
-    if verdict is not None:
-        return _told(verdict, steps)
-    assert isinstance(swap, Swap), "nothing failed, so the tokens did not"
-    amounts = {
-        "token_in": swap.token_in,
-        "amount_in": str(swap.amount_in),
-        "token_out": swap.token_out,
-        "amount_out": str(swap.amount_out),
-    }
-    return {"status": "verified", "code": None, "reason": found[-1].said, "steps": steps, "swap": amounts}
+    verdict = next((check for check in found if check.code is not None), found[-1])
+    return _told(verdict, steps, swap)
 
 
 def explain_absent(tx_id: str) -> JSON:
@@ -47,14 +38,24 @@ def explain_absent(tx_id: str) -> JSON:
     return _told(check, [_step(check, f"{tx_id}")])
 
 
-def _told(verdict: Check, steps: list[JSON]) -> JSON:
-    status = "pending" if verdict.code is Code.PENDING else "rejected"
+def _told(verdict: Check, steps: list[JSON], swap: Swap | NoSwap | None = None) -> JSON:
+    """The swap is told whenever the tokens make one, also when something else speaks against it."""
+    status = "pending" if verdict.code is Code.PENDING else "rejected" if verdict.code else "verified"
     return {
         "status": status,
-        "code": str(verdict.code),
+        "code": verdict.code and str(verdict.code),
         "reason": verdict.said,
         "steps": steps,
-        "swap": None,
+        "swap": _amounts(swap) if isinstance(swap, Swap) else None,
+    }
+
+
+def _amounts(swap: Swap) -> JSON:
+    return {
+        "token_in": swap.token_in,
+        "amount_in": str(swap.amount_in),
+        "token_out": swap.token_out,
+        "amount_out": str(swap.amount_out),
     }
 
 

@@ -1,7 +1,7 @@
 """What commands print: tables and lines made of the service's JSON."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -125,11 +125,11 @@ def imported(taken: Mapping[str, Any]) -> Iterable[Any]:
         yield f"{table}: {counts.new:,} new, {counts.updated:,} updated, {counts.unchanged:,} unchanged"
 
 
-def import_refused(file: str, refused: Iterable[Any], count: int) -> Iterable[str]:
-    shown = 0
-    for shown, refusal in enumerate(refused, 1):  # noqa: B007 - the last number counts
+def import_refused(file: str, refused: Sequence[Any], count: int) -> Iterable[str]:
+    """Plain text, for stderr; `count` is of all, also of those that were not kept."""
+    for refusal in refused:
         yield printable(f"{file}, line {refusal.line}: {refusal.reason}")
-    more = f" ({count - shown:,} more are not shown)" if count > shown else ""
+    more = f" ({count - len(refused):,} more are not shown)" if count > len(refused) else ""
     yield f"{count:,} refused{more}: nothing was written. Mend the file and import it again."
 
 
