@@ -87,27 +87,33 @@ class Default(Entry):
             return Response("ok")
         if path == "/_test":
             asked = json.loads(await request.text())
-            return Response(json.dumps(await self._do(**asked)))
+            done = getattr(self, f"_{asked.pop('do')}")(javascript.beneath(self.env, "_env"), **asked)
+            return Response(json.dumps(await done))
         return await super().fetch(request)
 
-    async def _do(self, do: str, **asked: JSON) -> JSON:
-        env = javascript.beneath(self.env, "_env")
-        if do == "logs":
-            return javascript.to_json(await env.LOGS.query())
-        if do == "clock":
-            CLOCK.at = asked["at"]
-            return None
-        if do == "subrequests":
-            SchedulerDO.subrequests_max = asked["limit"]
-            return None
-        if do == "sql":
-            database = D1Database(env.DB)
-            found = await database.batch(
-                [database.prepare(sql).bind(*values) for sql, values in asked["batch"]]
-            )
-            return [one.results for one in found]
-        namespace = getattr(env, str(asked["namespace"]))
-        stub = namespace.get(namespace.idFromName(asked["name"]))
-        if do == "native":  # as a caller in JavaScript would
-            return javascript.to_json(await getattr(stub, str(asked["method"]))(*asked["arguments"]))
-        return await stub.call(asked["method"], json.dumps(asked["arguments"]))
+    async def _call(self, env: Any, namespace: str, name: str, method: str, arguments: JSON) -> JSON:
+        return await _stub(env, namespace, name).call(method, json.dumps(arguments))
+
+    async def _native(self, env: Any, namespace: str, name: str, method: str, arguments: JSON) -> JSON:
+        """As a caller in JavaScript would."""
+        return javascript.to_json(await getattr(_stub(env, namespace, name), method)(*arguments))
+
+    async def _logs(self, env: Any) -> JSON:
+        return javascript.to_json(await env.LOGS.query())
+
+    async def _clock(self, _env: Any, at: int | None) -> None:
+        CLOCK.at = at
+
+    async def _subrequests(self, _env: Any, limit: int) -> None:
+        SchedulerDO.subrequests_max = limit
+
+    async def _sql(self, env: Any, batch: JSON) -> JSON:
+        """The rows, and what D1 bills for them, of each statement."""
+        database = D1Database(env.DB)
+        found = await database.batch([database.prepare(sql).bind(*values) for sql, values in batch])
+        return [[one.results, one.meta.rows_read, one.meta.rows_written] for one in found]
+
+
+def _stub(env: Any, namespace: str, name: str) -> Any:
+    binding = getattr(env, namespace)
+    return binding.get(binding.idFromName(name))

@@ -114,8 +114,12 @@ class Workerd:
 
     def sql(self, *batch: tuple[str, Sequence[Any]]) -> list[list[dict[str, Any]]]:
         """The rows of each statement of one batch on D1."""
-        rows: list[list[dict[str, Any]]] = self._do(do="sql", batch=batch)
-        return rows
+        return [rows for rows, _read, _written in self._do(do="sql", batch=batch)]
+
+    def cost(self, batch: Sequence[tuple[str, Sequence[Any]]]) -> tuple[int, int]:
+        """Run a batch; how many rows D1 says that it has read and written for it."""
+        done = self._do(do="sql", batch=batch)
+        return sum(read for _, read, _ in done), sum(written for _, _, written in done)
 
     def migrate(self) -> None:
         """What `wrangler d1 migrations apply` does."""

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tocsin.bindings import DBMeta, DBResult, Row
+from tocsin.bindings import DBMeta, DBResult
 from tocsin.errors import (
     ConstraintKind,
     ConstraintViolated,
     StoreError,
     StoreUnavailable,
-    UsageError,
     ValueRefused,
 )
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_store
-from tocsin.platform.rules.sql import Value, refuse_owned, storable
+from tocsin.platform.rules.sql import Value
+from tocsin.platform.statement import PreparedStatement, StatementDatabase
 
 EXACT_MAX = 2**53 - 1  # JavaScript's numbers; a larger integer would arrive as its neighbour
 
@@ -35,44 +35,16 @@ _REFUSED = (
 )
 
 
-class D1Statement:
-    """SQL and its values; nothing runs before `first`, `all` or `run`."""
-
-    def __init__(self, database: "D1Database", sql: str, values: tuple[Value, ...] = ()) -> None:
-        self.database = database
-        self.sql = sql
-        self.values = values
-
-    def bind(self, *values: Value) -> "D1Statement":
-        checked = tuple(_exact(storable(value, number), number) for number, value in enumerate(values, 1))
-        return D1Statement(self.database, self.sql, checked)
-
-    async def all(self) -> DBResult:
-        return (await self.database.batch([self]))[0]
-
-    async def run(self) -> DBResult:
-        return await self.all()
-
-    async def first(self) -> Row | None:
-        rows = (await self.all()).results
-        return rows[0] if rows else None
-
-
-class D1Database:
+class D1Database(StatementDatabase):
     """The `Database` binding."""
 
     def __init__(self, binding: Any) -> None:
         self._js = binding
 
-    def prepare(self, sql: str) -> D1Statement:
-        refuse_owned(sql)
-        return D1Statement(self, sql)
+    def checked(self, value: Value, number: int) -> Value:
+        return _exact(super().checked(value, number), number)
 
-    async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
-        """Run all in one transaction; if one fails, none has happened."""
-        for statement in statements:
-            if not isinstance(statement, D1Statement) or statement.database is not self:
-                raise UsageError("batch takes statements that this database prepared")
+    async def _execute(self, statements: Sequence[PreparedStatement]) -> list[DBResult]:
         if not statements:
             return []
         spend_on_store()

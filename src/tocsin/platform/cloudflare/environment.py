@@ -16,7 +16,8 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.database import D1Database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.kv import WorkersKV
-from tocsin.platform.cloudflare.logs import ConsoleLogger, LogShipper, RpcLogs, is_logs_rpc
+from tocsin.platform.cloudflare.log_shipper import LogShipper
+from tocsin.platform.cloudflare.logs import ConsoleLogger, RpcLogs, is_logs_rpc
 from tocsin.platform.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.task import RequestJob, Task

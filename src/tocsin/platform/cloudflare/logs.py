@@ -1,21 +1,18 @@
 """Logs: every line on the console, and in batches to the worker-logs service where `LOGS` is bound.
 
-The console has every line whatever the service does (`wrangler tail`, Workers Logs). A batch goes out a
-second after its first line, in the background of the event that wrote it. One that fails is kept, up to a
-bound, and goes with the next lines; its failure is a line on the console.
+The console has every line whatever the service does (`wrangler tail`, Workers Logs).
 """
 
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tocsin.bindings import JSON, Clock, Level, LogEntry, Logs
+from tocsin.bindings import JSON, Clock, Level, LogEntry
 from tocsin.errors import LogsError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_store
-from tocsin.platform.log_line import RANKS, renamed
-from tocsin.platform.log_queue import BATCH_MAX, GATHER_S, QUEUE_MAX, LogQueue
+from tocsin.platform.log_line import RANKS, Levels, renamed
 from tocsin.platform.redaction import Redactor
 
 _CONSOLE: dict[Level, str] = {"DEBUG": "debug", "INFO": "log", "WARN": "warn", "ERROR": "error"}
@@ -46,7 +43,7 @@ class RpcLogs:
             raise LogsError(f"LOGS.logBatch: {error.message}", retryable=True) from None
 
 
-class ConsoleLogger:
+class ConsoleLogger(Levels):
     """The `Logger`: one JSON object per line; `tee` gets each entry, already redacted."""
 
     def __init__(
@@ -63,18 +60,6 @@ class ConsoleLogger:
         self._tee = tee
         self._bound = dict(bound or {})
 
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._line("DEBUG", event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._line("INFO", event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._line("WARN", event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._line("ERROR", event, fields)
-
     def bind(self, **fields: JSON) -> "ConsoleLogger":
         bound = {**self._bound, **renamed(fields)}
         return ConsoleLogger(self._clock, self._redact, self._level_min, self._tee, bound)
@@ -88,44 +73,3 @@ class ConsoleLogger:
         getattr(javascript.js.console, _CONSOLE[level])(line)
         if self._tee is not None:
             self._tee(LogEntry(level, said, context))
-
-
-class LogShipper:
-    """Carries entries to the service. `wait_until` keeps the event alive until they are gone."""
-
-    def __init__(
-        self,
-        logs: Logs,
-        app_id: str,
-        clock: Clock,
-        console: ConsoleLogger,
-        wait_until: Callable[[Coroutine[Any, Any, None]], None],
-    ) -> None:
-        """`console` tells what happens here: it must not lead back to this shipper."""
-        self._logs = logs
-        self._app_id = app_id
-        self._clock = clock
-        self._console = console
-        self._wait_until = wait_until
-        self._queue = LogQueue(QUEUE_MAX)
-        self._under_way = False
-
-    def offer(self, entry: LogEntry) -> None:
-        """Queue an entry. Returns at once, never raises."""
-        self._queue.put(entry)
-        if not self._under_way:
-            self._under_way = True
-            self._wait_until(self._ship())
-
-    async def _ship(self) -> None:
-        try:
-            await self._clock.sleep(GATHER_S)
-            while batch := self._queue.take(BATCH_MAX):
-                try:
-                    await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
-                except Exception as error:  # noqa: BLE001 - whatever it is, the console says so
-                    self._queue.put_back(batch)
-                    self._console.warn("logs.send_failed", waiting=len(self._queue), error=error)
-                    return
-        finally:
-            self._under_way = False

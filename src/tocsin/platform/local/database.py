@@ -14,13 +14,13 @@ D1's limits hold here too, so that what works here works there.
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tocsin.bindings import DBMeta, DBResult, Row
-from tocsin.errors import StoreUnavailable, UsageError
+from tocsin.bindings import DBMeta, DBResult
+from tocsin.errors import StoreUnavailable
 from tocsin.platform.local.output_gate import output_gate
 from tocsin.platform.local.sqlite_file import SqliteThread, store_errors
-from tocsin.platform.rules.sql import Value, first_word, refuse_owned, storable
+from tocsin.platform.rules.sql import first_word
+from tocsin.platform.statement import PreparedStatement, StatementDatabase
 
 _READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
 _D1_LIMITS = {
@@ -33,45 +33,14 @@ _D1_LIMITS = {
 }
 
 
-class SqliteStatement:
-    """SQL and its values; nothing runs before `first`, `all` or `run`."""
-
-    def __init__(self, database: "SqliteDatabase", sql: str, values: tuple[Value, ...] = ()) -> None:
-        self.database = database
-        self.sql = sql
-        self.values = values
-
-    def bind(self, *values: Value) -> "SqliteStatement":
-        checked = tuple(storable(value, number) for number, value in enumerate(values, 1))
-        return SqliteStatement(self.database, self.sql, checked)
-
-    async def all(self) -> DBResult:
-        return (await self.database.batch([self]))[0]
-
-    async def run(self) -> DBResult:
-        return await self.all()
-
-    async def first(self) -> Row | None:
-        rows = (await self.all()).results
-        return rows[0] if rows else None
-
-
-class SqliteDatabase:
+class SqliteDatabase(StatementDatabase):
     """The `Database` binding on a file that exists."""
 
     def __init__(self, path: Path) -> None:
         self._writer = SqliteThread(path, limits=_D1_LIMITS)
         self._reader = SqliteThread(path, limits=_D1_LIMITS, query_only=True)
 
-    def prepare(self, sql: str) -> SqliteStatement:
-        refuse_owned(sql)
-        return SqliteStatement(self, sql)
-
-    async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
-        """Run all in one transaction; if one fails, none has happened."""
-        for statement in statements:
-            if not isinstance(statement, SqliteStatement) or statement.database is not self:
-                raise UsageError("batch takes statements that this database prepared")
+    async def _execute(self, statements: Sequence[PreparedStatement]) -> list[DBResult]:
         await output_gate()
         if all(first_word(statement.sql) in _READS for statement in statements):
             try:
@@ -87,7 +56,7 @@ class SqliteDatabase:
 
 
 def _execute(
-    connection: sqlite3.Connection, begin: str, statements: Sequence[SqliteStatement]
+    connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]
 ) -> list[DBResult]:
     with store_errors("DB: transaction"):
         connection.execute(begin)
@@ -96,7 +65,7 @@ def _execute(
     return results
 
 
-def _execute_one(connection: sqlite3.Connection, statement: SqliteStatement) -> DBResult:
+def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:
     changes_before = connection.total_changes
     with store_errors(f"DB: {' '.join(statement.sql.split())[:80]}"):
         cursor = connection.execute(statement.sql, statement.values)

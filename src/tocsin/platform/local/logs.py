@@ -14,24 +14,12 @@ from typing import Any, TextIO
 import structlog
 
 from tocsin.bindings import JSON, Clock, Level, LogEntry
-from tocsin.platform.log_line import RANKS, renamed
+from tocsin.platform.log_line import RANKS, Levels, renamed
 from tocsin.platform.redaction import Redactor
 
 
-class LineLogger(structlog.BoundLoggerBase):
+class LineLogger(Levels, structlog.BoundLoggerBase):
     """Writes lines. `bind` answers a logger that adds the fields given to each of its lines."""
-
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._line("DEBUG", event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._line("INFO", event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._line("WARN", event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._line("ERROR", event, fields)
 
     def bind(self, /, **fields: JSON) -> "LineLogger":
         bound = super().bind(**renamed(fields))

@@ -1,0 +1,252 @@
+"""What a day costs on Cloudflare: operations of KV and D1, requests and rows of the object, and the plan.
+
+python bench/measure_day.py [--wallets 430,951] [--hours 24] [--swaps-an-hour 300]
+
+A day is lived in virtual time on the local platform, with every call to a store counted: 13 traded tokens
+priced every five minutes, forty contracts swept every fifteen. What D1 bills (rows visited, with indexes)
+only D1 knows: all statements of the day, and of the hour before it, are replayed on the real one.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from silence import Silence
+
+from support.competition import register
+from support.local_store import make_objects_file, open_competition, open_kv
+from support.virtual_time import VirtualClock, run_virtual
+from support.workerd import MODULES, Workerd, running
+from tocsin.bindings import JSON, Clock, Database, DBResult
+from tocsin.competition.board import leaderboard
+from tocsin.platform.local.database import SqliteDatabase
+from tocsin.platform.local.kv import SqliteKV
+from tocsin.platform.local.runtime import Runtime
+from tocsin.prices.pricing import prices_of
+from tocsin.prices.tokens import active_tokens, tracked_tokens
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.settings import Settings
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.tasks import tasks
+
+WARM_UP_S = 3_600
+DAYS = 30
+Batch = list[tuple[str, Sequence[Any]]]
+
+# Included in Workers Paid, per month; beyond it, more can be bought.
+PLAN = {
+    "KV writes": 1_000_000,
+    "KV reads": 10_000_000,
+    "D1 rows read": 25_000_000_000,
+    "D1 rows written": 50_000_000,
+    "object requests": 1_000_000,
+    "object rows written": 50_000_000,
+    "object rows read": 25_000_000_000,
+}
+
+
+@dataclass
+class Day:
+    """What was asked of the stores; batches before `begins` belong to the hour before."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    batches: list[Batch] = field(default_factory=list)
+    begins: int = 0
+    board: list[Batch] = field(default_factory=list)
+    swaps: int = 0
+
+    def begin(self) -> None:
+        self.counts.clear()
+        self.begins = len(self.batches)
+
+
+class CountingKV(SqliteKV):
+    """Bulk reads are billed by key."""
+
+    def __init__(self, inner: SqliteKV, day: Day) -> None:
+        self._inner, self._day = inner, day
+
+    async def get(self, key: str) -> str | None:
+        self._day.counts["KV reads"] += 1
+        return await self._inner.get(key)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, str]:
+        self._day.counts["KV reads"] += len(keys)
+        return await self._inner.get_many(keys)
+
+    async def put(self, key: str, value: str, *, expiration_ttl: int | None = None) -> None:
+        self._day.counts["KV writes"] += 1
+        await self._inner.put(key, value, expiration_ttl=expiration_ttl)
+
+
+class CountingStorage:
+    """An object's storage; each entry is a row."""
+
+    def __init__(self, inner: Any, day: Day) -> None:
+        self._inner, self._day = inner, day
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def get(self, key: Any) -> Any:
+        self._day.counts["object rows read"] += 1 if isinstance(key, str) else len(key)
+        return self._inner.get(key)
+
+    def put(self, key: Any, *value: JSON) -> Any:
+        self._day.counts["object rows written"] += 1 if isinstance(key, str) else len(key)
+        return self._inner.put(key, *value)
+
+    def set_alarm(self, at: float) -> Any:
+        self._day.counts["object rows written"] += 1
+        return self._inner.set_alarm(at)
+
+
+class CountingContext:
+    """`ctx` with that storage."""
+
+    def __init__(self, inner: Any, day: Day) -> None:
+        self._inner = inner
+        self.storage = CountingStorage(inner.storage, day)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def counting_scheduler(day: Day) -> type[SchedulerDO]:
+    class Counting(SchedulerDO):
+        """The scheduler; a ring is a request, and so is a wake-up by the cron trigger."""
+
+        def __init__(self, ctx: Any, env: Any) -> None:
+            super().__init__(CountingContext(ctx, day), env)
+
+        async def alarm(self, info: Any = None) -> None:
+            day.counts["object requests"] += 1
+            await super().alarm(info)
+
+        async def arm(self) -> int | None:
+            day.counts["object requests"] += 1
+            return await super().arm()
+
+    return Counting
+
+
+def record(database: SqliteDatabase, day: Day) -> None:
+    execute = database.batch
+
+    async def batch(statements: Sequence[Any]) -> list[DBResult]:
+        if statements:
+            day.batches.append([(statement.sql, list(statement.values)) for statement in statements])
+        return await execute(statements)
+
+    database.batch = batch  # type: ignore[method-assign]  # statements run as batches of one
+
+
+async def live(directory: Path, wallets: int, seconds: float, swaps_an_hour: float) -> Day:
+    day, clock, logger = Day(), VirtualClock(), Silence()
+    chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
+    start_traffic(chain, Traffic(swaps=swaps_an_hour))
+    settings = Settings(
+        hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL, hiro_api_key="bench", tenero_api_key="bench"
+    )
+    async with open_competition(directory) as database, open_kv(directory, clock) as store:
+        record(database, day)
+        kv = CountingKV(store, day)
+        await register(database, chain.wallets)
+        env = SchedulerEnv(
+            fetch=SimulatedFetch(Simulator(chain, clock)),
+            clock=clock,
+            logger=logger,
+            random=lambda: 0.5,
+            config=scheduler_config(settings),
+            tasks=tasks(settings),
+            DB=database,
+            KV=kv,
+        )
+        runtime = Runtime(make_objects_file(directory), clock=clock, logger=logger, env=env)
+        namespace = runtime.namespace("SCHEDULER", counting_scheduler(day))
+        await runtime.open()
+        await namespace.get_by_name("v1").arm()
+        await clock.sleep(WARM_UP_S)
+        day.begin()
+        for _ in range(int(seconds // 300)):
+            await clock.sleep(300)
+            await namespace.get_by_name("v1").arm()  # the cron trigger
+        await runtime.close()
+        await _visit(database, kv, clock, day)
+    return day
+
+
+async def _visit(database: Database, kv: CountingKV, clock: Clock, day: Day) -> None:
+    """One view of the board and one of the prices, apart from the day."""
+    [swaps] = (await database.prepare("SELECT count(*) AS n FROM swaps").all()).results
+    lived, before = len(day.batches) - 1, day.counts["KV reads"]
+    await prices_of(kv, await tracked_tokens(kv), clock.now())
+    of_prices = day.counts["KV reads"] - before
+    await leaderboard(database, await prices_of(kv, await active_tokens(database), clock.now()))
+    day.counts["KV reads"] = before
+    day.counts["KV reads of a price page"] = of_prices
+    day.swaps, day.board, day.batches = swaps["n"], day.batches[lived + 1 :], day.batches[:lived]
+
+
+def cost(workerd: Workerd, batches: Sequence[Batch]) -> tuple[int, int]:
+    """Rows that D1 reads and writes for these."""
+    found = [workerd.cost(batch) for batch in batches]
+    return sum(read for read, _ in found), sum(written for _, written in found)
+
+
+def measure(wallets: int, hours: float, swaps_an_hour: float) -> Day:
+    with TemporaryDirectory() as scratch:
+        (local := Path(scratch) / "local").mkdir()
+        day = run_virtual(live(local, wallets, hours * 3_600, swaps_an_hour))
+        with running(Path(scratch) / "workerd", {}) as workerd:
+            workerd.migrate()
+            cost(workerd, day.batches[: day.begins])
+            billed = cost(workerd, day.batches[day.begins :])
+            board = cost(workerd, day.board)
+    day.counts["D1 rows read"], day.counts["D1 rows written"] = billed
+    day.counts["D1 calls a day"] = len(day.batches) - day.begins
+    day.counts["D1 rows read by a view of the board"] = board[0]
+    for name in PLAN:
+        day.counts[name] = round(day.counts[name] * 24 / hours)
+    return day
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--wallets", default="430,951")
+    parser.add_argument("--hours", type=float, default=24)
+    parser.add_argument("--swaps-an-hour", type=float, default=300)
+    arguments = parser.parse_args()
+    console = Console(width=120)
+    if not MODULES.exists():
+        console.print("workerd is not installed: run `make test` where npm is")
+        return
+    table = Table("per month", "included", title="A month on Cloudflare, from a simulated day")
+    sizes = [int(size) for size in arguments.wallets.split(",")]
+    days = [measure(size, arguments.hours, arguments.swaps_an_hour) for size in sizes]
+    for size, day in zip(sizes, days, strict=True):
+        table.add_column(f"{size} wallets, {day.swaps} swaps")
+    for name, included in PLAN.items():
+        found = [f"{day.counts[name] * DAYS:,} ({day.counts[name] * DAYS / included:.2%})" for day in days]
+        table.add_row(name, f"{included:,}", *found)
+    for name in ("D1 calls a day", "D1 rows read by a view of the board", "KV reads of a price page"):
+        table.add_row(name, "", *[f"{day.counts[name]:,}" for day in days])
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
