@@ -234,6 +234,7 @@ def test_a_pause_that_is_not_confirmed_changes_nothing(page: Page, world: World)
     for leave in ("Cancel", "Escape"):
         page.get_by_role("button", name="Pause…").click()
         dialog = page.get_by_role("dialog", name="Pause scheduled runs")
+        expect(dialog).to_be_visible()
         if leave == "Escape":
             page.keyboard.press("Escape")
         else:
