@@ -2,7 +2,7 @@
 
 A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss.
 What is not priced is named. An agent is one identity (ERC-8004): wallets that were rotated are one row,
-shown by the wallet that traded last. Sums in USD have ten digits, amounts behind them are exact.
+shown by the wallet that traded last. Sums in USD have twelve digits, amounts behind them are exact.
 """
 
 import json
@@ -138,8 +138,8 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
 
 
 def _rounded(usd: float | None) -> float | None:
-    """To ten digits: in which order SQLite adds is its own affair, and shows in the last ones."""
-    return None if usd is None else float(f"{usd:.10g}")
+    """To twelve digits: in which order SQLite adds is its own affair, and shows in the last ones."""
+    return None if usd is None else float(f"{usd:.12g}")
 
 
 def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:
