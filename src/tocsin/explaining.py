@@ -51,10 +51,11 @@ def explain_file(settings: Settings, file: Path, tier: Tier | None) -> JSON:
         raise TransactionUnreadable(f"{file} is no transaction as Hiro sends it: {error}") from error
     transaction = found.transaction
     standing, note = tier_of(transaction.sender)
-    if found.events is None and judge(transaction, standing, rules) is None:
+    lacking = found.events is None and found.unusable is None
+    if lacking and judge(transaction, standing, rules) is None:
         raise TransactionUnreadable(_lacking(file, transaction))
     net = None if found.events is None else net_of_events(transaction.sender, found.events)
-    return explain(transaction, net, standing, rules, sender_note=note)
+    return explain(transaction, net, standing, rules, sender_note=note, unusable=found.unusable)
 
 
 def explain_txid(

@@ -1,13 +1,12 @@
 """Netting: what left and what came, over all events, in integers; compared with what the generator meant."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.reference_cases import PARSE_CASES, completed
 from support.scripted_fetch import example
 from support.simulated import quiet_simulator
 from support.upstreams import Wired
@@ -30,16 +29,15 @@ from tocsin.upstream.errand import task_errand
 from tocsin.upstream.hiro import HiroClient, hiro
 from tocsin.upstream.hiro_parse import events_v1
 
-CASES = json.loads((Path(__file__).parent.parent / "data/competition/parse_cases.json").read_text())["cases"]
 WALLET, POOL = "SPWALLET", "SPPOOL.pool"
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case["name"] != "not_contract_call"], ids=lambda c: c["name"]
+    "case", [case for case in PARSE_CASES if case["name"] != "not_contract_call"], ids=lambda c: c["name"]
 )
 def test_cases_of_the_reference(case: dict[str, Any]) -> None:
     """The reference's own examples give the same swap, or the refusal that the case explains."""
-    tx, expected = case["tx"], case["expected"]
+    tx, expected = completed(case["tx"]), case["expected"]
     if case["name"] == "amount_not_a_number":
         with pytest.raises(MalformedBody, match="amount"):
             events_v1(tx)

@@ -33,7 +33,8 @@ def completed(tx: Mapping[str, Any]) -> dict[str, Any]:
     }
     if tx["tx_status"] == "pending" or tx["tx_status"].startswith("dropped"):
         tx, mined = {k: v for k, v in tx.items() if k not in {"events", "burn_block_time"}}, {}
-    return {"fee_rate": str(FEE), "sponsored": False, **mined, **tx}
+    events = [{"event_index": number, **event} for number, event in enumerate(tx.get("events") or [])]
+    return {"fee_rate": str(FEE), "sponsored": False, **mined, **tx, "events": events}
 
 
 def answering(told: Mapping[str, Any], request: Request) -> FetchResponse:

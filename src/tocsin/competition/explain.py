@@ -13,17 +13,25 @@ from tocsin.model import Transaction
 
 
 def explain(
-    transaction: Transaction, net: Net | None, tier: Tier, rules: Rules, *, sender_note: str = ""
+    transaction: Transaction,
+    net: Net | None,
+    tier: Tier,
+    rules: Rules,
+    *,
+    sender_note: str = "",
+    unusable: str | None = None,
 ) -> JSON:
     """The verdict as `tocsin explain --json` tells it.
 
     `net` is what the transaction did to its sender, None where that is not known. `sender_note` says where
-    the tier comes from, if that must be said.
+    the tier comes from, if that must be said; `unusable` names an amount that is no number.
     """
     found = list(checks(transaction, tier, rules))
     swap = None if net is None else swap_of(net)
     if swap is not None and found[0].code is None:
         found.append(_tokens(swap))
+    elif unusable is not None:
+        found.append(Check("tokens", unusable, Code.INVALID_AMOUNT))
     elif all(check.code is None for check in found):
         found.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
     head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")

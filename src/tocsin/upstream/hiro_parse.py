@@ -40,6 +40,10 @@ from tocsin.upstream.decode import (
 
 T = TypeVar("T")
 
+# Hiro's word today, and those it had before.
+STX_EVENTS = frozenset({"stx_asset", "stx_transfer_event", "stx_transfer"})
+TOKEN_EVENTS = frozenset({"fungible_token_asset", "ft_transfer_event"})
+
 _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "burn": "burn"}
 
 
@@ -205,6 +209,7 @@ def _argument(row: Record, name: str) -> str | None:
 def _event_v3(row: Record) -> TransferEvent | None:
     kind = text(row, "type")
     if kind not in {"stx_asset", "ft_asset"}:
+        _check_irrelevant(kind, row.get(kind))
         return None
     asset = record(row, kind)
     asset_id = STX if kind == "stx_asset" else text(asset, "asset_identifier")
@@ -213,11 +218,18 @@ def _event_v3(row: Record) -> TransferEvent | None:
 
 def _event_v1(row: Record) -> TransferEvent | None:
     kind = text(row, "event_type")
-    if kind not in {"stx_asset", "fungible_token_asset"}:
+    if kind not in STX_EVENTS | TOKEN_EVENTS:
+        _check_irrelevant(kind, row.get("asset"))
         return None
     asset = record(row, "asset")
-    asset_id = STX if kind == "stx_asset" else text(asset, "asset_id")
+    asset_id = STX if kind in STX_EVENTS else text(asset, "asset_id")
     return _transfer(row, asset, text(asset, "asset_event_type"), asset_id)
+
+
+def _check_irrelevant(kind: str, asset: JSON) -> None:
+    """What moves an amount must not be passed over because it has a new name."""
+    if isinstance(asset, dict) and asset.get("amount") is not None and kind != "stx_lock":
+        raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 
 
 def _transfer(row: Record, asset: Record, kind: str, asset_id: str) -> TransferEvent:

@@ -3,30 +3,89 @@
 For bodies that people saved; a client knows what it asked for. The fields are read by `hiro_parse`.
 """
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tocsin.bindings import JSON
-from tocsin.errors import MalformedBody
-from tocsin.model import WithEvents
-from tocsin.upstream.decode import Record, as_record
-from tocsin.upstream.hiro_parse import events_page_v3, transaction_v3, with_events_v1
+from tocsin.errors import MalformedBody, UsageError
+from tocsin.model import Transaction, TransferEvent, WithEvents, canonical_txid
+from tocsin.upstream.decode import Record, amount, as_record, text
+from tocsin.upstream.hiro_parse import (
+    STX_EVENTS,
+    TOKEN_EVENTS,
+    events_page_v3,
+    transaction_v1,
+    transaction_v3,
+    with_events_v1,
+)
 
 WRAPPERS = ("tx", "transaction", "result", "body")
 WRAPPED_MAX = 4
+NO_ID = "0x" + "0" * 64
 
 
-def any_transaction(body: JSON) -> WithEvents:
-    """The transaction and its events; those are None unless all of them are there."""
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A transaction as a file holds it. `events` are None unless all of them are there and usable."""
+
+    transaction: Transaction
+    events: tuple[TransferEvent, ...] | None
+    unusable: str | None = None  # the amount that is no number, if there is one
+
+
+def any_transaction(body: JSON) -> Saved:
+    """The transaction and its events. What a body that was shortened by hand leaves out is filled in."""
     row, events = as_record(body, "body"), None
     for _ in range(WRAPPED_MAX):
         events = row.get("events", events)
         if "tx_id" in row:
             break
         row = _inside(row)
+    row, tx_id = _with_id(row)
     listed = _list(events)
-    if "tx_status" in row:
-        return with_events_v1({**row, "events": listed})
-    return _with_events_v3(row, listed)
+    if "tx_status" not in row:
+        found = _with_events_v3(row, listed)
+        return Saved(replace(found.transaction, tx_id=tx_id), found.events)
+    whole = _completed(row, listed, told=events is not None)
+    unusable = _unusable_amount(listed)
+    if unusable is not None:
+        return Saved(replace(transaction_v1(whole), tx_id=tx_id), None, unusable)
+    found = with_events_v1(whole)
+    return Saved(replace(found.transaction, tx_id=tx_id), found.events)
+
+
+def _with_id(row: Record) -> tuple[Record, str]:
+    """Any text may name a saved transaction; only on the chain must it be an id."""
+    tx_id = text(row, "tx_id")
+    try:
+        return row, canonical_txid(tx_id)
+    except UsageError:
+        return {**row, "tx_id": NO_ID}, tx_id
+
+
+def _completed(row: Record, events: Any, *, told: bool) -> Record:
+    """What Hiro always says, where it is left out: on the canonical chain, unless it is in the mempool."""
+    status = text(row, "tx_status")
+    listed = [{"event_index": number, **event} for number, event in enumerate(events)]
+    whole: dict[str, JSON] = {"sponsored": False, "fee_rate": "0", **row, "events": listed}
+    if whole.get("canonical") is None and status != "pending" and not status.startswith("dropped_"):
+        whole["canonical"] = True
+    if whole.get("canonical") is None:
+        return whole
+    block = {"block_height": 0, "block_hash": "0x", "tx_index": 0, "burn_block_time": 0}
+    counted = {"event_count": len(listed)} if told else {}
+    return {"microblock_canonical": True, **block, **counted, **whole}
+
+
+def _unusable_amount(events: Any) -> str | None:
+    for event in events:
+        asset = event.get("asset")
+        if event.get("event_type") in STX_EVENTS | TOKEN_EVENTS and isinstance(asset, dict):
+            try:
+                amount(asset, "amount")
+            except MalformedBody as error:
+                return str(error)
+    return None
 
 
 def _inside(row: Record) -> Record:
@@ -41,10 +100,13 @@ def _inside(row: Record) -> Record:
     return as_record(row[names[0]], names[0])
 
 
-def _list(events: Any) -> Any:
+def _list(events: Any) -> list[Record]:
     """Events alone, or the page that they came on; none where there is no word of them."""
     page = events if isinstance(events, dict) else {}
-    return page.get("results", page.get("events", [] if events is None else events))
+    listed = page.get("results", page.get("events", [] if events is None else events))
+    if not isinstance(listed, list):
+        raise MalformedBody("events: expected a list")
+    return [as_record(event, "events") for event in listed]
 
 
 def _with_events_v3(row: Record, listed: Any) -> WithEvents:
