@@ -11,6 +11,7 @@ from tocsin.competition.allowlist import AllowList, built_in
 from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.competition.sweep import CURSOR, Sweep
+from tocsin.competition.totals import drift
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.sweep_competition import CADENCE_MS
 from tocsin.values import decode, encode
@@ -179,6 +180,49 @@ async def test_a_wallet_that_becomes_eligible_gets_its_earlier_swaps(tmp_path: P
     assert len(rows) == 6
 
 
+@pytest.mark.parametrize("part", ["start", "end", "list"])
+async def test_rules_that_tighten_take_swaps_out(part: str, tmp_path: Path) -> None:
+    """What no longer counts leaves totals and board with a refusal; when the rules widen, it is back."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        for _ in range(3):
+            chain.swap(chain.wallets[0])
+            chain.swap(chain.wallets[1], "multihop")
+            chain.mine()
+            await world.clock.sleep(HOUR_S)
+            world.simulator.advance()
+        await sweep(world)
+        before = await world.rows()
+        middle = before[2]["burn_block_time"]
+        contracts = dict(built_in().contracts)
+        if part == "list":
+            del contracts[before[0]["contract_id"]]
+        tight = Rules(
+            AllowList(contracts),
+            middle if part == "start" else world.rules.start_s,
+            middle if part == "end" else None,
+        )
+        calls = world.calls("tx/multiple")
+        await sweep(world, rules=tight)
+        kept, spoilt = await world.rows(), await drift(world.db)
+        refused = await world.all("SELECT code, source FROM refusals")
+        asked = world.calls("tx/multiple") - calls
+        await sweep(world)
+        again = await world.rows()
+
+    expected = {
+        "start": [row for row in before if row["burn_block_time"] >= middle],
+        "end": [row for row in before if row["burn_block_time"] < middle],
+        "list": [row for row in before if row["contract_id"] in contracts],
+    }[part]
+    code = {"start": "before_comp_start", "end": "after_comp_end", "list": "contract_not_allowlisted"}[part]
+    assert kept == expected
+    assert 0 < len(kept) < len(before)
+    assert refused == [{"code": code, "source": "cron"}] * (len(before) - len(kept))
+    assert (asked, spoilt) == (0, {})
+    assert again == before
+
+
 @pytest.mark.parametrize("kind", ["off_list_contract", "off_list_function"])
 async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path) -> None:
     """A new contract, or a new function of a known one, counts from the campaign's start on."""
@@ -273,14 +317,14 @@ async def test_a_pending_trade_stays_its_agents(tmp_path: Path) -> None:
 
 
 async def test_a_transaction_that_never_comes_is_let_go(tmp_path: Path) -> None:
-    """It is looked at ever more rarely, after a day no longer; mined later, the sweep finds it anyway."""
+    """It is looked at ever more rarely, after a week no longer; mined later, the sweep finds it anyway."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)
         await submit(world.request(), world.rules, {"txid": tx.tx_id})
-        for _ in range(4 * 31):
+        for _ in range(8 * 24):
             await sweep(world)
-            await world.clock.sleep(900)
+            await world.clock.sleep(HOUR_S)
         looks = world.calls("tx/multiple")
         left = await world.all("SELECT * FROM candidates")
         chain.mine(tx)
@@ -288,7 +332,7 @@ async def test_a_transaction_that_never_comes_is_let_go(tmp_path: Path) -> None:
         rows = await world.rows()
 
     assert left == []
-    assert looks <= 12
+    assert looks <= 40
     assert len(rows) == 1
 
 

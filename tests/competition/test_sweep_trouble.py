@@ -55,6 +55,28 @@ async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert len(rows) == len(sent) + 120
 
 
+@pytest.mark.parametrize("path", ["tx/multiple", "/v3/"])
+async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_path: Path) -> None:
+    """For days: every run says that it failed, and when it is over nothing is missing."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        chain.burst(chain.wallets[0], 5)
+        chain.mine()
+        gone = '{"error": "not here"}'
+        world.simulator.faults.add(Fault(kind="status", status=404, path=path, body=gone))
+        for _ in range(60):
+            outcome = await sweep(world)
+            assert outcome.error or outcome.result["failed"], outcome
+            await world.clock.sleep(3 * 3600)
+        world.simulator.faults.clear()
+        await world.clock.sleep(6 * 3600)
+        await sweep(world)
+        rows = await world.rows()
+
+    assert rows == as_rows(chain.truth())
+    assert len(rows) == 5
+
+
 async def test_a_429_ends_the_run_with_the_time_to_come_back(tmp_path: Path) -> None:
     """No call follows, nothing is counted as failed, and what was found before stays queued."""
     async with open_world(tmp_path, chain_of(20)) as world:

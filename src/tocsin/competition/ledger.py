@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tocsin.bindings import Database, Statement
+from tocsin.bindings import Database, Row, Statement
 from tocsin.competition.codes import Code
-from tocsin.competition.rules import Rules
+from tocsin.competition.rules import Rules, judge
 from tocsin.competition.swap import Net, Swap
-from tocsin.model import Transaction
+from tocsin.model import ContractCall, MinedAt, Transaction
 
 Source: TypeAlias = Literal["agent", "cron", "chainhook"]
 
+NEVER_S = 2**53 - 1
 INSERT_AT = 2  # which of the statements of `record` is the insert itself
 
 _KNOWN = (
@@ -72,7 +73,8 @@ SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '
 FROM json_each(?) c
 LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
-ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at)"""
+ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
+  added_at = max(added_at, excluded.added_at)"""
 _FORGET = (
     "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
     "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
@@ -80,6 +82,9 @@ _FORGET = (
 )
 _POSTPONE = """
 UPDATE candidates SET attempts = attempts + ?, due_at = ? WHERE txid IN (SELECT value FROM json_each(?))"""
+_OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= ? LIMIT ?"
+_CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
+_OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
 _DUE = """
 SELECT txid, source, attempts, added_at FROM candidates WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?"""
 
@@ -160,6 +165,38 @@ def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) ->
         db.prepare(_FORGET[0]).bind(txids),
         db.prepare(_FORGET[2]).bind(txids),
     ]
+
+
+async def outdated(db: Database, rules: Rules, limit: int) -> list[Refusal]:
+    """Recorded swaps that do not count under these rules, as the refusals that they are. Reads all swaps."""
+    end_s = NEVER_S if rules.end_s is None else rules.end_s
+    rows = (await db.prepare(_OUTSIDE).bind(rules.start_s, end_s, limit).all()).results
+    for call in (await db.prepare(_CALLS).all()).results:
+        names = call["contract_id"], call["function_name"]
+        if not rules.allowlist.allows(ContractCall(*names)) and len(rows) < limit:
+            rows += (await db.prepare(_OF_CALL).bind(*names, limit - len(rows)).all()).results
+    return [_refusal_of(row, rules) for row in {row["txid"]: row for row in rows}.values()]
+
+
+def _refusal_of(swap: Row, rules: Rules) -> Refusal:
+    mined = MinedAt(swap["block_height"], swap["block_hash"], swap["tx_index"], swap["burn_block_time"])
+    call = ContractCall(swap["contract_id"], swap["function_name"])
+    transaction = Transaction(
+        tx_id=swap["txid"],
+        sender=swap["sender"],
+        sponsored=False,
+        fee=0,
+        status="success",
+        type="contract_call",
+        contract_call=call,
+        mined=mined,
+        canonical=True,
+        event_count=None,
+    )
+    check = judge(transaction, "eligible", rules)
+    assert check is not None, "only what does not count is asked about"
+    assert check.code is not None, "a failed check has its code"
+    return Refusal(transaction, check.code, check.said, swap["source"])
 
 
 def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:

@@ -33,6 +33,7 @@ SELECT txid FROM swaps WHERE sender = ?
 class Reading:
     """What one visit found."""
 
+    absent: bool = False  # Hiro says that there is no such principal
     finished: bool = False  # read to the mark or to the end, or as far as one visit goes
     found: int = 0
     already_known: int = 0
@@ -70,7 +71,8 @@ class Reader:
                 continue
             page = fact(answer)
             if page is None:
-                break  # Hiro does not know the principal: it never did anything
+                reading.absent = True  # it never did anything
+                break
             pages += 1
             for row in page.items[:1]:
                 self._tip = max(self._tip, row.mined.height if row.mined else 0)

@@ -5,7 +5,7 @@ all senders at once. The slow path proves that nothing was missed: the agents' o
 eligible agents first. Both only find. What they find is queued together with the mark that says how far
 they came, and settled from the queue, so that a run may end anywhere and lose nothing.
 
-Emits `refusals.reopened`, and what reading, settling and the crew emit.
+Emits `refusals.reopened`, `swaps.retracted`, and what reading, settling and the crew emit.
 """
 
 import json
@@ -18,7 +18,7 @@ from tocsin.competition import ledger
 from tocsin.competition.codes import Code
 from tocsin.competition.crew import Crew, Ending, SweepDesk
 from tocsin.competition.eligibility import Tier, tiers
-from tocsin.competition.ledger import Candidate
+from tocsin.competition.ledger import Candidate, Refusal
 from tocsin.competition.reader import Reader, Reading
 from tocsin.competition.rules import Rules, still_refused
 from tocsin.competition.verify import RETRY_MS, Tally, Verifier
@@ -30,6 +30,7 @@ URGENT_MAX = 100  # wallets never walked or failed, per sweep
 WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust is read over several visits
 ALONE_AFTER = 3  # attempts after which a transaction is settled alone, so that it harms no others
 SLICE = 1_000  # candidates taken from the queue at once
+RETRACTED_MAX = 2_000  # swaps that a sweep takes out because the rules have changed
 
 CURSOR = "competition_scheduler_cursor"
 RULES = "competition_rules"
@@ -53,6 +54,7 @@ class Counts:
 
     contracts: int = 0
     failed_contracts: int = 0
+    absent_contracts: int = 0
     wallets: int = 0
     failed_wallets: int = 0
     found: int = 0
@@ -87,7 +89,8 @@ class Sweep:
     def ending(self) -> Ending:
         """How it ended; one that could read no contract at all has failed."""
         counts, ending = self.counts, self._crew.ending or Ending()
-        if ending == Ending() and 0 < counts.contracts == counts.failed_contracts:
+        unread = counts.failed_contracts + counts.absent_contracts
+        if ending == Ending() and 0 < counts.contracts == unread:
             return Ending(error="not one contract's list could be read")
         return ending
 
@@ -170,6 +173,7 @@ class Sweep:
         end = await self._crew.guarded(contract, lambda: self._reader.read(contract, reading))
         self._count(reading)
         self.counts.failed_contracts += end != "done"
+        self.counts.absent_contracts += reading.absent
 
     async def _visit_wallet(self, wallet: str) -> bool:
         """Whether the lap may pass it: read as far as a visit goes, or failed and flagged."""
@@ -208,12 +212,14 @@ class Sweep:
     # State
 
     async def _reopen(self) -> None:
-        """Queue what was refused and would not be today."""
+        """Queue what was refused and would not be today; refuse what was recorded and would not be today."""
         db, now = self._desk.db, self._desk.clock.now()
         rows = (await db.prepare(_NOW_ELIGIBLE).all()).results
         changed = await self._state(RULES) != self._rules.version
+        retracted: list[Refusal] = []
         if changed:
             rows += (await db.prepare(_BY_RULES).all()).results
+            retracted = await ledger.outdated(db, self._rules, RETRACTED_MAX)
         reopened = [
             row
             for row in rows
@@ -224,7 +230,10 @@ class Sweep:
         if reopened:
             statements.append(db.prepare(_UNREFUSE).bind(json.dumps([row["txid"] for row in reopened])))
             self._desk.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
-        if changed:
+        if retracted:
+            statements += ledger.refuse(db, retracted, self._rules, now)
+            self._desk.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
+        if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep goes on
             statements.append(db.prepare(_SET_STATE).bind(RULES, self._rules.version, now))
         if statements:
             await db.batch(statements)

@@ -3,7 +3,7 @@
 Twenty transactions of any senders take one call, which tells their state and their events in one snapshot.
 Only routes of more than a hundred events need another: their sender's balance changes, up to twenty at once.
 What is not (any more) on the canonical chain stays a candidate and is asked for again. The sweep's walks
-would find it too once it is mined, so after a day it is let go.
+would find it too once it is mined, so after a week it is let go.
 
 Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
@@ -27,7 +27,7 @@ from tocsin.upstream.hiro import HiroClient
 RETRY_MS = 60_000  # after a call that failed: the next run
 PENDING_MS = 300_000  # doubled with every look at a transaction that is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
-LET_GO_MS = 24 * 3_600_000
+LET_GO_MS = 7 * 24 * 3_600_000  # since it was last reported
 
 
 @dataclass(slots=True)

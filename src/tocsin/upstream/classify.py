@@ -32,7 +32,8 @@ class Moved:
 
 HEALTHY = (Ok, Absent, Moved)
 
-_UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]", re.IGNORECASE)
+# As Fastify, Express and Kong say it.
+_UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORECASE)
 
 
 def classify(  # noqa: PLR0911 - one return per row of the table

@@ -59,7 +59,7 @@ class HiroClient:
         """Up to 50 transactions in one call, by id in its one spelling; None is "not known to Hiro"."""
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
         target = f"/extended/v1/tx/multiple?event_limit=0&exclude_function_args=true&tx_id={','.join(asked)}"
-        return await self.client.get(target, lambda body: hiro_parse.transactions_v1(body, asked), errand)
+        return await self._multiple(target, lambda body: hiro_parse.transactions_v1(body, asked), errand)
 
     async def transactions_with_events(
         self, txids: Sequence[str], errand: Errand
@@ -70,7 +70,7 @@ class HiroClient:
             f"/extended/v1/tx/multiple?event_limit={EVENTS_PAGE}&exclude_function_args=true"
             f"&tx_id={','.join(asked)}"
         )
-        return await self.client.get(
+        return await self._multiple(
             target, lambda body: hiro_parse.transactions_with_events_v1(body, asked), errand
         )
 
@@ -83,7 +83,14 @@ class HiroClient:
         """
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
         target = f"/extended/v1/tx/multiple?event_limit=0&tx_id={','.join(asked)}"
-        return await self.client.get(target, lambda body: hiro_parse.arguments_v1(body, asked, name), errand)
+        return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), errand)
+
+    async def _multiple(self, target: str, parse: Callable[[JSON], T], errand: Errand) -> Answer[T]:
+        """It says of each transaction whether it is known, so a 404 of its own says nothing of any."""
+        answer = await self.client.get(target, parse, errand)
+        if isinstance(answer, Absent):
+            return self.client.refuse(target, "tx/multiple itself was not found", errand)
+        return answer
 
     async def transfer_events(self, txid: str, errand: Errand) -> Answer[tuple[TransferEvent, ...]]:
         """Every transfer, mint and burn of STX and fungible tokens, of all pages; complete or no answer."""
