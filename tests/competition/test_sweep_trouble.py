@@ -7,6 +7,7 @@ import pytest
 
 from support.competition import as_rows, chain_of, open_world, sweep
 from tocsin.competition.allowlist import built_in
+from tocsin.competition.sweep import Sweep
 from tocsin.errors import RunStopped, StoreUnavailable
 from tocsin.simulator.faults import Fault
 
@@ -163,6 +164,24 @@ async def test_a_run_ends_by_itself_before_its_slice(tmp_path: Path) -> None:
     assert (cut.error, cut.limited_until) == (None, None)
     assert 20 <= took_s < 40
     assert rows == as_rows(chain.truth())
+
+
+async def test_a_short_slice_is_used_and_a_useless_one_is_a_failure(tmp_path: Path) -> None:
+    """Nine seconds are enough to sweep; a run that could read nothing must not pass for a good one."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        chain.burst(chain.wallets[0], 3)
+        chain.mine()
+        short = await sweep(world, world.run(slice_s=9.0))
+        context = world.run(slice_s=1.0)
+        late = Sweep(context, world.rules, cadence_ms=900_000)
+        await world.clock.sleep(0.9)
+        await late.run()
+        rows = await world.rows()
+
+    assert (short.error, short.result["contractsScanned"]) == (None, CONTRACTS)
+    assert rows == as_rows(chain.truth())
+    assert late.ending.error == "the time slice was over before anything was read"
 
 
 async def test_a_store_that_fails_ends_the_run(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ class Sweep:
         unread = counts.failed_contracts + counts.absent_contracts
         if ending == Ending() and 0 < counts.contracts == unread:
             return Ending(error="not one contract's list could be read")
+        if self._crew.ending == Ending() and counts.contracts == 0:
+            return Ending(error="the time slice was over before anything was read")
         return ending
 
     def result(self) -> dict[str, JSON]:
