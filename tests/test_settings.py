@@ -32,7 +32,7 @@ def test_all_problems_are_told_at_once_with_an_example_and_without_the_secret() 
     wrong = {
         "TOCSIN_PORT": "eighty",
         "TOCSIN_TENERO_CADENCE": "5 minutes",
-        "ADMIN_KEY": "short",
+        "ADMIN_KEY": "s3\n",
         "HIRO_API_URL": "api.hiro.so",
         "TOCSIN_TENERO_CADENSE": "5m",
     }
@@ -43,7 +43,7 @@ def test_all_problems_are_told_at_once_with_an_example_and_without_the_secret() 
     assert len(told.splitlines()) == 1 + 5
     assert "TOCSIN_PORT: 'eighty' is not a whole number from 0 to 65535. Example: TOCSIN_PORT=8787" in told
     assert "Did you mean TOCSIN_TENERO_CADENCE?" in told
-    assert "short" not in told
+    assert "s3" not in told
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_an_env_file_is_understood() -> None:
     """Comments, blank lines, export and quotes; a line that is neither is named by number."""
     text = "# keys\n\nexport ADMIN_KEY='a secret key'\nTOCSIN_PORT = 9000\nURL=https://x/?a=b\n"
 
-    assert read_env_file(text) == {
+    assert read_env_file(text.encode()) == {
         "ADMIN_KEY": "a secret key",
         "TOCSIN_PORT": "9000",
         "URL": "https://x/?a=b",
     }
     with pytest.raises(SettingsError, match="line 2"):
-        read_env_file("A=1\nnonsense\n")
+        read_env_file(b"A=1\nnonsense\n")
 
 
 def test_every_secret_is_known_to_be_one() -> None:
@@ -130,3 +130,11 @@ def _shown(known: module.About, default: Any) -> str:
 def test_the_docs_list_every_setting() -> None:
     """docs/settings.md has exactly this table."""
     assert table() in PAGE.read_text()
+
+
+def test_every_wrong_line_of_a_file_is_told() -> None:
+    """Not only the first; and a file in another encoding is told, not a traceback."""
+    with pytest.raises(SettingsError, match=r"(?s)line 1:.*line 3:"):
+        read_env_file(b"what\nA=1\n1B=2\n")
+    with pytest.raises(SettingsError, match="UTF-8"):
+        read_env_file("A=ä".encode("latin-1"))

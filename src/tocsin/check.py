@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tocsin.errors import StartError, TocsinError
+from tocsin.platform.local.data_dir import try_to_write
 from tocsin.platform.local.migrations import Migration
 from tocsin.platform.local.store_check import examine
 from tocsin.scheduler.cadence import Demand, overdraft
 from tocsin.scheduler.config import scheduler_config
 from tocsin.settings import Settings
 from tocsin.tasks import tasks
+
+KEY_LENGTH_MIN = 8
 
 
 def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
@@ -27,6 +30,9 @@ def _keys(settings: Settings) -> list[str]:
         found.append(
             "HIRO_API_KEY is not set, but the plan counts on more than 50 calls a minute: set the key."
         )
+    for name, key in (("ADMIN_KEY", settings.admin_key), ("CRON_SECRET", settings.cron_secret)):
+        if key is not None and len(key) < KEY_LENGTH_MIN:
+            found.append(f"{name} is short enough to be guessed: set a random text of 20 characters or more.")
     return found
 
 
@@ -38,6 +44,10 @@ def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[st
         return found
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
         return [f"{path} is not a directory that can be written. Choose another: TOCSIN_DATA_DIR"]
+    try:
+        try_to_write(path)
+    except StartError as error:
+        found.append(str(error))
     for name, migrations in schemas.items():
         try:
             examine(path / name, migrations)

@@ -260,7 +260,7 @@ def read_settings(
 ) -> Settings:
     """From `.env` here, the environment, and the command line: the later wins."""
     file = Path(".env")
-    environment = {**(read_env_file(file.read_text()) if file.is_file() else {}), **os.environ}
+    environment = {**(read_env_file(file.read_bytes()) if file.is_file() else {}), **os.environ}
     given = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
     return read(environment | {name: str(value) for name, value in given.items() if value is not None})
 
@@ -269,7 +269,7 @@ async def run(
     settings: Settings, *, stream: TextIO, say: Callable[[str], None], demo_dir: str | None = None
 ) -> int:
     """Serve until told to stop; answers the exit code. With `demo_dir`, against the bundled simulator."""
-    server = HttpServer(settings.host, settings.port)
+    server = HttpServer(settings.host, settings.port, settings.trusted_proxies)
     try:
         if demo_dir is None:
             service = Service(settings, stream=stream, server=server)

@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from ipaddress import ip_network
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,8 +92,8 @@ def url(text: str) -> str:
 
 
 def secret(text: str) -> str:
-    if not 8 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError("is not 8 to 256 printable ASCII characters without blanks around them")
+    if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("is not 4 to 256 printable ASCII characters without blanks around them")
     return text
 
 
@@ -102,6 +103,20 @@ def secrets(text: str) -> tuple[str, ...]:
     if len(found) > 2:
         raise ValueError("has more than two secrets")
     return found
+
+
+def networks(text: str) -> tuple[str, ...]:
+    """Addresses and networks, separated by commas."""
+    try:
+        return tuple(str(ip_network(part.strip(), strict=False)) for part in text.split(","))
+    except ValueError:
+        raise ValueError("is not a list of IP addresses or networks") from None
+
+
+def host_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text):
+        raise ValueError("is not an address or a host's name")
+    return text
 
 
 def word(text: str) -> str:
@@ -172,8 +187,12 @@ class Settings:
         "1786476600",
         "second at which the campaign is over; none: open",
     )
-    host: str = _set("TOCSIN_HOST", str.strip, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
+    host: str = _set("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
     port: int = _set("TOCSIN_PORT", whole(0, 65_535), 8787, "8787", "port to listen on; 0: any free one")
+    trusted_proxies: tuple[str, ...] = _set(
+        "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
+        "reverse proxies whose X-Forwarded-For is believed; without them all its visitors are one client",
+    )  # fmt: skip
     data_dir: str = _set("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "where everything is kept")
     log_level: str = _set("TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written")
     instance: str = _set(
@@ -252,7 +271,7 @@ def read(environment: Mapping[str, str]) -> Settings:
     names = [known.name for known in ALL]
     for name in environment:
         if name.startswith(OWN_PREFIX) and name not in names:
-            near = difflib.get_close_matches(name, names, 1)
+            near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
             hint = f" Did you mean {near[0]}?" if near else " docs/settings.md lists all names."
             problems.append(f"{name}: there is no such setting.{hint}")
     problems += _together(values)
@@ -266,9 +285,9 @@ def _together(values: Mapping[str, Any]) -> list[str]:
     settings = Settings(**values)
     found = []
     if settings.tenero_slice >= settings.tenero_cadence:
-        found.append("TOCSIN_TENERO_SLICE: must be shorter than TOCSIN_TENERO_CADENCE, or slots are missed")
+        found.append("TOCSIN_TENERO_SLICE: must be shorter than TOCSIN_TENERO_CADENCE. Example: 4m for 5m")
     if settings.sweep_slice >= settings.sweep_cadence:
-        found.append("TOCSIN_SWEEP_SLICE: must be shorter than TOCSIN_SWEEP_CADENCE, or slots are missed")
+        found.append("TOCSIN_SWEEP_SLICE: must be shorter than TOCSIN_SWEEP_CADENCE. Example: 14m for 15m")
     if settings.competition_end is not None and settings.competition_end <= settings.competition_start:
         found.append("COMPETITION_END: must be after COMPETITION_START")
     if (settings.worker_logs_url is None) != (settings.worker_logs_key is None):
@@ -288,18 +307,26 @@ def secret_values(settings: Settings) -> list[str]:
     return found
 
 
-def read_env_file(text: str) -> dict[str, str]:
+def read_env_file(content: bytes) -> dict[str, str]:
     """NAME=value lines of a `.env` file; comments, blank lines, `export` and quotes are understood."""
     found: dict[str, str] = {}
+    wrong: list[str] = []
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise SettingsError("The settings need a change:\n  .env: is not UTF-8; save it as that") from None
     for number_, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ").strip()
         if not stripped or stripped.startswith("#"):
             continue
         name, equals, value = stripped.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.strip()):
-            raise SettingsError(f".env, line {number_}: expected NAME=value")
+            wrong.append(f"  .env, line {number_}: expected NAME=value")
+            continue
         value = value.strip()
         if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             value = value[1:-1]
         found[name.strip()] = value
+    if wrong:
+        raise SettingsError("\n".join(["The settings need a change:", *wrong]))
     return found

@@ -142,6 +142,17 @@ async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
     )
 
 
+async def test_a_price_beyond_all_numbers_is_no_value(tmp_path: Path) -> None:
+    """The board is shown, without that agent's sums, and can be written as JSON."""
+    prices = {**PRICES, "stx": TokenPrice("stx", 1e308, 0)}
+    async with open_world(tmp_path, chain_of(2)) as world:
+        await traded(world)
+        board = await leaderboard(world.db, prices)
+
+    assert {row["volumeUsd"] for row in board["rows"]} == {None}
+    assert encode(board, "the board")
+
+
 async def test_a_price_without_decimals_is_no_price(tmp_path: Path) -> None:
     """Decimals are never guessed: such a token is named as unpriced."""
     prices = {**PRICES, "stx": TokenPrice("stx", 0.8, None), UNKNOWN: TokenPrice(UNKNOWN, None, 6)}

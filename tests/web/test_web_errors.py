@@ -1,8 +1,11 @@
 """One shape for every error, no 5xx for any input, bounds on what is sent."""
 
+import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +21,9 @@ from support.asgi import Answer, ask
 from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
 from support.virtual_time import VirtualClock, run_virtual
+from support.web_thread import served_in_thread
 from tocsin.errors import BindingMissing, RequestRefused, StoreUnavailable, UsageError
+from tocsin.platform.local.http_server import HttpServer
 from tocsin.web import limits
 from tocsin.web.app import create_app
 from tocsin.web.edge import Edge
@@ -155,7 +160,7 @@ def app_of(handler: object, log: CapturedLog, **options: object) -> ASGIApp:
     """An app with one route."""
     about = About(summary="", answers={})
     operation = Operation("POST", "/it", handler, about, **options)  # type: ignore[arg-type]
-    (route,) = routes_of([operation], PerClient(3, VirtualClock()))
+    (route,) = routes_of([operation], PerClient(10, VirtualClock()))
     return Edge(route, log)
 
 
@@ -222,7 +227,7 @@ async def test_a_body_is_capped() -> None:
         for _ in range(count):
             yield b"x" * 1024
 
-    app = app_of(echo, CapturedLog(), per_client=False)
+    app = app_of(echo, CapturedLog())
     fits = b"x" * BODY_MAX
 
     assert (await ask(app, "/it", method="POST", body=fits)).body == fits
@@ -257,6 +262,55 @@ async def test_posts_are_limited_per_client_and_minute() -> None:
     assert refused.json()["retryable"] is True
     assert other.status == 200
     assert again == [200, 429]
+
+
+async def test_who_knows_the_key_is_not_limited_by_who_guesses() -> None:
+    """Wrong keys are counted, right ones are not: an operator can always pause."""
+
+    async def keyed(request: Request) -> ASGIApp:
+        if request.headers.get("x-key") != "right":
+            raise RequestRefused(401, "unauthorised", "Send the key.")
+        return Response("done")
+
+    about = About(summary="", answers={}, key="X-Key")
+    (route,) = routes_of([Operation("POST", "/it", keyed, about)], PerClient(3, VirtualClock()))
+    app = Edge(route, CapturedLog())
+    guesses = [(await ask(app, "/it", method="POST")).status for _ in range(5)]
+    right = [(await ask(app, "/it", method="POST", headers={"X-Key": "right"})).status for _ in range(9)]
+
+    assert guesses == [401, 401, 401, 429, 429]
+    assert right == [200] * 9
+
+
+def test_a_client_that_sends_before_it_reads_is_told_too(tmp_path: Path) -> None:
+    """Over a real connection: what is refused is read to its end, and the connection goes on."""
+    with served_in_thread(tmp_path) as running, closing(HTTPConnection("127.0.0.1", running.port)) as client:
+        for path in ("/api/competition/trades", "/api/chainhook"):
+            client.request("POST", path, b"x" * 10_000_000, {"Content-Type": "application/json"})
+            answer = client.getresponse()
+            assert (answer.status, json.loads(answer.read())["code"]) == (413, "body_too_large")
+
+
+async def test_a_trusted_proxy_tells_the_client() -> None:
+    """Its word is believed, and nobody else's."""
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(client_of(scope))
+        await Response("")(scope, receive, send)
+
+    def visit(port: int) -> None:
+        with closing(HTTPConnection("127.0.0.1", port)) as client:
+            client.request("GET", "/", headers={"X-Forwarded-For": "203.0.113.9"})
+            client.getresponse().read()
+
+    for proxies in ([], ["10.0.0.0/8"], ["127.0.0.0/8"]):
+        server = HttpServer("127.0.0.1", 0, proxies)
+        await server.start(app)
+        await asyncio.to_thread(visit, server.port)
+        await server.stop()
+
+    assert seen == ["127.0.0.1", "127.0.0.1", "203.0.113.9"]
 
 
 async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ shown by the wallet that traded last. Sums in USD have twelve digits, amounts be
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from tocsin.bindings import JSON, Database, Row
@@ -139,7 +140,7 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
 
 def _rounded(usd: float | None) -> float | None:
     """To twelve digits: in which order SQLite adds is its own affair, and shows in the last ones."""
-    return None if usd is None else float(f"{usd:.12g}")
+    return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
 def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:

@@ -84,7 +84,7 @@ def client_of(
     environment: Mapping[str, str], dotenv: Path, *, host: str | None = None, port: int | None = None
 ) -> ServiceClient:
     """By options, else by the environment, else by the `.env` file, else where it is by default."""
-    known = {**(read_env_file(dotenv.read_text()) if dotenv.is_file() else {}), **environment}
+    known = {**(read_env_file(dotenv.read_bytes()) if dotenv.is_file() else {}), **environment}
     at = host or known.get("TOCSIN_HOST", "127.0.0.1")
     told_port = known.get("TOCSIN_PORT", str(PORT))
     if port is None and not (told_port.isdecimal() and 0 < int(told_port[:6]) < 65_536):

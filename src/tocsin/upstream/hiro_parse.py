@@ -43,6 +43,9 @@ T = TypeVar("T")
 # Hiro's word today, and those it had before.
 STX_EVENTS = frozenset({"stx_asset", "stx_transfer_event", "stx_transfer"})
 TOKEN_EVENTS = frozenset({"fungible_token_asset", "ft_transfer_event"})
+OTHER_EVENTS = frozenset(
+    ("smart_contract_log", "contract_log", "non_fungible_token_asset", "nft_asset", "stx_lock")
+)
 
 _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "burn": "burn"}
 
@@ -228,7 +231,7 @@ def _event_v1(row: Record) -> TransferEvent | None:
 
 def _check_irrelevant(kind: str, asset: JSON) -> None:
     """What moves an amount must not be passed over because it has a new name."""
-    if isinstance(asset, dict) and asset.get("amount") is not None and kind != "stx_lock":
+    if kind not in OTHER_EVENTS and isinstance(asset, dict) and asset.get("amount") is not None:
         raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 
 

@@ -4,7 +4,6 @@ One page of the list prices a hundred tokens for one call of the budget. A list 
 replaced by a call per token: that would multiply the load on an upstream that is already in trouble.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tocsin.upstream.limits import read_tenero
 
 PAGE = 100  # Tenero's maximum
 DECIMALS_MAX = 38
+PRICE_USD_MAX = 1e12  # beyond all the money there is
 
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 _TOKEN_ID = re.compile(
@@ -170,7 +170,7 @@ def list_page(body: JSON) -> _ListPage:
 
 
 def _price_usd(row: Record) -> float | None:
-    """A finite price above 0, or none. The field must be there: a renamed one is no "no price"."""
+    """A price above 0 that somebody could pay, or none. A field that is not there is no "no price"."""
     value = row.get("price_usd", _MISSING)
     if value is None:
         return None
@@ -180,7 +180,7 @@ def _price_usd(row: Record) -> float | None:
         price = _float(value)
     else:
         raise MalformedBody("price_usd: expected a number, text or null")
-    return price if math.isfinite(price) and price > 0 else None
+    return price if 0 < price <= PRICE_USD_MAX else None
 
 
 def _decimals(row: Record) -> int | None:

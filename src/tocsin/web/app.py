@@ -65,7 +65,6 @@ def operations(site: Site, prices: Pages) -> list[Operation]:
             chainhook.receive,
             about_competition.CHAINHOOK,
             BODY_MAX,
-            per_client=False,
         ),
         Operation("GET", "/api/competition/cron", cron.describe, about.CRON),
         Operation("POST", "/api/competition/cron", cron.sweep, about.SWEEP),

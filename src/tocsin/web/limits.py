@@ -56,9 +56,7 @@ def client_of(scope: Scope) -> str:
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
     """`receive`, refusing a body beyond the cap as soon as that is known."""
-    too_large = RequestRefused(
-        413, "body_too_large", f"A body may have {body_max} bytes at most.", headers={"Connection": "close"}
-    )
+    too_large = RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if announced.isdigit() and int(announced[:18]) > body_max:
         raise too_large

@@ -56,7 +56,6 @@ class Operation:
     handler: Handler
     about: About
     body_max: int = BODY_MAX
-    per_client: bool = True  # POSTs count against the client's limit
 
 
 def routes_of(operations: Iterable[Operation], limiter: PerClient) -> list[Route]:
@@ -68,7 +67,10 @@ def routes_of(operations: Iterable[Operation], limiter: PerClient) -> list[Route
 
 
 class _Path:
-    """All operations of one path, as an ASGI app."""
+    """All operations of one path, as an ASGI app.
+
+    A client has so many posts, and so many guesses at a key; who knows the key is not limited by others.
+    """
 
     def __init__(self, operations: Sequence[Operation], limiter: PerClient) -> None:
         self._limiter = limiter
@@ -82,7 +84,13 @@ class _Path:
         if operation is None:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
-        if operation.method == "POST" and operation.per_client:
-            self._limiter.count(client_of(scope))
-        answer = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
+        client = client_of(scope)
+        if operation.method == "POST" and operation.about.key is None:
+            self._limiter.count(client)
+        try:
+            answer = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
+        except RequestRefused as refusal:
+            if refusal.status == 401:
+                self._limiter.count(client)
+            raise
         await answer(scope, receive, send)

@@ -95,6 +95,12 @@ def _unmake(path: Path, *, made: bool) -> None:
             path.rmdir()
 
 
+def try_to_write(path: Path) -> None:
+    """Raise if the disk below this directory takes no write; leaves nothing behind."""
+    with _explained(path):
+        _probe(path)
+
+
 def _probe(path: Path) -> None:
     """Find out now whether the disk takes a write, on a file without a name: nothing can be left behind."""
     with TemporaryFile(dir=path, buffering=0) as file:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,7 +18,9 @@ BACKLOG = 1024
 class HttpServer:
     """Listens from the moment it is made, so that the port is known; answers when it is started."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, trusted_proxies: Sequence[str] = ()) -> None:
+        """Of `trusted_proxies` the client's address is taken from `X-Forwarded-For`."""
+        self._trusted_proxies = list(trusted_proxies)
         self._socket = listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         shown = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
@@ -32,7 +34,8 @@ class HttpServer:
             lifespan="off",
             log_config=None,
             access_log=False,
-            proxy_headers=False,
+            proxy_headers=bool(self._trusted_proxies),
+            forwarded_allow_ips=self._trusted_proxies,
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
             **options,
