@@ -291,4 +291,4 @@ def test_an_event_of_a_new_type_is_passed_over_only_if_it_moves_nothing(amount: 
     else:
         for parse, body in ((hiro_parse.events_v1, v1), (hiro_parse.events_page_v3, v3)):
             with pytest.raises(MalformedBody, match="unknown type"):
-                parse(body)  # type: ignore[operator]  # both take a body
+                parse(body)

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,16 @@ from tocsin.scheduler.task import Task
 RECIPE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
 
-def job_of_the_recipe() -> Task:
+def code_of_the_recipe() -> str:
     """What a reader would have in `tasks/count_agents.py`."""
-    code = re.findall(r"```python\n# tasks/count_agents.py\n(.*?)```", RECIPE.read_text(), re.DOTALL)
+    (code,) = re.findall(r"```python\n# tasks/count_agents.py\n(.*?)```", RECIPE.read_text(), re.DOTALL)
+    assert isinstance(code, str)
+    return code
+
+
+def job_of_the_recipe() -> Task:
     names: dict[str, Any] = {}
-    exec(code[0], names)
+    exec(code_of_the_recipe(), names)
     task: Task = names["COUNT_AGENTS"]
     return task
 
@@ -28,6 +35,18 @@ class Written(Job):
 
     def task(self) -> Task:
         return job_of_the_recipe()
+
+
+def test_the_recipe_passes_the_checks(tmp_path: Path) -> None:
+    """Who follows it to the letter is not told by `make check` that its types are wrong."""
+    file = tmp_path / "count_agents.py"
+    file.write_text(code_of_the_recipe())
+    arguments = ["--strict", "--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent", str(file)]
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *arguments], capture_output=True, text=True, check=False
+    )
+
+    assert checked.returncode == 0, checked.stdout
 
 
 async def test_a_third_job_is_a_file_and_a_line(tmp_path: Path) -> None:
