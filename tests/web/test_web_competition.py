@@ -42,11 +42,17 @@ async def test_what_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         pending = chain.swap(chain.wallets[0], wait_ms=None)
+        hopeless = chain.swap(chain.strangers[0], wait_ms=None)
         unknown, waiting = await made.submit(UNKNOWN), await made.submit(pending.tx_id)
+        told = (await made.submit(hopeless.tx_id)).json()
 
         assert (unknown.status, unknown.json()["code"]) == (404, "tx_not_found")
         assert (waiting.status, waiting.json()["code"]) == (202, "pending")
         assert waiting.json()["accepted"] is True
+        assert "error" not in waiting.json()
+        assert (told["accepted"], told["code"]) == (False, "pending")
+        assert "the sender is not a registered agent" in told["note"]
+        assert (await made.stored())["candidates"] == 1
         assert unknown.json()["retryable"]
         assert waiting.json()["retryable"]
         assert unknown.headers["retry-after"] == "5"
@@ -80,6 +86,7 @@ async def test_an_upstream_that_fails_is_not_the_agents_fault(tmp_path: Path) ->
         answer = await made.submit(tx.tx_id)
 
         assert (answer.status, answer.json()["code"]) == (502, "tx_fetch_failed")
+        assert answer.json()["reason"] == "Hiro: unavailable"  # neither our settings nor our upstream's URL
         assert int(answer.headers["retry-after"]) >= 1
         assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
 

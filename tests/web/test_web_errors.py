@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from support.asgi import Answer, ask
 from support.captured_log import CapturedLog
@@ -236,6 +236,26 @@ async def test_a_body_is_capped() -> None:
         answer = await ask(app, "/it", method="POST", body=body)
         assert (answer.status, answer.json()["code"]) == (413, "body_too_large")
         assert_error_shape(answer)
+
+
+async def test_a_body_that_does_not_come_is_given_up() -> None:
+    """After half a minute, with a code of its own; nobody may keep a place by sending nothing."""
+    app = app_of(echo, CapturedLog())
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/it", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"])["code"] == "body_too_slow"
 
 
 async def test_a_route_may_take_larger_bodies() -> None:

@@ -57,7 +57,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     Code.PENDING: Meaning(
         202,
-        "The transaction is not mined yet. It will be looked at again by itself.",
+        "The transaction is not mined yet. If it would count, it is looked at again by itself.",
         "pending",
         retryable=True,
     ),

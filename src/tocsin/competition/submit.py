@@ -29,13 +29,20 @@ async def submit(desk: Desk, rules: Rules, argument: JSON) -> JSON:
         return await _settled(desk, txid, rules) or await _settle(desk, txid, rules)
     except Unanswered as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
-        return answer(Code.TX_FETCH_FAILED, str(error), retry_at=until)
+        return answer(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", retry_at=until)
     except StoreError as error:
         desk.logger.error("trade.submit_failed", txid=txid, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
         return answer(Code.DB_UNAVAILABLE, "the database refused")
 
 
-def answer(code: Code | None, reason: str, *, row: Row | None = None, retry_at: int | None = None) -> JSON:
+def answer(
+    code: Code | None,
+    reason: str,
+    *,
+    row: Row | None = None,
+    retry_at: int | None = None,
+    obstacle: str | None = None,
+) -> JSON:
     """What a submission is told: `status` verified, pending or rejected, the code, and the HTTP status."""
     if code is None:
         assert row is not None
@@ -49,6 +56,8 @@ def answer(code: Code | None, reason: str, *, row: Row | None = None, retry_at: 
         "reason": reason,
         "retryable": meaning.retryable,
     }
+    if code is Code.PENDING:
+        told["obstacle"] = obstacle  # none: it is remembered
     if row is not None:
         told |= {"status": "verified", "inserted": False, "row": trades.swap_json(row)}
     if retry_at is not None:
@@ -75,9 +84,10 @@ async def _settle(desk: Desk, txid: str, rules: Rules) -> JSON:
     tier = await tier_of(desk.db, transaction.sender)
     check = judge(transaction, tier, rules)
     if check is not None and check.code is not None and not is_final(transaction, check):
-        if check.code is Code.PENDING and _would_count(transaction, tier, rules):
+        obstacle = _obstacle(transaction, tier, rules)
+        if check.code is Code.PENDING and obstacle is None:
             await _remember(desk, txid)
-        return answer(check.code, check.said)
+        return answer(check.code, check.said, obstacle=obstacle)
     tally = await Verifier(desk, rules).conclude([(found, "agent")], {transaction.sender: tier})
     swap = await trades.find_swap(desk.db, txid)
     if swap is not None:
@@ -93,9 +103,10 @@ async def _remember(desk: Desk, txid: str) -> None:
     await desk.db.batch(ledger.enqueue(desk.db, [Candidate(txid, "agent")], desk.clock.now()))
 
 
-def _would_count(transaction: Transaction, tier: Tier, rules: Rules) -> bool:
-    """Whether nothing but its being unmined speaks against it; others are not worth a place in the queue."""
-    return all(check.code is None for check in checks(transaction, tier, rules) if check.name != "status")
+def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:
+    """What beside its being unmined speaks against it; such ones are not worth a place in the queue."""
+    failed = (check for check in checks(transaction, tier, rules) if check.code is not None)
+    return next((check.said for check in failed if check.name != "status"), None)
 
 
 def _text(argument: JSON) -> str:

@@ -92,10 +92,12 @@ def _told(told: JSON, now: int) -> ASGIApp:
     status: int = told["httpStatus"]
     if status == 200:
         return json_response(told["row"], headers=NO_STORE)
-    body = {name: told[name] for name in ("error", "code", "reason", "retryable")}
     headers = dict(NO_STORE)
-    if told["code"] == Code.PENDING:
-        body |= {"accepted": True, "note": told["error"]}
+    body = {name: told[name] for name in ("error", "code", "reason", "retryable")}
+    if told["code"] == Code.PENDING:  # no error, so no such field
+        accepted = told["obstacle"] is None
+        note = body.pop("error") + ("" if accepted else f" This one would not: {told['obstacle']}.")
+        body = {"accepted": accepted, "note": note, **body}
     if "row" in told:
         body["existing_row"] = told["row"]
     if told["retryable"]:

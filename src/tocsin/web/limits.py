@@ -1,5 +1,6 @@
 """Bounds on what a client may send: the size of a body, and how often it may post."""
 
+import asyncio
 from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address
 from math import ceil
@@ -10,6 +11,7 @@ from tocsin.bindings import Clock
 from tocsin.errors import RequestRefused
 
 BODY_MAX = 64 * 1024
+BODY_WAIT_S = 30
 CLIENTS_MAX = 10_000  # remembered at once; the one quiet longest is forgotten first
 
 
@@ -55,17 +57,28 @@ def client_of(scope: Scope) -> str:
 
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
-    """`receive`, refusing a body beyond the cap as soon as that is known."""
+    """`receive`, refusing a body beyond the cap as soon as that is known, and one that does not come."""
     too_large = RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
+    too_slow = RequestRefused(
+        408, "body_too_slow", f"The body was not there within {BODY_WAIT_S} s: send it again.", retryable=True
+    )
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if announced.isdigit() and int(announced[:18]) > body_max:
         raise too_large
-    size = 0
+    size, complete = 0, False
+    ends_at = asyncio.get_running_loop().time() + BODY_WAIT_S
 
     async def receive_capped() -> Message:
-        nonlocal size
-        message = await receive()
+        nonlocal size, complete
+        if complete:
+            return await receive()  # nothing more but the client's leaving
+        try:
+            async with asyncio.timeout_at(ends_at):
+                message = await receive()
+        except TimeoutError:
+            raise too_slow from None
         size += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
         if size > body_max:
             raise too_large
         return message

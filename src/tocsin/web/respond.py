@@ -64,7 +64,7 @@ def refusal_of(error: Exception) -> RequestRefused:
 
 def error_response(refusal: RequestRefused) -> Response:
     shape = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable, **refusal.fields}
-    return json_response(shape, refusal.status, refusal.headers)
+    return json_response(shape, refusal.status, {"Cache-Control": "no-store", **refusal.headers})
 
 
 def etag_of(body: bytes) -> bytes:
