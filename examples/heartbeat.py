@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tocsin.bindings import AlarmInfo
 from tocsin.durable_object import DurableObject
+from tocsin.errors import StartError
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.logs import open_logger
 from tocsin.platform.local.objects import open_objects
@@ -33,4 +34,7 @@ async def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    try:
+        asyncio.run(main(Path(sys.argv[1])))
+    except StartError as error:
+        sys.exit(str(error))

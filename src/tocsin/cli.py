@@ -58,7 +58,7 @@ def status(as_json: AsJson = False, host: Host = None, port: Port = None) -> Non
 
 @app.command()
 def refresh(
-    task: Annotated[str, typer.Argument(help="tenero, sweep or all.", metavar="tenero|sweep|all")],
+    task: Annotated[str, typer.Argument(help="A task's name, or all.", metavar="tenero|sweep|all")],
     as_json: AsJson = False,
     host: Host = None,
     port: Port = None,
@@ -206,7 +206,7 @@ def simulate(
     host: Annotated[str, typer.Option()] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = 8790,
     seed: Annotated[int, typer.Option(help="The same seed gives the same chain.")] = 1,
-    speed: Annotated[float, typer.Option(help="Chain time per real time.")] = 1.0,
+    speed: Annotated[float, typer.Option(min=0.01, max=10_000, help="Chain time per real time.")] = 1.0,
     limits: Annotated[bool, typer.Option(help="Limit rates as the real ones do.")] = True,
     bad_times: Annotated[bool, typer.Option(help="Faults by a seeded schedule.")] = False,
 ) -> None:

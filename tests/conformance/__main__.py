@@ -23,9 +23,13 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
 
-    traces = json.loads(options.traces.read_text())["scenarios"]
+    try:
+        traces = json.loads(options.traces.read_text())["scenarios"]
+        listed = json.loads(options.scenarios.read_text())
+    except (OSError, ValueError, KeyError) as error:
+        parser.error(f"scenarios and traces cannot be read: {error}")
     wanted = tuple(filter(None, options.only.split(",")))
-    scenarios = [s for s in json.loads(options.scenarios.read_text()) if s["id"].startswith(wanted or "")]
+    scenarios = [s for s in listed if s["id"].startswith(wanted or "")]
     recorded = {}
     failed = 0
     for scenario in scenarios:
