@@ -10,6 +10,15 @@ from tocsin.simulator.addresses import address_of, digest
 # domain words: only an eligible agent's swaps count; the two tiers below it are registered, no more.
 Tier: TypeAlias = Literal["eligible", "genesis", "registered", "stranger"]
 
+_MOODS = (
+    "Amber", "Brisk", "Calm", "Dapper", "Eager", "Fabled", "Gentle", "Hidden", "Iron", "Jolly", "Keen",
+    "Lucid", "Mellow", "Noble", "Opal", "Patient", "Quiet", "Rapid", "Solar", "Tidal", "Upbeat",
+    "Vivid", "Wry",
+)  # fmt: skip
+_ANIMALS = (
+    "Otter", "Falcon", "Lynx", "Heron", "Badger", "Ibis", "Marten", "Orca", "Raven", "Stoat", "Tapir",
+    "Viper", "Wolf", "Yak", "Crane", "Gecko", "Hare", "Kite", "Moth",
+)  # fmt: skip
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 
 
@@ -22,6 +31,7 @@ class Wallet:
     btc_address: str = ""
     display_name: str = ""
     erc8004_agent_id: int | None = None
+    bns_name: str | None = None
 
     def import_line(self) -> str:
         """The agent as one line of the import format (JSON lines)."""
@@ -30,6 +40,7 @@ class Wallet:
             "btc_address": self.btc_address,
             "stx_address": self.address,
             "display_name": self.display_name,
+            "bns_name": self.bns_name,
             "erc8004_agent_id": self.erc8004_agent_id,
             "claim": claim,
         }
@@ -54,10 +65,12 @@ def import_lines(wallets: Iterable[Wallet]) -> str:
 def _agent(seed: int, number: int) -> Wallet:
     tier: Tier = "genesis" if number % 11 == 9 else "registered" if number % 11 == 10 else "eligible"
     key = int(digest(f"{seed}:btc:{number}"), 16)
+    name = f"{_MOODS[number % len(_MOODS)]} {_ANIMALS[number % len(_ANIMALS)]}"  # 437 different ones
     return Wallet(
         address=address_of(f"{seed}:wallet:{number}"),
         tier=tier,
         btc_address="bc1q" + "".join(_BECH32[key >> 5 * at & 31] for at in range(38)),
-        display_name=f"Agent {number + 1}",
+        display_name=name,
         erc8004_agent_id=None if tier == "genesis" else number + 1,
+        bns_name=f"{name.replace(' ', '-').lower()}.btc" if number % 3 == 0 else None,
     )
