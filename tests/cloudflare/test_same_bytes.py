@@ -45,7 +45,7 @@ PATHS = (
     "/api/competition/tracked-tokens",
     "/api/competition/cron",
     "/api/admin/scheduler",
-    "/api/admin/scheduler/runs?limit=200",
+    "/api/admin/scheduler/runs?limit=500",
     "/healthz",
     "/openapi.json",
     "/nothing",
@@ -156,4 +156,4 @@ def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) ->
     assert state["rows"]["refusals"]
     assert len(told["/api/prices"]["prices"]) > 3
     assert told["/api/admin/scheduler"]["status"]["lastSweepResult"]["inserted"] > 0
-    assert len(told["/api/admin/scheduler/runs?limit=200"]["runs"]) > 10
+    assert len(told["/api/admin/scheduler/runs?limit=500"]["runs"]) > 10

@@ -30,6 +30,7 @@ from tocsin.web.edge import Edge
 from tocsin.web.pages import page_routes
 
 PAGE_MAX = 200
+RUNS_MAX = 500
 
 
 def now_ms() -> int:
@@ -170,8 +171,8 @@ class ScriptedApi:
 
     async def runs(self, request: Request) -> Response:
         task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))
-        if limit > PAGE_MAX:
-            return JSONResponse({"error": f"limit is 1 to {PAGE_MAX}.", "code": "bad_limit"}, 400)
+        if limit > RUNS_MAX:
+            return JSONResponse({"error": f"limit is 1 to {RUNS_MAX}.", "code": "bad_limit"}, 400)
         return JSONResponse({"runs": [run for run in self.world.runs if task in {None, run["task"]}][:limit]})
 
     async def act(self, request: Request) -> Response:

@@ -1,8 +1,9 @@
 """What `/openapi.json` and `/api/docs` say of each route."""
 
 from tocsin.bindings import JSON
+from tocsin.scheduler.state import RUNS_MAX
 from tocsin.web import schemas
-from tocsin.web.admin import ACTIONS, RUNS_MAX
+from tocsin.web.admin import ACTIONS
 from tocsin.web.metrics import MEDIA_TYPE
 from tocsin.web.prices import TOKENS_MAX
 from tocsin.web.route import About, Answer, Parameter

@@ -17,7 +17,7 @@ import { verdictOf } from "./verdict.js";
 const API = "/api/admin/scheduler";
 const KEPT_AS = "tocsin:admin-key"; // sessionStorage: gone with the tab
 const POLL_MS = 15_000;
-const RUNS_MAX = 200; // of one task, at a time
+const RUNS_MAX = 500; // all that is kept: a day and more
 const SOON_MS = 200; // one question for a burst of events
 
 let session = null; // {key, poll, stream, status, runs, runsStale, prices}
@@ -79,7 +79,7 @@ async function refresh() {
 		mine.status = body.status;
 		if (mine.runsStale) {
 			mine.runsStale = false;
-			mine.runs = await loadRuns(mine);
+			mine.runs = (await getJson(`${API}/runs?limit=${RUNS_MAX}`, { key: mine.key })).body.runs;
 		}
 		mine.prices = await asked;
 	} catch (error) {
@@ -87,12 +87,6 @@ async function refresh() {
 		if (error.status === 401 && session === mine) lock(error.message);
 		throw error;
 	}
-}
-
-async function loadRuns({ key, status }) {
-	const path = (task) => `${API}/runs?${new URLSearchParams({ task, limit: RUNS_MAX })}`;
-	const answers = await Promise.all(Object.keys(status.tasks).map((task) => getJson(path(task), { key })));
-	return answers.flatMap(({ body }) => body.runs).sort((a, b) => b.startedAt - a.startedAt);
 }
 
 let pending = null;
