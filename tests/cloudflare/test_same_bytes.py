@@ -156,4 +156,5 @@ def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) ->
     assert state["rows"]["refusals"]
     assert len(told["/api/prices"]["prices"]) > 3
     assert told["/api/admin/scheduler"]["status"]["lastSweepResult"]["inserted"] > 0
+    assert sum(told["/api/admin/scheduler"]["refusals"].values()) == len(state["rows"]["refusals"])
     assert len(told["/api/admin/scheduler/runs?limit=500"]["runs"]) > 10

@@ -47,6 +47,7 @@ class World:
     prices_as_of: int | None = None
     trades: dict[str, list[Json]] = field(default_factory=dict)  # by sender
     status: Json = field(default_factory=dict)
+    refusals: Json | None = field(default_factory=dict)
     runs: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
@@ -59,6 +60,7 @@ class World:
         rows, trades = sample_board(agents, now)
         world = cls(rows=rows, trades=trades, prices=sample_prices(now), prices_as_of=now - 120_000)
         world.status, world.runs = sample_status(now), sample_runs(now)
+        world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
         return world
 
     def hold(self, path: str) -> threading.Event:
@@ -167,7 +169,8 @@ class ScriptedApi:
         return _tagged(request, body)
 
     async def scheduler(self, _request: Request) -> Response:
-        return JSONResponse({"name": "v1", "status": {**self.world.status, "now": now_ms()}})
+        status = {**self.world.status, "now": now_ms()}
+        return JSONResponse({"name": "v1", "status": status, "refusals": self.world.refusals})
 
     async def runs(self, request: Request) -> Response:
         task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))

@@ -72,9 +72,18 @@ SWEEP = About(
     },
 )
 STATUS = About(
-    summary="Everything the scheduler knows of itself, at once.",
+    summary="Everything the scheduler knows of itself, at once; and what was refused of late.",
     key="X-Admin-Key",
-    answers={200: Answer("the status", record(name=TEXT, status=schemas.STATUS))},
+    answers={
+        200: Answer(
+            "the status; `refusals` of the last 24 hours by code, null while the database does not answer",
+            record(
+                name=TEXT,
+                status=schemas.STATUS,
+                refusals=schemas.or_null(schemas.by_name(schemas.INTEGER)),
+            ),
+        )
+    },
 )
 ACT = About(
     summary=f"Pause, resume or refresh: {ACTIONS}.",

@@ -1,4 +1,7 @@
-"""`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key."""
+"""`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key.
+
+Emits `refusals.not_counted` when the database does not answer; the status is told without them.
+"""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -10,13 +13,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.bindings import JSON
-from tocsin.errors import RequestRefused, UsageError
+from tocsin.competition.trades import refused_since
+from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.web.auth import require_key
 from tocsin.web.events import Streams
 from tocsin.web.respond import json_response
 from tocsin.web.site import Site
 
+DAY_MS = 86_400_000
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = "action=pause&until=UNIX_MS, action=resume, or action=refresh&task=tenero|sweep|all"
 
@@ -34,7 +39,8 @@ class Admin:
 
     async def show(self, request: Request) -> ASGIApp:
         self._authorise(request)
-        return self._answer({"status": await self._site.scheduler().status()})
+        status = await self._site.scheduler().status()
+        return self._answer({"status": status, "refusals": await self._refusals()})
 
     async def act(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -75,6 +81,15 @@ class Admin:
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
         return _Stream(self._streams.open(after), headers=headers, media_type="text/event-stream")
+
+    async def _refusals(self) -> dict[str, int] | None:
+        """Of the last day, by code; None without an answer: the status must show just then."""
+        site = self._site
+        try:
+            return await refused_since(site.db, site.clock.now() - DAY_MS)
+        except (StoreError, BindingMissing) as error:
+            site.logger.warn("refusals.not_counted", error=str(error))
+            return None
 
     def _authorise(self, request: Request) -> None:
         require_key(request, "X-Admin-Key", self._site.keys.admin, "ADMIN_KEY")
