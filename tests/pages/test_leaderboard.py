@@ -212,7 +212,7 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e&amp;\"'"
 
 
 def test_names_are_text(page: Page, world: World) -> None:
-    """What an agent calls itself is shown letter by letter, all that can be seen, and never becomes markup."""
+    """What an agent calls itself is shown letter by letter where it can be seen; it never becomes markup."""
     hostile: Json = world.rows[0]
     hostile.update(displayName=HOSTILE, bnsName='"><svg onload=alert(3)>', tradeCount=10**6)
     hostile.update(btcAddress="javascript:alert(4)", unpricedTokens=["<b>token</b>"])
