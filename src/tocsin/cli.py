@@ -107,7 +107,7 @@ def resume(host: Host = None, port: Port = None) -> None:
 @app.command()
 def runs(
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
     as_json: AsJson = False,
     host: Host = None,
     port: Port = None,

@@ -89,8 +89,19 @@ def test_every_page_and_file_is_the_local_one_with_the_same_headers(
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/prices", "/api/admin/scheduler", "/healthz", "/metrics", "/nothing", "/"]
+    "path",
+    [
+        "/api/prices",
+        "/api/admin/scheduler",
+        "/healthz",
+        "/metrics",
+        "/nothing",
+        "/static/nothing.js",
+        "/",
+        "/leaderboard/",
+        "/console/",
+    ],
 )
 def test_what_is_no_page_is_asked_of_the_worker(assets: http.client.HTTPConnection, path: str) -> None:
-    """Also what is nowhere: the Worker answers it in the one shape of errors."""
+    """Also what is nowhere, in the one shape of errors, and what leads to a page, with the headers of all."""
     assert fetched(assets, path).body == b"the Worker"

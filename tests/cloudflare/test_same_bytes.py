@@ -22,6 +22,7 @@ from tocsin.settings import Settings
 from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
 from tocsin.simulator.simulator import Simulator
 from tocsin.web.app import create_app
+from tocsin.web.pages import ways_to_pages
 from tocsin.web.site import HealthSnapshot, Keys, Site
 
 ADMIN_KEY = "an-admin-key-for-tests"
@@ -45,10 +46,12 @@ PATHS = (
     "/api/competition/tracked-tokens",
     "/api/competition/cron",
     "/api/admin/scheduler",
-    "/api/admin/scheduler/runs?limit=200",
+    "/api/admin/scheduler/runs?limit=500",
     "/healthz",
     "/openapi.json",
     "/nothing",
+    "/",
+    "/leaderboard/?sort=pnl",
 )
 
 
@@ -81,7 +84,7 @@ async def lived_locally(directory: Path) -> dict[str, Any]:
                 table: (await local.db.prepare(f"SELECT * FROM {table}").all()).results for table in TABLES
             },
             "kv": await local.kv.get_many((await local.kv.list()).keys),
-            "answers": await answers(create_app(site_of(local)), wallet),
+            "answers": await answers(create_app(site_of(local), ways_to_pages()), wallet),
         }
 
 
@@ -151,9 +154,10 @@ def test_the_worker_answers_the_same_bytes(both: tuple[Workerd, dict[str, Any]],
 def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) -> None:
     """Swaps, refusals, prices and runs: the hour was not empty."""
     _, state = both
-    told = {path: answer.json() for path, answer in state["answers"].items()}
+    told = {path: answer.json() for path, answer in state["answers"].items() if answer.body}
     assert len(state["rows"]["swaps"]) > 100
     assert state["rows"]["refusals"]
     assert len(told["/api/prices"]["prices"]) > 3
     assert told["/api/admin/scheduler"]["status"]["lastSweepResult"]["inserted"] > 0
-    assert len(told["/api/admin/scheduler/runs?limit=200"]["runs"]) > 10
+    assert sum(told["/api/admin/scheduler"]["refusals"].values()) == len(state["rows"]["refusals"])
+    assert len(told["/api/admin/scheduler/runs?limit=500"]["runs"]) > 10

@@ -136,6 +136,8 @@ async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
     (merged,) = [row for row in rows if row["erc8004AgentId"] == second.erc8004_agent_id]
     assert len(rows) == 2
     assert merged["stxAddress"] == second.address
+    assert merged["wallets"] == [second.address, first.address]
+    assert all(row["wallets"] == [row["stxAddress"]] for row in rows if row is not merged)
     assert merged["tradeCount"] == sum(apart[wallet.address]["tradeCount"] for wallet in (first, second))
     assert merged["volumeUsd"] == pytest.approx(
         sum(apart[wallet.address]["volumeUsd"] for wallet in (first, second))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.local_store import open_competition
 from support.virtual_time import run_virtual
 from tocsin.bindings import Database
-from tocsin.competition import COMPETITION_MIGRATIONS, totals
+from tocsin.competition import COMPETITION_MIGRATIONS, totals, trades
 from tocsin.errors import ConstraintViolated, StoreError
 from tocsin.platform.local.migrations import difference, load, schema_of
 from tocsin.platform.local.sql_text import split
@@ -194,3 +194,14 @@ def test_queries_use_their_index(sql: str, index: str) -> None:
     assert f"INDEX {index}" in plan
     assert "SCAN" not in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_refusals_of_late_are_counted_without_the_older_ones() -> None:
+    """However many there are, only those since then are read, and of them only the index."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for migration in load(COMPETITION_MIGRATIONS):
+            for statement in migration.statements:
+                connection.execute(statement)
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {trades._REFUSED_SINCE}", (1,))]
+
+    assert plan[0] == "SEARCH refusals USING COVERING INDEX refusals_by_time (refused_at>?)"

@@ -63,6 +63,8 @@ async def test_mistakes_are_told_in_the_same_words(platform: Platform) -> None:
     async with platform.scheduler() as world:
         with pytest.raises(UsageError, match=r"^there is no task 'x': give one of tenero, sweep, all$"):
             await world.call("v1", "refresh_now", "x")
+        with pytest.raises(UsageError, match=r"^there is no task 'all': give one of tenero, sweep$"):
+            await world.call("v1", "runs", "all")
         with pytest.raises(UsageError, match=r"^pause_until takes a time to come in unix milliseconds"):
             await world.call("v1", "pause_until", 1)
         with pytest.raises(UsageError, match=r"^a pause lasts at most 7 days"):

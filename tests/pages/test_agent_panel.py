@@ -140,3 +140,44 @@ def test_a_new_trade_appears_in_the_open_panel(page: Page, world: World, address
 
     expect(shown.locator(".trades li")).to_have_count(4)
     expect(shown.locator(".trades li").first).to_contain_text("7 aeUSDC")
+
+
+def test_a_rotated_wallet_is_the_same_agent(page: Page, world: World, address: str) -> None:
+    """Both wallets' trades, newest first; both addresses are shown, lead here, and are found."""
+    before = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR"
+    older = [swap(before, (AEUSDC, "1000000"), (STX, "2000000"), number) for number in range(1, 6)]
+    world.trades[before] = [{**one, "burn_block_time": one["burn_block_time"] - 3600} for one in older]
+    world.trades[address][-1]["burn_block_time"] -= 7200
+    world.rows[0].update(tradeCount=8, wallets=[address, before])
+    open_board(page, f"?agent={before}")
+    shown = panel(page)
+
+    expect(shown.locator("#panel-title")).to_have_text(world.rows[0]["displayName"])
+    expect(shown.get_by_role("heading", name="Trades 8", exact=True)).to_be_visible()
+    expect(shown.get_by_role("img", name="Trades per day over the last 30 days, 8 in all")).to_be_visible()
+    expect(shown.locator(".trades li").nth(2)).to_contain_text("1 aeUSDC")
+    expect(shown.locator(".trades li").last).to_contain_text("kangaroo")
+    assert shown.locator(".identity code").all_inner_texts()[:2] == [address, before]
+
+    page.keyboard.press("Escape")
+    page.get_by_role("searchbox").fill(before[5:20])
+    expect(row_of(page, address)).to_be_visible()
+    expect(page.locator("#found")).to_have_text("1 of 24 agents")
+
+
+def test_many_trades_of_two_wallets_are_read_side_by_side(page: Page, world: World, address: str) -> None:
+    """Of two long histories the newest are loaded first, from whichever wallet they are."""
+    before = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR"
+    newest = now_ms() // 1000
+    for place, wallet in enumerate((address, before)):
+        trades = [swap(wallet, (STX, "1000000"), (AEUSDC, "1000000"), 1 + n * 2 + place) for n in range(700)]
+        for number, one in enumerate(trades):
+            one["burn_block_time"] = newest - number * 60
+        world.trades[wallet] = trades
+    world.rows[0].update(tradeCount=1400, wallets=[address, before])
+    open_board(page, f"?agent={address}")
+    shown = panel(page)
+
+    expect(shown.get_by_role("heading", name="Trades 1,000+")).to_be_visible()
+    asked = [request["url"] for request in world.asked("/api/competition/trades")]
+    assert [before in url for url in asked] == [False, True, False, True, False]

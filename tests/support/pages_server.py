@@ -30,6 +30,7 @@ from tocsin.web.edge import Edge
 from tocsin.web.pages import page_routes
 
 PAGE_MAX = 200
+RUNS_MAX = 500
 
 
 def now_ms() -> int:
@@ -46,6 +47,7 @@ class World:
     prices_as_of: int | None = None
     trades: dict[str, list[Json]] = field(default_factory=dict)  # by sender
     status: Json = field(default_factory=dict)
+    refusals: Json | None = field(default_factory=dict)
     runs: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
@@ -58,6 +60,7 @@ class World:
         rows, trades = sample_board(agents, now)
         world = cls(rows=rows, trades=trades, prices=sample_prices(now), prices_as_of=now - 120_000)
         world.status, world.runs = sample_status(now), sample_runs(now)
+        world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
         return world
 
     def hold(self, path: str) -> threading.Event:
@@ -166,12 +169,13 @@ class ScriptedApi:
         return _tagged(request, body)
 
     async def scheduler(self, _request: Request) -> Response:
-        return JSONResponse({"name": "v1", "status": {**self.world.status, "now": now_ms()}})
+        status = {**self.world.status, "now": now_ms()}
+        return JSONResponse({"name": "v1", "status": status, "refusals": self.world.refusals})
 
     async def runs(self, request: Request) -> Response:
         task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))
-        if limit > PAGE_MAX:
-            return JSONResponse({"error": f"limit is 1 to {PAGE_MAX}.", "code": "bad_limit"}, 400)
+        if limit > RUNS_MAX:
+            return JSONResponse({"error": f"limit is 1 to {RUNS_MAX}.", "code": "bad_limit"}, 400)
         return JSONResponse({"runs": [run for run in self.world.runs if task in {None, run["task"]}][:limit]})
 
     async def act(self, request: Request) -> Response:

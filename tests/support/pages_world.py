@@ -63,9 +63,10 @@ def sample_row(random: Random, index: int, now: int) -> Json:
     """An agent without trades."""
     cycle, place = divmod(index, len(NAMES))
     name = f"{NAMES[place]} {cycle + 1}" if cycle else NAMES[place]
+    wallet = address(random)
     return {
         "rank": 0,
-        "stxAddress": address(random),
+        "stxAddress": wallet,
         "btcAddress": "bc1q" + "".join(random.choices("qpzry9x8gf2tvdw0s3jn54khce6mua7l", k=38)),
         "displayName": None if place % 7 == 6 else name,
         "bnsName": f"{name.lower().replace(' ', '-')}.btc" if place % 3 == 0 else None,
@@ -76,6 +77,7 @@ def sample_row(random: Random, index: int, now: int) -> Json:
         "pnlUsd": None,
         "pnlPercent": None,
         "unpricedTokens": [],
+        "wallets": [wallet],
     }
 
 

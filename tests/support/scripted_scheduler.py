@@ -108,6 +108,8 @@ class ScriptedScheduler:
 
     async def runs(self, task: str | None, limit: int) -> JSON:
         self._called("runs", task, limit)
+        if task not in {None, *self.shown["tasks"]}:
+            raise UsageError(f"there is no task {task!r}: give tenero or sweep")
         return {"runs": [run for run in self.history if task in {None, run["task"]}][:limit]}
 
     async def events(self, after: int, wait_ms: int) -> JSON:

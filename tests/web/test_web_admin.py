@@ -1,5 +1,6 @@
 """`/api/admin/scheduler` and `/api/competition/cron`: the object's RPC for whoever has the key."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,41 @@ async def test_the_status_is_passed_on(tmp_path: Path) -> None:
         answer = await ask(create_app(made.site), PATH, headers=KEY)
 
         assert answer.status == 200
-        assert answer.json() == {"name": "v1", "status": made.scheduler.shown}
+        assert answer.json() == {"name": "v1", "status": made.scheduler.shown, "refusals": {}}
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-robots-tag"] == "noindex"
+
+
+async def test_refusals_of_the_last_day_are_counted_by_code(tmp_path: Path) -> None:
+    """Whoever reported the transaction; what was refused more than a day ago is not told."""
+    async with scene(tmp_path) as made:
+        insert = made.site.db.prepare(
+            "INSERT INTO refusals SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 'SP1',"
+            " NULL, NULL, 1, 1, '', NULL, json_extract(value, '$[2]'), '1', json_extract(value, '$[3]')"
+            " FROM json_each(?)"
+        )
+        rows = [
+            ("0x1", "tx_failed", "agent", START_MS),
+            ("0x2", "contract_not_allowlisted", "cron", START_MS - 1),
+            ("0x3", "contract_not_allowlisted", "chainhook", START_MS - 86_400_000),
+            ("0x4", "contract_not_allowlisted", "cron", START_MS - 86_400_001),
+        ]
+        await insert.bind(json.dumps(rows)).run()
+        answer = await ask(create_app(made.site), PATH, headers=KEY)
+
+        told = list(answer.json()["refusals"].items())
+        assert told == [("contract_not_allowlisted", 2), ("tx_failed", 1)]
+
+
+async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
+    """Just then an operator needs it; the log says what is missing."""
+    async with scene(tmp_path) as made:
+        await made.site.db.close()  # type: ignore[attr-defined]
+        answer = await ask(create_app(made.site), PATH, headers=KEY)
+
+        assert (answer.status, answer.json()["refusals"]) == (200, None)
+        assert answer.json()["status"] == made.scheduler.shown
+        assert len(made.log.named("refusals.not_counted")) == 1
 
 
 @pytest.mark.parametrize(
@@ -109,10 +142,10 @@ async def test_refresh_runs_a_task_and_answers_its_result(tmp_path: Path, task: 
         ("action=pause&until=-5", "bad_until", "whole number"),
         ("action=pause&until=1e12", "bad_until", "whole number"),
         ("action=pause&until=٣٣٣", "bad_until", "whole number"),
-        ("action=pause&until=1", "bad_request", "still to come"),
-        ("action=refresh", "bad_task", "tenero or sweep, or all"),
-        ("action=refresh&task=../x", "bad_task", "tenero or sweep, or all"),
-        ("action=refresh&task=nothing", "bad_request", "tenero, sweep or all"),
+        ("action=pause&until=1", "bad_until", "still to come"),
+        ("action=refresh", "bad_task", "tenero, sweep or all"),
+        ("action=refresh&task=../x", "bad_task", "tenero, sweep or all"),
+        ("action=refresh&task=nothing", "bad_task", "tenero, sweep or all"),
     ],
 )
 async def test_a_wrong_action_says_what_is_accepted(tmp_path: Path, query: str, code: str, said: str) -> None:
@@ -138,14 +171,26 @@ async def test_the_run_history(tmp_path: Path) -> None:
         assert made.scheduler.calls == [("runs", None, 50), ("runs", "tenero", 1)]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=12abc", "limit=", "limit=-1", "task=%00"])
-async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str) -> None:
-    """Numbers are numbers, within the bound."""
+@pytest.mark.parametrize(
+    ("query", "code", "said"),
+    [
+        ("limit=0", "bad_limit", "limit is 1 to 500."),
+        ("limit=501", "bad_limit", "limit is 1 to 500."),
+        ("limit=12abc", "bad_limit", "limit=50"),
+        ("limit=", "bad_limit", "limit=50"),
+        ("limit=-1", "bad_limit", "limit=50"),
+        ("task=%00", "bad_task", "tenero or sweep"),
+        ("task=price", "bad_task", "tenero or sweep"),
+        ("task=all", "bad_task", "tenero or sweep"),
+    ],
+)
+async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, said: str) -> None:
+    """Numbers are numbers, within the bound, and a task is one there is; an example is one that works."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), f"{PATH}/runs?{query}", headers=KEY)
 
-        assert answer.status == 400
-        assert made.scheduler.calls == []
+        assert (answer.status, answer.json()["code"]) == (400, code)
+        assert said in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

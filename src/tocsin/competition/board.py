@@ -188,6 +188,7 @@ def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> JSON:
         "pnlUsd": pnl,
         "pnlPercent": None if pnl is None or not volume else pnl / volume * 100,
         "unpricedTokens": sorted(tokens),
+        "wallets": [wallet["stx_address"] for wallet in line.wallets],
     }
 
 

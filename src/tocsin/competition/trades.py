@@ -16,6 +16,10 @@ _TIME_MAX = 10**15
 
 _SWAP = "SELECT * FROM swaps WHERE txid = ?"
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
+# Left to itself, SQLite would rather go through all refusals in the order of their codes.
+_REFUSED_SINCE = """
+SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
+WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
 _PAGE = """
 SELECT * FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
 ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""
@@ -30,6 +34,12 @@ async def find_swap(db: Database, txid: str) -> Row | None:
 
 async def find_refusal(db: Database, txid: str) -> Row | None:
     return await db.prepare(_REFUSAL).bind(txid).first()
+
+
+async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
+    """How many transactions were refused since then, by code, most first."""
+    rows = (await db.prepare(_REFUSED_SINCE).bind(since_ms).all()).results
+    return {row["code"]: row["n"] for row in rows}
 
 
 def swap_json(row: Row) -> JSON:

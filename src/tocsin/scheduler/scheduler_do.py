@@ -11,6 +11,7 @@ Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.a
 
 import asyncio
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal
 
 from tocsin.bindings import JSON, AlarmInfo, ObjectContext
@@ -127,9 +128,7 @@ class SchedulerDO(DurableObject):
             names = list(self._tasks)
             results = await asyncio.gather(*[self._refresh(name) for name in names])
             return dict(zip(names, results, strict=True))
-        if task not in self._tasks:
-            known = ", ".join([*self._tasks, "all"])
-            raise UsageError(f"there is no task {task!r}: give one of {known}")
+        self._must_know(task, "all")
         return await self._refresh(task)
 
     async def pause_until(self, until: int) -> dict[str, JSON]:
@@ -160,9 +159,12 @@ class SchedulerDO(DurableObject):
         return {"resumed": True}
 
     async def runs(self, task: str | None = None, limit: int = 50) -> dict[str, JSON]:
+        """What is known of the last runs, newest first: of all tasks, or of one."""
+        if task is not None:
+            self._must_know(task)
         newest = reversed(self._state.runs.values())
-        found = [record.to_json() for record in newest if task is None or record.task == task]
-        return {"runs": found[: max(1, min(limit, 300))]}
+        found = (record.to_json() for record in newest if task is None or record.task == task)
+        return {"runs": list(islice(found, max(1, limit)))}
 
     async def events(self, after: int, wait_ms: int = 0) -> dict[str, JSON]:
         return await self._events.after(after, wait_ms / 1000)
@@ -259,6 +261,11 @@ class SchedulerDO(DurableObject):
         }
         last = {"startedAt": record.started_at, "durationMs": (record.ended_at or 0) - record.started_at}
         return {**last, **record.result, "run": about}
+
+    def _must_know(self, task: str, *others: str) -> None:
+        if task not in self._tasks:
+            known = ", ".join([*self._tasks, *others])
+            raise UsageError(f"there is no task {task!r}: give one of {known}")
 
     # Deciding
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tocsin.bindings import JSON, Storage
 from tocsin.scheduler.run import Record
 
-RUNS_MAX = 300
+RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 BY_TASK = (
     "consecutiveFailures",
     "nextRunAfter",

@@ -1,8 +1,9 @@
 """What `/openapi.json` and `/api/docs` say of each route."""
 
 from tocsin.bindings import JSON
+from tocsin.scheduler.state import RUNS_MAX
 from tocsin.web import schemas
-from tocsin.web.admin import ACTIONS, RUNS_MAX
+from tocsin.web.admin import ACTIONS
 from tocsin.web.metrics import MEDIA_TYPE
 from tocsin.web.prices import TOKENS_MAX
 from tocsin.web.route import About, Answer, Parameter
@@ -71,9 +72,18 @@ SWEEP = About(
     },
 )
 STATUS = About(
-    summary="Everything the scheduler knows of itself, at once.",
+    summary="Everything the scheduler knows of itself, at once; and what was refused of late.",
     key="X-Admin-Key",
-    answers={200: Answer("the status", record(name=TEXT, status=schemas.STATUS))},
+    answers={
+        200: Answer(
+            "the status; `refusals` of the last 24 hours by code, null while the database does not answer",
+            record(
+                name=TEXT,
+                status=schemas.STATUS,
+                refusals=schemas.or_null(schemas.by_name(schemas.INTEGER)),
+            ),
+        )
+    },
 )
 ACT = About(
     summary=f"Pause, resume or refresh: {ACTIONS}.",

@@ -73,6 +73,7 @@ BOARD = About(
                         "pnlUsd": -3.1,
                         "pnlPercent": -0.26,
                         "unpricedTokens": [_STSTX],
+                        "wallets": [_SENDER],
                     }
                 ],
                 "asOf": 1778787060000,

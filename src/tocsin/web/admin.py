@@ -1,7 +1,11 @@
-"""`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key."""
+"""`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key.
+
+Emits `refusals.not_counted` when the database does not answer; the status is told without them.
+"""
 
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import Request
@@ -9,14 +13,16 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.bindings import JSON
-from tocsin.errors import RequestRefused
+from tocsin.competition.trades import refused_since
+from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
+from tocsin.scheduler.state import RUNS_MAX
 from tocsin.web.auth import require_key
 from tocsin.web.events import Streams
 from tocsin.web.respond import json_response
 from tocsin.web.site import Site
 
+DAY_MS = 86_400_000
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
-RUNS_MAX = 200
 ACTIONS = "action=pause&until=UNIX_MS, action=resume, or action=refresh&task=tenero|sweep|all"
 
 _TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -33,22 +39,25 @@ class Admin:
 
     async def show(self, request: Request) -> ASGIApp:
         self._authorise(request)
-        return self._answer({"status": await self._site.scheduler().status()})
+        status = await self._site.scheduler().status()
+        return self._answer({"status": status, "refusals": await self._refusals()})
 
     async def act(self, request: Request) -> ASGIApp:
         self._authorise(request)
         match request.query_params.get("action"):
             case "pause":
-                until = _number(request, "until")
-                await self._site.scheduler().pause_until(until)
+                until = _number(request, "until", example=1778700600000)
+                with _refused_as("bad_until"):
+                    await self._site.scheduler().pause_until(until)
                 return self._answer({"pausedUntil": until})
             case "resume":
                 await self._site.scheduler().resume()
                 return self._answer({"resumed": True})
             case "refresh":
-                task = _task(request)
+                task = _task(request, "tenero, sweep or all")
                 try:
-                    result = await self._site.scheduler().refresh_now(task)
+                    with _refused_as("bad_task"):
+                        result = await self._site.scheduler().refresh_now(task)
                 finally:
                     self._on_refresh()
                 return self._answer({"task": task, "result": result})
@@ -57,11 +66,12 @@ class Admin:
 
     async def runs(self, request: Request) -> ASGIApp:
         self._authorise(request)
-        task = _task(request) if request.query_params.get("task") else None
-        limit = _number(request, "limit") if "limit" in request.query_params else 50
+        task = _task(request, "tenero or sweep") if request.query_params.get("task") else None
+        limit = _number(request, "limit", example=50) if "limit" in request.query_params else 50
         if not 1 <= limit <= RUNS_MAX:
             raise RequestRefused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
-        return self._answer(await self._site.scheduler().runs(task, limit))
+        with _refused_as("bad_task"):
+            return self._answer(await self._site.scheduler().runs(task, limit))
 
     async def events(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -71,6 +81,15 @@ class Admin:
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
         return _Stream(self._streams.open(after), headers=headers, media_type="text/event-stream")
+
+    async def _refusals(self) -> dict[str, int] | None:
+        """Of the last day, by code; None without an answer: the status must show just then."""
+        site = self._site
+        try:
+            return await refused_since(site.db, site.clock.now() - DAY_MS)
+        except (StoreError, BindingMissing) as error:
+            site.logger.warn("refusals.not_counted", error=str(error))
+            return None
 
     def _authorise(self, request: Request) -> None:
         require_key(request, "X-Admin-Key", self._site.keys.admin, "ADMIN_KEY")
@@ -92,15 +111,24 @@ class _Stream(StreamingResponse):
             await self.body_iterator.aclose()
 
 
-def _task(request: Request) -> str:
+@contextmanager
+def _refused_as(code: str) -> Iterator[None]:
+    """What the object refuses is wrong with this parameter, which it does not know by name."""
+    try:
+        yield
+    except UsageError as error:
+        raise RequestRefused(400, code, str(error)) from error
+
+
+def _task(request: Request, such_as: str) -> str:
     task = request.query_params.get("task", "")
     if _TASK.fullmatch(task) is None:
-        raise RequestRefused(400, "bad_task", "task is the name of a task, such as tenero or sweep, or all.")
+        raise RequestRefused(400, "bad_task", f"task is the name of a task: {such_as}.")
     return task
 
 
-def _number(request: Request, name: str) -> int:
+def _number(request: Request, name: str, example: int) -> int:
     text = request.query_params.get(name, "")
     if _NUMBER.fullmatch(text) is None:
-        raise RequestRefused(400, f"bad_{name}", f"{name} is a whole number, such as {name}=1778700600000.")
+        raise RequestRefused(400, f"bad_{name}", f"{name} is a whole number, such as {name}={example}.")
     return int(text)

@@ -98,4 +98,5 @@ BOARD_ROW = record(
     pnlUsd=or_null(NUMBER),
     pnlPercent=or_null(NUMBER),
     unpricedTokens=listed(TEXT),
+    wallets=listed(TEXT),
 )

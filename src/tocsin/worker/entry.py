@@ -33,6 +33,7 @@ from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
 from tocsin.web.limits import PerClient
+from tocsin.web.pages import ways_to_pages
 from tocsin.web.respond import error_response, json_response
 from tocsin.web.route import About, Answer, Operation, routes_of
 from tocsin.web.site import Site
@@ -113,13 +114,13 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
 
 
 def extra_routes(site: Site) -> Sequence[BaseRoute]:
-    """What only a deployment has."""
+    """What only a deployment has, and the ways to the pages that Cloudflare serves."""
 
     async def deployed(_request: Request) -> Response:
         return json_response({"name": site.instance, "nextAlarmAt": await site.scheduler().arm()})
 
     limiter = PerClient(site.posts_per_minute_max, site.clock)
-    return routes_of([Operation("POST", DEPLOYED, deployed, ABOUT_DEPLOYED)], limiter)
+    return [*routes_of([Operation("POST", DEPLOYED, deployed, ABOUT_DEPLOYED)], limiter), *ways_to_pages()]
 
 
 async def _arm_quietly(site: Site) -> None:

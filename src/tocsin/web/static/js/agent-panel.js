@@ -1,5 +1,6 @@
-/** One agent: its trades, token by token, with links to the explorer. */
+/** One agent: the trades of all its wallets, token by token, with links to the explorer. */
 
+import { nameOf, visible } from "./agent-name.js";
 import { activity, tokenFlows } from "./agent-trades.js";
 import { signOf } from "./board-table.js";
 import { balance, columns } from "./charts.js";
@@ -18,18 +19,19 @@ const SHOWN_STEP = 25;
 const dialog = byId("panel");
 const content = byId("panel-content");
 
-let state = null; // {address, row, prices, trades, cursor, shown, error, loading}
+let state = null; // {who, wallets, row, prices, trades, lists, shown, error, loading}
 
-/** Open it for an address, or bring it up to date when it is open. */
-export function showAgent(address, row, prices) {
-	if (state?.address !== address) {
-		state = { address, row, prices, trades: [], cursor: null, shown: SHOWN_STEP, error: null, loading: true };
+/** Open it for an agent's wallets, or bring it up to date when it is open. */
+export function showAgent(wallets, row, prices) {
+	const who = wallets.join();
+	if (state?.who !== who) {
+		state = { who, wallets, row, prices, trades: [], lists: unread(wallets), shown: SHOWN_STEP, error: null, loading: true };
 		load(state, LOADED_MAX);
 	} else {
 		if (prices === state.prices && JSON.stringify(row) === JSON.stringify(state.row)) return;
 		const isNews = row && row.tradeCount !== state.row?.tradeCount;
 		Object.assign(state, { row, prices });
-		if (isNews && !state.loading) load({ ...state, trades: [], cursor: null }, LOADED_MAX);
+		if (isNews && !state.loading) load({ ...state, trades: [], lists: unread(wallets) }, LOADED_MAX);
 	}
 	draw();
 	if (!dialog.open) {
@@ -45,49 +47,61 @@ export function hideAgent() {
 
 export const onClosed = (callback) => dialog.addEventListener("close", callback);
 
+/** A list of trades per wallet: where its next page begins (null: nowhere), and how far back it was read. */
+const unread = (wallets) => wallets.map((wallet) => ({ wallet, cursor: "", readTo: Infinity }));
+
+/** The list to go on with: the one that was read least far back. */
+const nextOf = (lists) => lists.filter(({ cursor }) => cursor !== null).sort((a, b) => b.readTo - a.readTo)[0];
+
 /** Load pages into a copy, and show it if the visitor still looks at that agent. */
 async function load(wanted, upTo) {
 	const trades = [...wanted.trades];
-	let { cursor } = wanted;
-	if (state?.address === wanted.address) state.loading = true;
+	const lists = wanted.lists.map((list) => ({ ...list }));
+	const isLookedAt = () => state?.who === wanted.who;
+	if (isLookedAt()) state.loading = true;
 	let error = null;
 	try {
-		do {
-			const asked = new URLSearchParams({ address: wanted.address, limit: PAGE_TRADES });
-			if (cursor) asked.set("cursor", cursor);
+		for (let list = nextOf(lists); list && trades.length < upTo && isLookedAt(); list = nextOf(lists)) {
+			const asked = new URLSearchParams({ address: list.wallet, limit: PAGE_TRADES });
+			if (list.cursor) asked.set("cursor", list.cursor);
 			const { body } = await getJson(`/api/competition/trades?${asked}`);
 			trades.push(...body.trades);
-			cursor = body.next_cursor;
-		} while (cursor && trades.length < upTo && state?.address === wanted.address);
+			list.cursor = body.next_cursor;
+			list.readTo = body.trades.at(-1)?.burn_block_time ?? 0;
+		}
 	} catch (refusal) {
 		error = refusal;
 	}
-	if (state?.address !== wanted.address) return;
-	Object.assign(state, { error, loading: false }, error && !trades.length ? {} : { trades, cursor });
+	if (!isLookedAt()) return;
+	trades.sort((a, b) => b.burn_block_time - a.burn_block_time);
+	Object.assign(state, { error, loading: false }, error && !trades.length ? {} : { trades, lists });
 	draw();
 }
 
 function draw() {
-	const { row, address } = state;
-	setText(byId("panel-title"), row?.displayName || row?.bnsName || shortAddress(address));
-	byId("panel-picture").replaceChildren(identicon(address));
+	const { row, wallets } = state;
+	setText(byId("panel-title"), nameOf(row ?? { stxAddress: wallets[0] }));
+	byId("panel-picture").replaceChildren(identicon(wallets[0]));
 	const place = focusable().indexOf(document.activeElement);
-	content.replaceChildren(identity(row, address), figures(row), ...tradesPart());
+	content.replaceChildren(identity(row, wallets), figures(row), ...tradesPart());
 	if (place >= 0) focusable()[place]?.focus({ preventScroll: true });
 }
 
 const focusable = () => [...content.querySelectorAll("a, button")];
 
-function identity(row, address) {
-	const line = (label, value) => el("div", {}, el("dt", {}, label), el("dd", {}, value));
-	const outside = (path) => el("a", { href: `${EXPLORER}${path}?chain=mainnet`, rel: "noopener noreferrer", target: "_blank" });
-	const stacks = outside(`/address/${encodeURIComponent(address)}`);
-	stacks.append(el("code", {}, address));
-	const lines = [line("Stacks", stacks)];
-	if (row?.bnsName) lines.unshift(line("Name", el("bdi", {}, row.bnsName)));
+function identity(row, wallets) {
+	const line = (label, ...values) => el("div", {}, el("dt", {}, label), ...values.map((value) => el("dd", {}, value)));
+	const lines = [line("Stacks", ...wallets.map(account))];
+	const bns = visible(row?.bnsName);
+	if (bns) lines.unshift(line("Name", el("bdi", {}, bns)));
 	if (row?.btcAddress) lines.push(line("Bitcoin", el("code", {}, row.btcAddress)));
 	if (row && row.erc8004AgentId !== null) lines.push(line("Identity", `ERC-8004 agent #${row.erc8004AgentId}`));
 	return el("dl", { class: "identity" }, ...lines);
+}
+
+function account(address) {
+	const href = `${EXPLORER}/address/${encodeURIComponent(address)}?chain=mainnet`;
+	return el("a", { href, rel: "noopener noreferrer", target: "_blank" }, el("code", {}, address));
 }
 
 function figures(row) {
@@ -174,10 +188,10 @@ function listPart() {
 	const part = el(
 		"section",
 		{},
-		el("h3", {}, "Trades", el("small", {}, `${count(state.trades.length)}${state.cursor ? "+" : ""}`)),
+		el("h3", {}, "Trades", el("small", {}, `${count(state.trades.length)}${nextOf(state.lists) ? "+" : ""}`)),
 		el("ol", { class: "trades" }, ...shown.map(tradeLine)),
 	);
-	if (state.shown < state.trades.length || state.cursor) {
+	if (state.shown < state.trades.length || nextOf(state.lists)) {
 		part.append(el("button", { type: "button", class: "more", click: more }, "Show more"));
 	}
 	return part;
@@ -185,7 +199,7 @@ function listPart() {
 
 async function more() {
 	state.shown += SHOWN_STEP;
-	if (state.shown > state.trades.length && state.cursor) await load(state, state.trades.length + 1);
+	if (state.shown > state.trades.length && nextOf(state.lists)) await load(state, state.trades.length + 1);
 	else draw();
 }
 

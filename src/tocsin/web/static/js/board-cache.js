@@ -2,7 +2,7 @@
 
 import { joined } from "./board-feed.js";
 
-const KEY = "tocsin:board:1";
+const KEY = "tocsin:board:2";
 const AGE_MAX_MS = 24 * 3_600_000;
 
 export function recallBoard() {

@@ -1,12 +1,12 @@
 /** Which rows to show, in which order, with which rank. Pure. */
 
-export const PAGE_ROWS = 25;
+import { nameOf, namesOf } from "./agent-name.js";
 
-const nameOf = (row) => (row.displayName || row.bnsName || row.stxAddress).toLowerCase();
+export const PAGE_ROWS = 25;
 
 /** What can be sorted by; `dir` is the direction that people expect first. */
 export const COLUMNS = {
-	agent: { value: nameOf, dir: "asc" },
+	agent: { value: (row) => nameOf(row).toLowerCase(), dir: "asc" },
 	trades: { value: (row) => row.tradeCount, dir: "desc" },
 	volume: { value: (row) => row.volumeUsd, dir: "desc" },
 	pnl: { value: (row) => row.pnlUsd, dir: "desc" },
@@ -56,7 +56,7 @@ function searchText(row) {
 	let text = searchTexts.get(row);
 	if (text === undefined) {
 		const identity = row.erc8004AgentId === null ? "" : `#${row.erc8004AgentId}`;
-		text = [row.displayName, row.bnsName, row.stxAddress, row.btcAddress, identity].join("\n").toLowerCase();
+		text = [...namesOf(row), ...row.wallets, row.btcAddress, identity].join("\n").toLowerCase();
 		searchTexts.set(row, text);
 	}
 	return text;

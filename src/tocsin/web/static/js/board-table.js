@@ -1,8 +1,9 @@
 /** The board as a table. Rows stay where they are in the document and change in place. */
 
+import { namesOf } from "./agent-name.js";
 import { ageOf, setAge } from "./clock.js";
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
-import { count, NONE, shortAddress } from "./format.js";
+import { count, NONE } from "./format.js";
 import { identicon } from "./identicon.js";
 import { signedPercent, signedUsd, usd } from "./money.js";
 
@@ -55,9 +56,9 @@ function updateRow(node, { row, rank }, isNew) {
 function updateAgent(cellNode, row) {
 	const [link, small] = cellNode.lastChild.children;
 	const identity = row.erc8004AgentId === null ? null : `#${row.erc8004AgentId}`;
-	const known = [row.displayName, row.bnsName, shortAddress(row.stxAddress), identity].filter(Boolean);
-	setText(link, known[0]);
-	setText(small, known.slice(1).join(" · "));
+	const [name, ...others] = [...namesOf(row), identity].filter(Boolean);
+	setText(link, name);
+	setText(small, others.join(" · "));
 	setAttribute(small, "title", row.stxAddress);
 }
 

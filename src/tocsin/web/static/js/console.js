@@ -17,10 +17,10 @@ import { verdictOf } from "./verdict.js";
 const API = "/api/admin/scheduler";
 const KEPT_AS = "tocsin:admin-key"; // sessionStorage: gone with the tab
 const POLL_MS = 15_000;
-const RUNS_MAX = 200; // of one task, at a time
+const RUNS_MAX = 500; // all that is kept: a day and more
 const SOON_MS = 200; // one question for a burst of events
 
-let session = null; // {key, poll, stream, status, runs, runsStale, prices}
+let session = null; // {key, poll, stream, status, refusals, runs, runsStale, prices}
 
 // Opening and closing
 
@@ -30,7 +30,7 @@ async function open(key) {
 	try {
 		const { body } = await getJson(API, { key });
 		sessionStorage.setItem(KEPT_AS, key);
-		begin(key, body.status);
+		begin(key, body);
 	} catch (error) {
 		if (error.status === 401) sessionStorage.removeItem(KEPT_AS);
 		close(error.message);
@@ -38,9 +38,9 @@ async function open(key) {
 	byId("enter").disabled = false;
 }
 
-function begin(key, status) {
+function begin(key, { status, refusals }) {
 	heard(status.now);
-	session = { key, status, runs: [], runsStale: true, prices: null };
+	session = { key, status, refusals, runs: [], runsStale: true, prices: null };
 	session.poll = new Poll(refresh, POLL_MS, draw);
 	session.stream = new EventStream(key, { received, changed: refreshSoon, refused: (error) => lock(error.message) });
 	session.poll.now();
@@ -76,10 +76,10 @@ async function refresh() {
 		const asked = loadPrices(mine.prices).catch(() => mine.prices);
 		const { body } = await getJson(API, { key: mine.key });
 		heard(body.status.now);
-		mine.status = body.status;
+		Object.assign(mine, { status: body.status, refusals: body.refusals });
 		if (mine.runsStale) {
 			mine.runsStale = false;
-			mine.runs = await loadRuns(mine);
+			mine.runs = (await getJson(`${API}/runs?limit=${RUNS_MAX}`, { key: mine.key })).body.runs;
 		}
 		mine.prices = await asked;
 	} catch (error) {
@@ -87,12 +87,6 @@ async function refresh() {
 		if (error.status === 401 && session === mine) lock(error.message);
 		throw error;
 	}
-}
-
-async function loadRuns({ key, status }) {
-	const path = (task) => `${API}/runs?${new URLSearchParams({ task, limit: RUNS_MAX })}`;
-	const answers = await Promise.all(Object.keys(status.tasks).map((task) => getJson(path(task), { key })));
-	return answers.flatMap(({ body }) => body.runs).sort((a, b) => b.startedAt - a.startedAt);
 }
 
 let pending = null;
@@ -120,12 +114,12 @@ function received(event) {
 
 function draw() {
 	if (session === null) return;
-	const { status, runs, prices } = session;
+	const { status, refusals, runs, prices } = session;
 	const at = now();
 	drawVerdict(at);
 	drawTasks(status, runs, refreshTask);
 	drawTimeline(status.tasks, runs, at);
-	drawRefusals(runs, at);
+	drawRefusals(refusals);
 	drawBudgets(status.budgets, at);
 	drawPrices(prices?.prices);
 	byId("resume").hidden = !status.pausedUntil;

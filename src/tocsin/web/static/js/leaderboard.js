@@ -61,8 +61,8 @@ function drawAgent() {
 		if (view.agent) loading ??= loadPanel();
 		return;
 	}
-	const row = board.rows.find(({ stxAddress }) => stxAddress === view.agent);
-	if (view.agent) panel.showAgent(view.agent, row, prices?.prices ?? NO_PRICES);
+	const row = board.rows.find(({ wallets }) => wallets.includes(view.agent));
+	if (view.agent) panel.showAgent(row?.wallets ?? [view.agent], row, prices?.prices ?? NO_PRICES);
 	else panel.hideAgent();
 }
 

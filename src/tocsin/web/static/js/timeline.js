@@ -1,4 +1,4 @@
-/** A day of runs as a picture: where is when, height is how long, colour is the outcome. And what they refused. */
+/** A day of runs as a picture: where is when, height is how long, colour is the outcome. And what was refused. */
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { clock, count, duration, moment, span, words } from "./format.js";
@@ -71,21 +71,14 @@ byId("lanes").addEventListener("pointerover", (event) => {
 	if (event.target.dataset.said) setText(byId("pointed"), event.target.dataset.said);
 });
 
-/** Why swaps were refused: `[[reason, count]]`, most first. Pure. */
-export function refusals(runs, since) {
-	const sums = new Map();
-	for (const run of runs.filter((one) => one.startedAt >= since)) {
-		for (const [reason, n] of Object.entries(run.result.rejectionReasons ?? {})) sums.set(reason, (sums.get(reason) ?? 0) + n);
-	}
-	return [...sums].sort((a, b) => b[1] - a[1]);
-}
-
-export function drawRefusals(runs, at) {
-	const found = refusals(runs, at - DAY_MS);
+/** Why swaps were refused, most first; null when nobody knows. */
+export function drawRefusals(refusals) {
+	const found = Object.entries(refusals ?? {});
 	const make = ([reason]) => el("li", {}, el("span", {}, words(reason)), el("b", { class: "num" }), el("i"));
 	keyed(byId("refusals"), found, ([reason]) => reason, make, (node, [, n]) => {
 		setText(node.children[1], count(n));
 		node.children[2].style.width = `${(n / found[0][1]) * 100}%`;
 	});
 	byId("no-refusals").hidden = found.length > 0;
+	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database gave no answer.");
 }

@@ -1,0 +1,97 @@
+"""The pages' files as HTTP serves them, and the ways that lead to them."""
+
+from pathlib import Path
+
+import pytest
+
+from support.asgi import Answer, ask
+from support.scripted_scheduler import scene
+from tocsin.web.app import create_app
+from tocsin.web.pages import MEDIA_TYPES, STATIC, page_routes
+from tocsin.web.security import SECURITY_HEADERS
+
+STYLE = "/static/style.css"
+
+
+async def fetched(
+    directory: Path, path: str, method: str = "GET", headers: dict[str, str] | None = None
+) -> Answer:
+    async with scene(directory) as made:
+        answer = await ask(create_app(made.site, page_routes()), path, method=method, headers=headers)
+    assert {name: answer.headers[name.decode()].encode() for name, _ in SECURITY_HEADERS} == dict(
+        SECURITY_HEADERS
+    )
+    return answer
+
+
+def test_every_file_is_served() -> None:
+    """A file of a kind that is not known here would be missing without a word."""
+    assert {path.suffix for path in STATIC.rglob("*") if path.is_file()} <= set(MEDIA_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/static/nope.js", 404, "not_found"),
+        ("GET", "/static/", 404, "not_found"),
+        ("GET", "/static", 404, "not_found"),
+        ("GET", "/static/../pages.py", 404, "not_found"),
+        ("GET", "/static/%2e%2e/pages.py", 404, "not_found"),
+        ("GET", "/static/js/%00", 404, "not_found"),
+        ("GET", f"/static/{'x' * 5000}", 404, "not_found"),
+        ("GET", "/static/leaderboard.html", 404, "not_found"),
+        ("POST", STYLE, 405, "method_not_allowed"),
+        ("PUT", "/leaderboard", 405, "method_not_allowed"),
+        ("DELETE", "/", 405, "method_not_allowed"),
+    ],
+)
+async def test_errors_have_the_one_shape(
+    tmp_path: Path, method: str, path: str, status: int, code: str
+) -> None:
+    """A file that is not there and a wrong method are told as everywhere."""
+    answer = await fetched(tmp_path, path, method)
+
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
+    assert (answer.json()["code"], answer.json()["retryable"]) == (code, False)
+    assert answer.json()["error"]
+    assert answer.headers.get("allow") == ("GET, HEAD" if status == 405 else None)
+
+
+@pytest.mark.parametrize("path", ["/leaderboard", STYLE])
+@pytest.mark.parametrize("range_", ["bytes=0-5", "bytes=5-x", "bytes=999999-", "lines=1", ""])
+async def test_a_part_is_not_given(tmp_path: Path, path: str, range_: str) -> None:
+    """Files are small: whatever range is asked for, the whole is the answer."""
+    whole = await fetched(tmp_path, path)
+    answer = await fetched(tmp_path, path, headers={"Range": range_})
+
+    assert (answer.status, answer.headers, answer.body) == (200, whole.headers, whole.body)
+    assert int(answer.headers["content-length"]) == len(answer.body) > 1000
+
+
+async def test_a_known_version_is_not_sent_again(tmp_path: Path) -> None:
+    """A file is asked for again each time, and sent when it is another."""
+    whole = await fetched(tmp_path, STYLE)
+    known = await fetched(tmp_path, STYLE, headers={"If-None-Match": f'"other", W/{whole.headers["etag"]}'})
+    other = await fetched(tmp_path, STYLE, headers={"If-None-Match": '"other"'})
+
+    assert whole.headers["cache-control"] == known.headers["cache-control"] == "no-cache"
+    assert (known.status, known.body) == (304, b"")
+    assert (other.status, other.body) == (200, whole.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "location"),
+    [
+        ("/", "/leaderboard"),
+        ("/?q=falcon", "/leaderboard?q=falcon"),
+        ("/leaderboard/", "/leaderboard"),
+        ("/leaderboard/?sort=pnl&agent=SP1", "/leaderboard?sort=pnl&agent=SP1"),
+        ("/console/", "/console"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_strangers_find_the_pages(tmp_path: Path, path: str, location: str, method: str) -> None:
+    """A redirect within the site that keeps the query; no Host header can lead elsewhere."""
+    answer = await fetched(tmp_path, path, method, {"Host": "evil.test"})
+
+    assert (answer.status, answer.headers["location"]) == (307, location)
