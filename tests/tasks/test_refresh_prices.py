@@ -105,6 +105,53 @@ async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp
         assert found.price_usd == 2.6
 
 
+HALF_READABLE = [
+    {"address": "SP1.unknown", "price_usd": 1.0, "decimals": 6},
+    {"address": token_address(OTHERS[0]), "price_usd": {}, "decimals": 6},
+    {"address": token_address(OTHERS[1]), "price_usd": 1.0, "decimals": -1},
+    {"price_usd": 1.0},
+]
+
+
+@pytest.mark.parametrize("rows", [HALF_READABLE, HALF_READABLE[:3], HALF_READABLE[:1]])
+async def test_one_bad_list_does_not_switch_the_list_off(tmp_path: Path, rows: list[object]) -> None:
+    """Rows that cannot be read, or a list that is far too short: from the next round on all are refreshed."""
+    market = static_market(**dict.fromkeys(OTHERS, 2.0))
+    market.unlisted = market.pages[0]
+    async with task_bench(tmp_path, market) as bench:
+        await bench.traded(*[(token_id, "stx") for token_id in OTHERS])
+        await bench.run(TASK)
+        bad = [response({"data": {"rows": rows, "next": None}})]
+        market.broken = lambda request: bad.pop() if "?" in request.url and bad else None
+        rounds = []
+        for _ in range(5):
+            await bench.wired.clock.sleep(300)
+            rounds.append((await bench.run(TASK)).result)
+
+        assert [result["unasked"] for result in rounds] == [8, 0, 0, 0, 0]
+        assert [result["succeeded"] for result in rounds] == [4, 12, 12, 12, 12]
+        assert [result["calls"] for result in rounds[3:]] == [1, 1]
+
+
+async def test_a_strangers_bad_row_does_not_hide_what_the_list_lacks(tmp_path: Path) -> None:
+    """Whose row it is can be read: the others' absence is believed, and the pages are not read each time."""
+    market = static_market()
+    market.pages += [{OTHERS[6]: 1.0}, {OTHERS[7]: 1.0}]
+    market.unlisted = {OTHERS[0]: 2.5}
+    market.row = lambda token_id, usd: {  # type: ignore[method-assign]
+        "address": token_address(token_id),
+        "price_usd": usd,
+        "decimals": 99 if token_id == OTHERS[8] else 6,
+    }
+    market.pages[0][OTHERS[8]] = 1.0
+    async with task_bench(tmp_path, market) as bench:
+        await bench.traded((OTHERS[0], "stx"))
+
+        calls = [(await bench.run(TASK)).result["calls"] for _ in range(3)]
+
+        assert calls == [4, 2, 2]
+
+
 async def test_a_token_that_the_source_does_not_know_is_no_failure(tmp_path: Path) -> None:
     """It is counted, named, and remembered as having no price."""
     async with task_bench(tmp_path, static_market()) as bench:
@@ -333,7 +380,7 @@ async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) 
     """They expire by themselves; notes are kept for the active set only."""
     async with task_bench(tmp_path, always(response({"data": {"rows": []}}))) as bench:
         await put_token_price(bench.kv, OTHERS[5], CachedPrice(3.0, 6, START_MS))
-        await bench.kv.put(NOTES_KEY, json.dumps({OTHERS[5]: [1, None, None]}))
+        await bench.kv.put(NOTES_KEY, json.dumps({OTHERS[5]: [1, None, False, None]}))
 
         await bench.run(TASK)
 

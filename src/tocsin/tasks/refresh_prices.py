@@ -91,11 +91,13 @@ class _Refresh:
     held: int = 0
     written: int = 0
     failures: dict[str, Failure] = field(default_factory=dict)
+    asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
     stopped: bool = False  # no further call makes sense in this round
 
     async def ask_all(self) -> None:
-        plan = plan_round(self.token_ids, self.notes, self.context.clock.now())
+        now, pages_max = self.context.clock.now(), self.options.pages_max
+        plan = plan_round(self.token_ids, self.notes, now, pages_max=pages_max)
         if plan.single_first:
             await self._ask_singly(plan.single)
             await self._ask_list(plan.listed)
@@ -113,16 +115,18 @@ class _Refresh:
         )
         now = self.context.clock.now()
         for token_id, price in found.prices.items():
-            self.notes[token_id] = replace(self.notes.get(token_id, NEW), asked_at=now, unlisted_at=None)
-            await self._take(price)
-        lacking = list(found.unasked)
+            note = self.notes.get(token_id, NEW)
+            self.notes[token_id] = replace(note, asked_at=now, missed_at=None, unlisted=False)
+            if token_id not in self.asked_singly:
+                await self._take(price)
         if found.failures:
             self.list_failure = next(iter(found.failures.values()))
-            self._failed(found.failures)
-            if found.pages:  # cut short: whoever is on a later page is asked for singly next time
-                lacking += found.failures
-        for token_id in lacking:
-            self.notes[token_id] = replace(self.notes.get(token_id, NEW), unlisted_at=now)
+            self._failed(
+                {key: value for key, value in found.failures.items() if key not in self.asked_singly}
+            )
+        for token_id in (*found.unasked, *(found.failures if found.pages else ())):
+            note, unlisted = self.notes.get(token_id, NEW), token_id in found.unlisted
+            self.notes[token_id] = replace(note, missed_at=now, unlisted=unlisted)
         return found.unasked
 
     async def _ask_singly(self, token_ids: Sequence[str]) -> None:
@@ -135,8 +139,10 @@ class _Refresh:
             )
             self._failed(found.failures)
             if not self.stopped:
-                now = self.context.clock.now()
-                self.notes[token_id] = replace(self.notes.get(token_id, NEW), asked_at=now)
+                self.asked_singly.add(token_id)
+                note, now = self.notes.get(token_id, NEW), self.context.clock.now()
+                missed_at = note.missed_at if note.unlisted else None  # it had its turn alone
+                self.notes[token_id] = replace(note, asked_at=now, missed_at=missed_at)
             for price in found.prices.values():
                 await self._take(price)
 
