@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.scheduler import MINUTE, Job, scheduler
+from support.scripted_fetch import ScriptedFetch, always, response
 from support.virtual_time import VirtualClock
 from tocsin.errors import StoreUnavailable, UsageError
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -112,6 +113,24 @@ async def test_a_limited_upstream_holds_its_task_back_until_then(tmp_path: Path)
     assert job.started[1] == until
     assert status["nextRunAfter"]["tenero"] is None
     assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_a_run_that_is_cut_off_behind_a_closed_gate_is_held_back_too(tmp_path: Path) -> None:
+    """It could not say itself that its upstream asked to slow down."""
+
+    async def hang(context: TaskContext) -> Outcome:
+        await context.tenero.fetch_token_price_usd("stx", context.logger, context.errand)
+        await context.clock.sleep(3_600)
+        raise AssertionError("not reached")
+
+    job, limit = prices(run=hang), response({}, status=429, headers={"retry-after": "1800"})
+    async with scheduler(tmp_path, job, fetch=ScriptedFetch(always(limit))) as made:
+        began_at = made.clock.now()
+        await asyncio.sleep(5 * 60)
+        status = await made.stub().status()
+
+    assert status["tasks"]["tenero"]["lastError"]["class"] == "SliceExceeded"
+    assert status["nextRunAfter"]["tenero"] == began_at + 30 * MINUTE
 
 
 async def test_a_back_off_never_exceeds_its_bound(tmp_path: Path) -> None:
@@ -346,22 +365,6 @@ async def test_only_the_instance_in_the_settings_runs(tmp_path: Path) -> None:
     assert (new["active"], new["consecutiveFailures"]) == (True, {"tenero": 0})
     assert len(job.started) == runs_of_v1 + 13
     assert len(made.log.named("scheduler.drained")) == 1
-
-
-async def test_watchers_see_events_in_order_and_can_wait(tmp_path: Path) -> None:
-    """Started, ended, armed, paused: numbered; a watcher that knows all of them waits for the next."""
-    async with scheduler(tmp_path, prices()) as made:
-        await asyncio.sleep(1)
-        seen = await made.stub().events(0, 0)
-        waiting = made.stub().events(seen["next"], 20_000)
-        await asyncio.sleep(5)
-        await made.stub().pause_until(made.clock.now() + 60_000)
-        news = await waiting
-
-    names = [event["event"] for event in seen["events"]]
-    assert names.index("run.started") < names.index("run.ended")
-    assert "alarm.armed" in names
-    assert news["events"][0]["event"] == "scheduler.paused"
 
 
 async def test_history_is_bounded(tmp_path: Path) -> None:

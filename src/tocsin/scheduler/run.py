@@ -112,12 +112,13 @@ class Run:
         self.done = 0
         self.total = 0
         self.limited_until: int | None = None
+        self.cut = False  # its slice was over before it ended
         self.transport_error: Exception | None = None
         self.finished: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._tools = tools
         self._must_stop = must_stop
         self._progressed = progressed
-        self._ends_at_s = tools.clock.monotonic() + task.slice_ms / 1000
+        errand.ends_at_s = tools.clock.monotonic() + task.slice_ms / 1000
 
     # As its task sees it
 
@@ -150,7 +151,7 @@ class Run:
         return self.record.started_at
 
     def time_left_s(self) -> float:
-        return max(0.0, self._ends_at_s - self.clock.monotonic())
+        return max(0.0, self.errand.ends_at_s - self.clock.monotonic())
 
     def progress(self, done: int, total: int, /, **counters: JSON) -> None:
         self.done, self.total = done, total
@@ -173,8 +174,9 @@ class Run:
             self._end("stopped")
         except TimeoutError as error:
             if limit.expired():
-                cut = f"the run took longer than its slice of {self.task.slice_ms / 1000:g} s"
-                self._fail("SliceExceeded", cut)
+                self.cut = True
+                sentence = f"the run took longer than its slice of {self.task.slice_ms / 1000:g} s"
+                self._fail("SliceExceeded", sentence)
             else:
                 self._fail("TimeoutError", str(error))
         except TRANSPORT as error:

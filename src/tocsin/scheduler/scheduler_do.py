@@ -6,7 +6,8 @@ dies at any point is armed. A task's failure is a result (policy B); a limited u
 (C); only the platform's own failures leave `alarm()` (A); the breaker (D) is a setting.
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
-`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events.
+`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events;
+`budget.changed` as an event only.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ from tocsin.durable_object import DurableObject
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.events import Events
+from tocsin.scheduler.events import Events, camel_case
 from tocsin.scheduler.gatekeeper import Gatekeeper, moment_of
 from tocsin.scheduler.plan import Slot, Standing, Tick, settled, tick
 from tocsin.scheduler.run import Record, Run, Tools, Trigger
+from tocsin.scheduler.settle import Note
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.status import snapshot
 from tocsin.scheduler.task import Task
@@ -58,6 +60,9 @@ class SchedulerDO(DurableObject):
                 env.clock,
                 env.random,
                 said=env.memory.said,
+                key_refused=lambda reason, name=name: self._budget_changed(  # type: ignore[misc]  # a default binds it
+                    name, "key_ignored", reason=reason
+                ),
             )
             for name, upstream in env.config.upstreams.items()
         }
@@ -79,13 +84,17 @@ class SchedulerDO(DurableObject):
             storage.put(key, stored)
             env.memory.budgets[upstream] = gate.budget
 
+        def noted(note: Note) -> None:
+            self._budget_changed(upstream, note.event.removeprefix("budget."), **note.fields)
+
         known = env.memory.budgets.get(upstream)
+        outside = (env.clock, env.random, env.logger, save, noted)
         if known is not None:
             # Evicted, not restarted: its clock runs on. Whoever was on a call then is no more.
-            gate = Gatekeeper(upstream, replace(known, in_flight=0), env.clock, env.random, env.logger, save)
+            gate = Gatekeeper(upstream, replace(known, in_flight=0), *outside)
         else:
             plan, stored = env.config.plans[upstream], await storage.get(key)
-            gate = Gatekeeper.restore(upstream, plan, stored, env.clock, env.random, env.logger, save)
+            gate = Gatekeeper.restore(upstream, plan, stored, *outside)
         return gate
 
     # RPC
@@ -226,9 +235,10 @@ class SchedulerDO(DurableObject):
         record = await run.execute()
         now, config, name = self.env.clock.now(), self.env.config, run.task.name
         del self._running[name]
-        self._state.end(
-            record, limited_until=run.limited_until, backoff_max_ms=config.backoff_max_ms, now=now
-        )
+        limited_until = run.limited_until
+        if run.cut:  # it could not say so itself
+            limited_until = self._gates[run.task.upstream].closed_until()
+        self._state.end(record, limited_until=limited_until, backoff_max_ms=config.backoff_max_ms, now=now)
         if config.breaker_failures and self._state.failures(name) >= config.breaker_failures:
             self._state.hold(name, now + config.breaker_pause_ms)
             self._tell("breaker.opened", task=name, failures=self._state.failures(name), level="error")
@@ -334,6 +344,11 @@ class SchedulerDO(DurableObject):
             self._events.add(
                 "run.progressed", now, task=name, run=run.record.id, done=run.done, total=run.total
             )
+
+    def _budget_changed(self, upstream: str, what: str, **fields: JSON) -> None:
+        """To those who watch; the log has it already."""
+        shown = {camel_case(name): value for name, value in fields.items()}
+        self._events.add("budget.changed", self.env.clock.now(), upstream=upstream, what=what, **shown)
 
     def _report_overdrafts(self) -> None:
         for upstream, plan in self.env.config.plans.items():
