@@ -21,7 +21,7 @@ from support.task_run import TRADED, count_trades
 from support.virtual_time import VirtualClock
 from tocsin.bindings import FetchResponse
 from tocsin.prices.cache import get_cached_token_prices
-from tocsin.prices.tokens import active_tokens
+from tocsin.prices.tokens import STATIC_TOKENS, active_tokens
 from tocsin.scheduler.budget import Plan
 from tocsin.tasks.refresh_prices import PriceOptions, refresh_prices
 
@@ -101,6 +101,20 @@ async def test_a_month_on_the_starter_plan(quick_disk: Path, tokens: int) -> Non
     assert task["effectiveCadenceMs"] >= task["cadenceMs"]
     assert task["cadenceReason"]
     assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
+    """As the docs say: nothing is stretched, and nobody is told that it does not fit."""
+    clock = VirtualClock()
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
+    market = Market([dict.fromkeys([*STATIC_TOKENS, *ids], 1.5)])
+    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, _kv):
+        await asyncio.sleep(DAY_S)
+        status = await made.stub().status()
+
+        assert len(market.asked) in {288, 289}
+        assert status["tasks"]["tenero"]["effectiveCadenceMs"] == 300_000
+        assert made.log.named("budget.overdrawn") == []
 
 
 async def test_an_object_that_is_built_anew_for_every_run_does_not_starve(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Record:
     outcome: str = "running"
     result: dict[str, JSON] = field(default_factory=dict)
     error: dict[str, str] | None = None
+    calls: int = 0  # to its upstream, retries included
 
     def to_json(self) -> dict[str, JSON]:
         return {
@@ -52,6 +53,7 @@ class Record:
             "outcome": self.outcome,
             "result": self.result,
             "error": self.error,
+            "calls": self.calls,
         }
 
     @classmethod
@@ -67,6 +69,7 @@ class Record:
             outcome=stored["outcome"],
             result=stored["result"],
             error=stored["error"],
+            calls=stored.get("calls", 0),
         )
 
 
@@ -203,4 +206,5 @@ class Run:
 
     def _end(self, outcome: str) -> None:
         self.record.outcome = outcome
+        self.record.calls = self.errand.calls
         self.record.ended_at = self.clock.now()

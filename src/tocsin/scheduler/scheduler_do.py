@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tocsin.bindings import JSON, AlarmInfo, ObjectContext
 from tocsin.durable_object import DurableObject
 from tocsin.errors import BindingMissing, UsageError
-from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft
+from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import Events, camel_case
 from tocsin.scheduler.gatekeeper import Gatekeeper, moment_of
@@ -300,16 +300,22 @@ class SchedulerDO(DurableObject):
         return found
 
     def _cadences(self) -> dict[str, Cadence]:
-        found: dict[str, Cadence] = {}
+        found = {name: Cadence(task.cadence_ms, "switched off") for name, task in self._tasks.items()}
         for upstream, gate in self._gates.items():
-            found |= cadences(gate.budget, self._demands(upstream), moment_of(self.env.clock))
+            demands = {name: self._as_measured(name, d) for name, d in self._demands(upstream).items()}
+            found |= cadences(gate.budget, demands, moment_of(self.env.clock))
         return found
 
+    def _as_measured(self, name: str, planned: Demand) -> Demand:
+        most, recent = self._tasks[name].calls_per_run_max, self._state.recent_calls(name)
+        return replace(planned, calls_per_run=usual_calls(planned.calls_per_run, most, recent))
+
     def _demands(self, upstream: str) -> dict[str, Demand]:
+        """As the tasks plan them: what `tocsin check` reckons with."""
         return {
             name: Demand(task.cadence_ms, task.calls_per_run)
             for name, task in self._tasks.items()
-            if task.upstream == upstream
+            if task.upstream == upstream and task.enabled
         }
 
     def _arm(self, decided: Tick) -> None:

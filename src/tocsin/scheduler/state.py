@@ -12,6 +12,7 @@ from tocsin.bindings import JSON, Storage
 from tocsin.scheduler.run import Record
 
 RUNS_MAX = 300
+RECENT_MAX = 12  # runs from which a task's usual calls are known
 BY_TASK = (
     "consecutiveFailures",
     "nextRunAfter",
@@ -69,6 +70,11 @@ class SchedulerState:
     def failures(self, task: str) -> int:
         count: int = self.by_task["consecutiveFailures"].get(task, 0)
         return count
+
+    def recent_calls(self, task: str) -> list[int]:
+        """How many calls the newest runs made that went well."""
+        well = [run.calls for run in self.runs.values() if run.task == task and run.outcome == "ok"]
+        return well[-RECENT_MAX:]
 
     def begin(self, record: Record) -> None:
         """Take a run into the history; the oldest ones leave it."""

@@ -64,7 +64,10 @@ class TaskContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A periodic job: `calls_per_run` is what a run usually asks of its upstream, for the budget's plan."""
+    """A periodic job: `calls_per_run` is what a run usually asks of its upstream, for the budget's plan.
+
+    With `calls_per_run_max` the cadence follows the calls that its newest runs made, up to so many.
+    """
 
     name: str
     upstream: str
@@ -73,6 +76,7 @@ class Task:
     calls_per_run: float
     run: Callable[[TaskContext], Awaitable[Outcome]]
     enabled: bool = True
+    calls_per_run_max: float | None = None
     why: str = field(default="", compare=False)  # the reason for the cadence, shown in status
 
 

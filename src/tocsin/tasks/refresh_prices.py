@@ -41,7 +41,7 @@ class PriceOptions:
     pages_max: int = 3
     singles_max: int = 4
     jump_factor: float = JUMP_FACTOR
-    calls_per_run: float = 2.0  # usually one page has all but a token or so
+    calls_per_run: float = 1.0  # one page of the list; what it lacks shows in the calls that rounds make
 
 
 def refresh_prices(options: PriceOptions) -> Task:
@@ -71,6 +71,7 @@ def refresh_prices(options: PriceOptions) -> Task:
         calls_per_run=options.calls_per_run,
         run=run,
         enabled=options.enabled,
+        calls_per_run_max=options.pages_max + options.singles_max,
         why="a price on a board may be five minutes old; one page of the list every five minutes is 8,928"
         " calls in a long month, which fits Tenero's smallest plan",
     )
