@@ -23,7 +23,7 @@ from tocsin.bindings import FetchResponse
 from tocsin.prices.cache import get_cached_token_prices
 from tocsin.prices.tokens import STATIC_TOKENS, active_tokens
 from tocsin.scheduler.budget import Plan
-from tocsin.tasks.refresh_prices import PriceOptions, refresh_prices
+from tocsin.tasks.refresh_prices import EMPTY_RESULT, PriceOptions, refresh_prices
 
 DAY_S = 86_400
 STARTER = Plan(minute=10, month=10_000)
@@ -190,3 +190,26 @@ async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path
         assert {run["error"]["class"] for run in runs} == {"Limited"}
         assert len(runs) <= 5
         assert all(after - before >= 5_000 for before, after in pairwise(asked_at))
+
+
+async def test_a_run_that_was_cut_off_at_once_has_a_whole_result(tmp_path: Path) -> None:
+    """At the end of its slice, or with its process: all fields, and the run's own times."""
+    clock = VirtualClock()
+
+    async def silence(_request: Request) -> FetchResponse:
+        await asyncio.sleep(DAY_S)
+        raise AssertionError("not reached")
+
+    expected = {**EMPTY_RESULT, "startedAt": clock.now()}
+    async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
+        await asyncio.sleep(250)
+        status = await made.stub().status()
+        again_at = status["tasks"]["tenero"]["nextDueAt"]
+        await asyncio.sleep(60)
+    async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
+        after_crash = (await made.stub().runs("tenero"))["runs"][1]
+
+    assert status["lastTeneroResult"] == {**expected, "durationMs": 240_000}
+    assert status["tasks"]["tenero"]["runCounts"] == {"failed": 1}
+    assert (after_crash["outcome"], after_crash["startedAt"]) == ("interrupted", again_at)
+    assert after_crash["result"] == EMPTY_RESULT

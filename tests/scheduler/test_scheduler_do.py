@@ -68,6 +68,23 @@ async def test_a_hanging_task_delays_no_other(tmp_path: Path) -> None:
     assert status["tasks"]["sweep"]["blind"] is True
 
 
+async def test_the_result_of_a_run_that_was_cut_off_has_the_runs_own_times(tmp_path: Path) -> None:
+    """Counters are as they were told last; how long it took is known better here."""
+
+    async def hang(context: TaskContext) -> Outcome:
+        context.progress(1, 2, scanned=1, startedAt=0, durationMs=7)
+        await context.clock.sleep(3_600)
+        raise AssertionError("not reached")
+
+    async with scheduler(tmp_path, prices(run=hang)) as made:
+        began_at = made.clock.now()
+        answer = await made.stub().refresh_now("tenero")
+        shown = (await made.stub().status())["lastTeneroResult"]
+
+    assert shown == {"scanned": 1, "startedAt": began_at, "durationMs": 4 * MINUTE}
+    assert {name: answer[name] for name in shown} == shown
+
+
 async def test_a_task_that_raises_harms_no_other_and_is_counted(tmp_path: Path) -> None:
     """Policy B: the failure is a result with class and message, and the next slot tries again."""
 

@@ -15,7 +15,7 @@ from tocsin.errors import RunStopped, StoreError
 from tocsin.prices.cache import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, tracked_tokens
 from tocsin.tasks import TASKS
-from tocsin.tasks.refresh_prices import NOTES_KEY, PriceOptions, refresh_prices
+from tocsin.tasks.refresh_prices import EMPTY_RESULT, NOTES_KEY, PriceOptions, refresh_prices
 from tocsin.upstream.tenero import token_address
 
 TASK = TASKS[0]
@@ -55,6 +55,7 @@ async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
             "rateLimitRemaining": {"minute": 99, "month": 49_000},
             "unpricedTokens": [],
         }
+        assert set(outcome.result) == {"startedAt", "durationMs", *EMPTY_RESULT}
         assert await tracked_tokens(bench.kv) == STATIC_TOKENS
         found = await get_cached_token_prices(bench.kv, STATIC_TOKENS)
         assert [price.price_usd for price in found.values()] == [0.85, 103_420.5, 0.97]
@@ -194,15 +195,21 @@ async def test_a_round_without_any_price_is_a_failure(tmp_path: Path) -> None:
 
         assert outcome.error is not None
         assert "no price for any of 3 tokens" in outcome.error
+        assert outcome.error_class is None
         assert bench.wired.log.of("prices.refreshed")[0].level == "ERROR"
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [(503, "503"), (404, "TENERO_API_URL"), (401, "TENERO_API_KEY"), (410, "successor")],
+    ("status", "said", "kind"),
+    [
+        (503, "503", "Unavailable"),
+        (404, "TENERO_API_URL", "OurMistake"),
+        (401, "TENERO_API_KEY", "Unauthorised"),
+        (410, "successor", "Gone"),
+    ],
 )
 async def test_a_failed_list_fails_the_round_and_keeps_the_prices(
-    tmp_path: Path, status: int, said: str
+    tmp_path: Path, status: int, said: str, kind: str
 ) -> None:
     """Every token is counted, the reason is logged, and no single call is made instead."""
     market = static_market()
@@ -215,6 +222,7 @@ async def test_a_failed_list_fails_the_round_and_keeps_the_prices(
 
         assert outcome.error is not None
         assert said in outcome.error
+        assert outcome.error_class == kind
         assert (outcome.result["failed"], outcome.result["succeeded"]) == (3, 0)
         assert all(path.startswith("?") for path in market.asked[asked_before:])
         assert len(await get_cached_token_prices(bench.kv, STATIC_TOKENS)) == 3

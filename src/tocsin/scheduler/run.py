@@ -56,6 +56,11 @@ class Record:
             "calls": self.calls,
         }
 
+    def summary(self) -> dict[str, JSON]:
+        """The result, with the run's own times: a task that was cut off told its last ones long before."""
+        ended_at = self.started_at if self.ended_at is None else self.ended_at
+        return {**self.result, "startedAt": self.started_at, "durationMs": ended_at - self.started_at}
+
     @classmethod
     def from_json(cls, stored: JSON) -> "Record":
         return cls(
@@ -198,7 +203,8 @@ class Run:
         if outcome.error is None:
             self._end("ok")
         else:
-            self._fail("Limited" if outcome.limited_until else "TaskFailed", outcome.error)
+            kind = outcome.error_class or ("Limited" if outcome.limited_until else "TaskFailed")
+            self._fail(kind, outcome.error)
 
     def _fail(self, kind: str, message: str) -> None:
         self.record.error = {"class": kind, "message": message[:ERROR_MAX]}

@@ -216,6 +216,7 @@ class SchedulerDO(DurableObject):
     def _begin(self, name: str, trigger: Trigger, slot: Slot | None) -> Run:
         now = self.env.clock.now()
         record = Record(self._state.run_seq + 1, name, trigger, now)
+        record.result = dict(self._tasks[name].empty_result)
         if slot is not None:
             record.slot_at, record.missed = slot.at, slot.missed
         self._state.begin(record)
@@ -267,8 +268,7 @@ class SchedulerDO(DurableObject):
             "joined": joined,
             "pausedUntil": self._paused(),
         }
-        last = {"startedAt": record.started_at, "durationMs": (record.ended_at or 0) - record.started_at}
-        return {**last, **record.result, "run": about}
+        return {**record.summary(), "run": about}
 
     # Deciding
 

@@ -1,8 +1,9 @@
 """What the scheduler remembers, under the keys that its users know.
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`,
-`lastSlotAt`, `lastSuccessAt`, `lastError`, `missedSlots`, `rerun`. For the scheduler: `pausedUntil`,
-`armedAt`, `runSeq`, and the history of runs under `run:<number>`. Long-lived cursors are in the database.
+`lastSlotAt`, `lastSuccessAt`, `lastError`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For the
+scheduler: `pausedUntil`, `armedAt`, `runSeq`, and the history of runs under `run:<number>`. Long-lived
+cursors are in the database.
 """
 
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ BY_TASK = (
     "lastError",
     "missedSlots",
     "rerun",
+    "runCounts",
 )
 
 
@@ -90,11 +92,9 @@ class SchedulerState:
     def end(self, record: Record, *, limited_until: int | None, backoff_max_ms: int, now: int) -> None:
         """Learn from how a run ended."""
         name = record.task
-        self.last_result[name] = {
-            "startedAt": record.started_at,
-            "durationMs": (record.ended_at or now) - record.started_at,
-            **record.result,
-        }
+        self.last_result[name] = record.summary()
+        counts = self.by_task["runCounts"].setdefault(name, {})
+        counts[record.outcome] = counts.get(record.outcome, 0) + 1
         if record.outcome == "ok":
             self.by_task["lastSuccessAt"][name] = now
             self.by_task["consecutiveFailures"][name] = 0
@@ -112,7 +112,8 @@ class SchedulerState:
     def interrupt(self, now: int) -> list[Record]:
         """Runs that the last process did not end: failures, and to be run again at once.
 
-        Not a second time in a row: a task that takes the process down with it waits for its next slot.
+        Not a second time in a row: a task that takes the process down with it waits for its next slot, or
+        the process would do nothing but start.
         """
         cut_off = [record for record in self.runs.values() if record.outcome == "running"]
         for record in cut_off:

@@ -27,6 +27,18 @@ NOTES_KEY = "tenero:notes"
 
 # A single call may wait this long for its permit and its answer; with less time left none is begun.
 SINGLE_S = 80.0
+EMPTY_RESULT: Mapping[str, JSON] = {
+    "tokensAttempted": 0,
+    "succeeded": 0,
+    "failed": 0,
+    "withoutPrice": 0,
+    "heldBack": 0,
+    "unasked": 0,
+    "written": 0,
+    "calls": 0,
+    "rateLimitRemaining": {"minute": None, "month": None},
+    "unpricedTokens": [],
+}
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 
@@ -72,6 +84,7 @@ def refresh_prices(options: PriceOptions) -> Task:
         run=run,
         enabled=options.enabled,
         calls_per_run_max=options.pages_max + options.singles_max,
+        empty_result=EMPTY_RESULT,
         why="a price on a board may be five minutes old; one page of the list every five minutes is 8,928"
         " calls in a long month, which fits Tenero's smallest plan",
     )
@@ -212,10 +225,13 @@ class _Refresh:
                 if token_id not in self.cached or self.cached[token_id].price_usd is None
             ],
         }
-        error = self._error()
+        failure = self._failure()
+        error = self._nothing_priced() if failure is None else failure.reason
         log = self.context.logger.info if error is None else self.context.logger.error
         log("prices.refreshed", error=error, **result)
-        return Outcome(result, error, self._limited_until())
+        return Outcome(
+            result, error, self._limited_until(), None if failure is None else type(failure).__name__
+        )
 
     def _counters(self) -> dict[str, JSON]:
         limit = self._rate_limit()
@@ -235,14 +251,16 @@ class _Refresh:
     def _attempted(self) -> int:
         return self.priced + self.unpriced + self.held + len(self.failures)
 
-    def _error(self) -> str | None:
-        """Why the round is a failure; None when it is none."""
+    def _failure(self) -> Failure | None:
+        """The answer that makes the round a failure, if one does."""
         if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.priced):
-            return self.list_failure.reason
+            return self.list_failure
+        return None if self.priced else next(iter(self.failures.values()), None)
+
+    def _nothing_priced(self) -> str | None:
+        """Why a round without a failed answer is a failure all the same; None when it is none."""
         if self.priced or not self._attempted():
             return None
-        if self.failures:
-            return next(iter(self.failures.values())).reason
         if self.held:
             return f"all {self.held} prices jumped by more than {self.options.jump_factor:g} times: held back"
         return (
