@@ -20,6 +20,7 @@ from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
+ENDINGS = ("ok", "failed", "stopped", "interrupted")
 TRANSPORT = (StoreError, BindingMissing)
 ERROR_MAX = 300  # characters of an error that are kept
 
