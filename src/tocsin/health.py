@@ -6,16 +6,19 @@ hide behind an old, good answer.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from tocsin.bindings import JSON, KV, Clock
 from tocsin.errors import StoreError, TocsinError
+from tocsin.settings import Settings
 from tocsin.web.site import HealthSnapshot
 
 LOOK_EVERY_S = 1.0
-WRITE_EVERY_S = 30.0
+WRITE_EVERY_S = 5.0
 STATUS_WAIT_S = 2.0
 WRITE_KEY = "tocsin:alive"
+SETTINGS = frozenset(setting.name for setting in fields(Settings))
 
 
 class Health:
@@ -77,7 +80,7 @@ def reasons(status: JSON) -> list[str]:
     found = []
     for name, task in status["tasks"].items():
         if not task["enabled"]:
-            found.append(f"{name} is disabled (TOCSIN_{name.upper()}_ENABLED)")
+            found.append(f"{name} is disabled ({_switch(name)})")
         elif task["blind"]:
             failures = status["consecutiveFailures"][name]
             found.append(f"{name} has only failed, {failures} times in a row: {_error(task)}")
@@ -85,6 +88,11 @@ def reasons(status: JSON) -> list[str]:
             paused = status["pausedUntil"] is not None
             found.append(f"{name} is overdue{': the scheduler is paused' if paused else ''}")
     return found
+
+
+def _switch(name: str) -> str:
+    """Where a task was switched off: not every one has a setting."""
+    return f"TOCSIN_{name.upper()}_ENABLED" if f"{name}_enabled" in SETTINGS else "in its own file"
 
 
 def _error(task: JSON) -> str:

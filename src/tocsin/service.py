@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -165,6 +166,7 @@ class Service:
             health=self.health.snapshot,
             version=__version__,
             instance=self.settings.instance,
+            runtime_metrics=lambda: asdict(self.runtime.metrics),
         )
         await self._server.start(create_app(site, [*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)

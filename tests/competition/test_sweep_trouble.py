@@ -104,16 +104,16 @@ async def test_a_429_ends_the_run_with_the_time_to_come_back(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "said", "kind"),
     [
-        (Fault(kind="status", status=403), "refuses our key"),
-        (Fault(kind="status", status=410), "switched this endpoint off"),
-        (Fault(kind="hang"), "gave no answer"),
-        (Fault(kind="status", status=503), "answered 503"),
+        (Fault(kind="status", status=403), "refuses our key", "Unauthorised"),
+        (Fault(kind="status", status=410), "switched this endpoint off", "Gone"),
+        (Fault(kind="hang"), "gave no answer", "Unavailable"),
+        (Fault(kind="status", status=503), "answered 503", "Unavailable"),
     ],
 )
 async def test_what_befalls_everybody_ends_the_run_as_a_failure(
-    fault: Fault, said: str, tmp_path: Path
+    fault: Fault, said: str, kind: str, tmp_path: Path
 ) -> None:
     """A refused key, an endpoint that is gone, an upstream that is down: few calls, and the reason."""
     async with open_world(tmp_path, chain_of(20)) as world:
@@ -122,6 +122,7 @@ async def test_what_befalls_everybody_ends_the_run_as_a_failure(
 
     assert outcome.error is not None
     assert said in outcome.error
+    assert outcome.error_class == kind
     assert outcome.limited_until is None
     assert world.calls() <= 40
     assert outcome.result["scanned"] == 0

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from support.task_run import TRADED, count_trades
 from support.virtual_time import VirtualClock
 from tocsin.bindings import FetchResponse
 from tocsin.prices.cache import get_cached_token_prices
-from tocsin.prices.tokens import active_tokens
+from tocsin.prices.tokens import STATIC_TOKENS, active_tokens
 from tocsin.scheduler.budget import Plan
-from tocsin.tasks import TASKS
+from tocsin.tasks.refresh_prices import EMPTY_RESULT, PriceOptions, refresh_prices
 
 DAY_S = 86_400
 STARTER = Plan(minute=10, month=10_000)
@@ -33,17 +34,22 @@ class PriceJob(Job):
     """The real price task in the place of a test's own."""
 
     def task(self) -> Any:
-        return TASKS[0]
+        return refresh_prices(PriceOptions(cadence_ms=self.cadence_ms, slice_ms=self.slice_ms))
 
 
 @asynccontextmanager
 async def priced(
-    directory: Path, market: Any, tokens: int, clock: VirtualClock, **options: Any
+    directory: Path,
+    market: Any,
+    tokens: int,
+    clock: VirtualClock,
+    job: PriceJob | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[Scheduler, Any, Any]]:
     """A scheduler with the price task, a database in which so many tokens were traded, and this market."""
     async with open_database(directory, TRADED) as db, open_kv(directory, clock) as kv:
         await count_trades(db, *[(CONTRACT.format(n=n), "stx") for n in range(tokens)])
-        job = PriceJob("tenero", 300_000)
+        job = job or PriceJob("tenero", 300_000)
         async with scheduler(
             directory, job, clock=clock, fetch=ScriptedFetch(market, 0.05), arm=False, **options
         ) as made:
@@ -95,6 +101,20 @@ async def test_a_month_on_the_starter_plan(quick_disk: Path, tokens: int) -> Non
     assert task["effectiveCadenceMs"] >= task["cadenceMs"]
     assert task["cadenceReason"]
     assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
+    """As the docs say: nothing is stretched, and nobody is told that it does not fit."""
+    clock = VirtualClock()
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
+    market = Market([dict.fromkeys([*STATIC_TOKENS, *ids], 1.5)])
+    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, _kv):
+        await asyncio.sleep(DAY_S)
+        status = await made.stub().status()
+
+        assert len(market.asked) in {288, 289}
+        assert status["tasks"]["tenero"]["effectiveCadenceMs"] == 300_000
+        assert made.log.named("budget.overdrawn") == []
 
 
 async def test_an_object_that_is_built_anew_for_every_run_does_not_starve(tmp_path: Path) -> None:
@@ -149,3 +169,47 @@ async def test_the_incident_of_the_silent_nulls(tmp_path: Path) -> None:
         assert status["consecutiveFailures"]["tenero"] == 0
         assert status["nextRunAfter"]["tenero"] is None
         assert (await get_cached_token_prices(kv, ["stx"]))["stx"].price_usd == 0.62
+
+
+async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path) -> None:
+    """However short the slice: the wait becomes next_run_after, and no run is spent on waiting."""
+    clock, asked_at = VirtualClock(), []
+
+    def tenero(_request: Request) -> FetchResponse:
+        asked_at.append(clock.now())
+        return response({}, status=429, headers={"retry-after": "5"})
+
+    job = PriceJob("tenero", 1_000, slice_ms=900)
+    async with priced(tmp_path, tenero, 0, clock, job) as (made, _db, _kv):
+        await asyncio.sleep(0.5)
+        status = await made.stub().status()
+        await asyncio.sleep(20)
+        runs = (await made.stub().runs())["runs"]
+
+        assert status["nextRunAfter"]["tenero"] == asked_at[0] + 5_000
+        assert {run["error"]["class"] for run in runs} == {"Limited"}
+        assert len(runs) <= 5
+        assert all(after - before >= 5_000 for before, after in pairwise(asked_at))
+
+
+async def test_a_run_that_was_cut_off_at_once_has_a_whole_result(tmp_path: Path) -> None:
+    """At the end of its slice, or with its process: all fields, and the run's own times."""
+    clock = VirtualClock()
+
+    async def silence(_request: Request) -> FetchResponse:
+        await asyncio.sleep(DAY_S)
+        raise AssertionError("not reached")
+
+    expected = {**EMPTY_RESULT, "startedAt": clock.now()}
+    async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
+        await asyncio.sleep(250)
+        status = await made.stub().status()
+        again_at = status["tasks"]["tenero"]["nextDueAt"]
+        await asyncio.sleep(60)
+    async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
+        after_crash = (await made.stub().runs("tenero"))["runs"][1]
+
+    assert status["lastTeneroResult"] == {**expected, "durationMs": 240_000}
+    assert status["tasks"]["tenero"]["runCounts"] == {"failed": 1}
+    assert (after_crash["outcome"], after_crash["startedAt"]) == ("interrupted", again_at)
+    assert after_crash["result"] == EMPTY_RESULT

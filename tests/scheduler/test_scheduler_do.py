@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.scheduler import MINUTE, Job, scheduler
+from support.scripted_fetch import ScriptedFetch, always, response
 from support.virtual_time import VirtualClock
 from tocsin.errors import StoreUnavailable, UsageError
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -67,6 +68,23 @@ async def test_a_hanging_task_delays_no_other(tmp_path: Path) -> None:
     assert status["tasks"]["sweep"]["blind"] is True
 
 
+async def test_the_result_of_a_run_that_was_cut_off_has_the_runs_own_times(tmp_path: Path) -> None:
+    """Counters are as they were told last; how long it took is known better here."""
+
+    async def hang(context: TaskContext) -> Outcome:
+        context.progress(1, 2, scanned=1, startedAt=0, durationMs=7)
+        await context.clock.sleep(3_600)
+        raise AssertionError("not reached")
+
+    async with scheduler(tmp_path, prices(run=hang)) as made:
+        began_at = made.clock.now()
+        answer = await made.stub().refresh_now("tenero")
+        shown = (await made.stub().status())["lastTeneroResult"]
+
+    assert shown == {"scanned": 1, "startedAt": began_at, "durationMs": 4 * MINUTE}
+    assert {name: answer[name] for name in shown} == shown
+
+
 async def test_a_task_that_raises_harms_no_other_and_is_counted(tmp_path: Path) -> None:
     """Policy B: the failure is a result with class and message, and the next slot tries again."""
 
@@ -112,6 +130,24 @@ async def test_a_limited_upstream_holds_its_task_back_until_then(tmp_path: Path)
     assert job.started[1] == until
     assert status["nextRunAfter"]["tenero"] is None
     assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_a_run_that_is_cut_off_behind_a_closed_gate_is_held_back_too(tmp_path: Path) -> None:
+    """It could not say itself that its upstream asked to slow down."""
+
+    async def hang(context: TaskContext) -> Outcome:
+        await context.tenero.fetch_token_price_usd("stx", context.logger, context.errand)
+        await context.clock.sleep(3_600)
+        raise AssertionError("not reached")
+
+    job, limit = prices(run=hang), response({}, status=429, headers={"retry-after": "1800"})
+    async with scheduler(tmp_path, job, fetch=ScriptedFetch(always(limit))) as made:
+        began_at = made.clock.now()
+        await asyncio.sleep(5 * 60)
+        status = await made.stub().status()
+
+    assert status["tasks"]["tenero"]["lastError"]["class"] == "SliceExceeded"
+    assert status["nextRunAfter"]["tenero"] == began_at + 30 * MINUTE
 
 
 async def test_a_back_off_never_exceeds_its_bound(tmp_path: Path) -> None:
@@ -346,53 +382,3 @@ async def test_only_the_instance_in_the_settings_runs(tmp_path: Path) -> None:
     assert (new["active"], new["consecutiveFailures"]) == (True, {"tenero": 0})
     assert len(job.started) == runs_of_v1 + 13
     assert len(made.log.named("scheduler.drained")) == 1
-
-
-async def test_watchers_see_events_in_order_and_can_wait(tmp_path: Path) -> None:
-    """Started, ended, armed, paused: numbered; a watcher that knows all of them waits for the next."""
-    async with scheduler(tmp_path, prices()) as made:
-        await asyncio.sleep(1)
-        seen = await made.stub().events(0, 0)
-        waiting = made.stub().events(seen["next"], 20_000)
-        await asyncio.sleep(5)
-        await made.stub().pause_until(made.clock.now() + 60_000)
-        news = await waiting
-
-    names = [event["event"] for event in seen["events"]]
-    assert names.index("run.started") < names.index("run.ended")
-    assert "alarm.armed" in names
-    assert news["events"][0]["event"] == "scheduler.paused"
-
-
-async def test_history_is_bounded(tmp_path: Path) -> None:
-    """The oldest runs leave, in memory and in storage."""
-    async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
-        await asyncio.sleep(600)
-        runs = (await made.stub().runs(None, 1000))["runs"]
-        stored = made.runtime.store._db.execute(
-            "SELECT count(*) FROM entries WHERE key LIKE 'run:%'"
-        ).fetchone()
-
-    assert len(runs) == 500
-    assert stored == (500,)
-
-
-async def test_history_holds_a_day_and_more(tmp_path: Path) -> None:
-    """At the default cadences the console can show the last 24 hours, with room for refreshes by hand."""
-    sweep = Job("sweep", 15 * MINUTE, upstream="hiro")
-    async with scheduler(tmp_path, prices(), sweep) as made:
-        started_at = made.clock.now()
-        await asyncio.sleep(24 * 3600 - 1)
-        for _ in range(50):
-            await made.stub().refresh_now("sweep")
-        runs = (await made.stub().runs(None, 500))["runs"]
-
-    assert runs[-1]["startedAt"] == started_at
-    assert len(runs) == 288 + 96 + 50
-
-
-async def test_runs_of_no_task_are_refused_with_the_names(tmp_path: Path) -> None:
-    """An empty list would look like a task that never ran."""
-    async with scheduler(tmp_path, prices()) as made:
-        with pytest.raises(UsageError, match=r"^there is no task 'price': give one of tenero$"):
-            await made.stub().runs("price")

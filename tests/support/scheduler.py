@@ -22,6 +22,7 @@ from tocsin.upstream.tenero import tenero
 
 MINUTE = 60_000
 ROOMY = Plan(minute=10_000, month=10_000_000)
+KEYLESS = {"hiro": hiro("https://hiro.test", None), "tenero": tenero("https://tenero.test", None)}
 
 
 async def no_wire(url: str, **_options: Any) -> FetchResponse:
@@ -73,9 +74,8 @@ class Scheduler:
             logger=self.log,
             random=random,
             config=SchedulerConfig(
-                {"hiro": hiro("https://hiro.test", None), "tenero": tenero("https://tenero.test", None)},
-                {"hiro": ROOMY, "tenero": ROOMY, **plans},
-                **config,
+                plans={"hiro": ROOMY, "tenero": ROOMY, **plans},
+                **{"upstreams": KEYLESS, **config},
             ),
             tasks=[job.task() for job in jobs],
             request_jobs=request_jobs,

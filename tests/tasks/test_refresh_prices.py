@@ -15,7 +15,7 @@ from tocsin.errors import RunStopped, StoreError
 from tocsin.prices.cache import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, tracked_tokens
 from tocsin.tasks import TASKS
-from tocsin.tasks.refresh_prices import NOTES_KEY, PriceOptions, refresh_prices
+from tocsin.tasks.refresh_prices import EMPTY_RESULT, NOTES_KEY, PriceOptions, refresh_prices
 from tocsin.upstream.tenero import token_address
 
 TASK = TASKS[0]
@@ -55,6 +55,7 @@ async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
             "rateLimitRemaining": {"minute": 99, "month": 49_000},
             "unpricedTokens": [],
         }
+        assert set(outcome.result) == {"startedAt", "durationMs", *EMPTY_RESULT}
         assert await tracked_tokens(bench.kv) == STATIC_TOKENS
         found = await get_cached_token_prices(bench.kv, STATIC_TOKENS)
         assert [price.price_usd for price in found.values()] == [0.85, 103_420.5, 0.97]
@@ -105,6 +106,53 @@ async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp
         assert found.price_usd == 2.6
 
 
+HALF_READABLE = [
+    {"address": "SP1.unknown", "price_usd": 1.0, "decimals": 6},
+    {"address": token_address(OTHERS[0]), "price_usd": {}, "decimals": 6},
+    {"address": token_address(OTHERS[1]), "price_usd": 1.0, "decimals": -1},
+    {"price_usd": 1.0},
+]
+
+
+@pytest.mark.parametrize("rows", [HALF_READABLE, HALF_READABLE[:3], HALF_READABLE[:1]])
+async def test_one_bad_list_does_not_switch_the_list_off(tmp_path: Path, rows: list[object]) -> None:
+    """Rows that cannot be read, or a list that is far too short: from the next round on all are refreshed."""
+    market = static_market(**dict.fromkeys(OTHERS, 2.0))
+    market.unlisted = market.pages[0]
+    async with task_bench(tmp_path, market) as bench:
+        await bench.traded(*[(token_id, "stx") for token_id in OTHERS])
+        await bench.run(TASK)
+        bad = [response({"data": {"rows": rows, "next": None}})]
+        market.broken = lambda request: bad.pop() if "?" in request.url and bad else None
+        rounds = []
+        for _ in range(5):
+            await bench.wired.clock.sleep(300)
+            rounds.append((await bench.run(TASK)).result)
+
+        assert [result["unasked"] for result in rounds] == [8, 0, 0, 0, 0]
+        assert [result["succeeded"] for result in rounds] == [4, 12, 12, 12, 12]
+        assert [result["calls"] for result in rounds[3:]] == [1, 1]
+
+
+async def test_a_strangers_bad_row_does_not_hide_what_the_list_lacks(tmp_path: Path) -> None:
+    """Whose row it is can be read: the others' absence is believed, and the pages are not read each time."""
+    market = static_market()
+    market.pages += [{OTHERS[6]: 1.0}, {OTHERS[7]: 1.0}]
+    market.unlisted = {OTHERS[0]: 2.5}
+    market.row = lambda token_id, usd: {  # type: ignore[method-assign]
+        "address": token_address(token_id),
+        "price_usd": usd,
+        "decimals": 99 if token_id == OTHERS[8] else 6,
+    }
+    market.pages[0][OTHERS[8]] = 1.0
+    async with task_bench(tmp_path, market) as bench:
+        await bench.traded((OTHERS[0], "stx"))
+
+        calls = [(await bench.run(TASK)).result["calls"] for _ in range(3)]
+
+        assert calls == [4, 2, 2]
+
+
 async def test_a_token_that_the_source_does_not_know_is_no_failure(tmp_path: Path) -> None:
     """It is counted, named, and remembered as having no price."""
     async with task_bench(tmp_path, static_market()) as bench:
@@ -147,15 +195,21 @@ async def test_a_round_without_any_price_is_a_failure(tmp_path: Path) -> None:
 
         assert outcome.error is not None
         assert "no price for any of 3 tokens" in outcome.error
+        assert outcome.error_class is None
         assert bench.wired.log.of("prices.refreshed")[0].level == "ERROR"
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [(503, "503"), (404, "TENERO_API_URL"), (401, "TENERO_API_KEY"), (410, "successor")],
+    ("status", "said", "kind"),
+    [
+        (503, "503", "Unavailable"),
+        (404, "TENERO_API_URL", "OurMistake"),
+        (401, "TENERO_API_KEY", "Unauthorised"),
+        (410, "successor", "Gone"),
+    ],
 )
 async def test_a_failed_list_fails_the_round_and_keeps_the_prices(
-    tmp_path: Path, status: int, said: str
+    tmp_path: Path, status: int, said: str, kind: str
 ) -> None:
     """Every token is counted, the reason is logged, and no single call is made instead."""
     market = static_market()
@@ -168,6 +222,7 @@ async def test_a_failed_list_fails_the_round_and_keeps_the_prices(
 
         assert outcome.error is not None
         assert said in outcome.error
+        assert outcome.error_class == kind
         assert (outcome.result["failed"], outcome.result["succeeded"]) == (3, 0)
         assert all(path.startswith("?") for path in market.asked[asked_before:])
         assert len(await get_cached_token_prices(bench.kv, STATIC_TOKENS)) == 3
@@ -333,7 +388,7 @@ async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) 
     """They expire by themselves; notes are kept for the active set only."""
     async with task_bench(tmp_path, always(response({"data": {"rows": []}}))) as bench:
         await put_token_price(bench.kv, OTHERS[5], CachedPrice(3.0, 6, START_MS))
-        await bench.kv.put(NOTES_KEY, json.dumps({OTHERS[5]: [1, None, None]}))
+        await bench.kv.put(NOTES_KEY, json.dumps({OTHERS[5]: [1, None, False, None]}))
 
         await bench.run(TASK)
 

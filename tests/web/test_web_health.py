@@ -1,7 +1,7 @@
 """Health, readiness and metrics: what a supervisor sees."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from support.asgi import ask
 from support.scripted_scheduler import HEALTHY, scene, task_status
 from support.virtual_time import START_MS
 from tocsin.errors import ObjectReset
+from tocsin.platform.local.runtime import Metrics as Counted
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.web.app import create_app
 from tocsin.web.health import not_ready
@@ -91,8 +92,10 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
         text = answer.body.decode()
         for line in text.splitlines():
             assert re.fullmatch(
-                r'# (HELP|TYPE) tocsin_\w+ .+|tocsin_\w+(\{\w+="[^"]*"\})? [-0-9.e+]+', line
+                r'# (HELP|TYPE) tocsin_\w+ .+|tocsin_\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [-0-9.e+]+', line
             ), line
+        counters = set(re.findall(r"# TYPE (\w+) counter", text))
+        assert counters == set(re.findall(r"# TYPE (\w+_total) \w+", text))
         found = samples(text)
         assert found['tocsin_info{version="1.2.3"}'] == 1
         assert (found["tocsin_ready"], found["tocsin_scheduler_up"], found["tocsin_paused"]) == (1, 1, 0)
@@ -102,9 +105,41 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
         assert found['tocsin_task_consecutive_failures{task="sweep"}'] == 2
         assert found['tocsin_task_last_success_timestamp_seconds{task="tenero"}'] == START_MS / 1000 - 240
         assert 'tocsin_task_last_success_timestamp_seconds{task="sweep"}' not in found
+        assert found['tocsin_task_runs_total{task="tenero",outcome="ok"}'] == 0
         assert found['tocsin_budget_month_left{upstream="tenero"}'] == 48_211
         assert (found["tocsin_prices_tracked"], found["tocsin_prices_known"]) == (3, 1)
         assert found["tocsin_price_age_oldest_seconds"] == 30
+
+
+async def test_metrics_count_runs_by_outcome(tmp_path: Path) -> None:
+    """Of every task, all outcomes, also those that never were."""
+    async with scene(tmp_path) as made:
+        made.scheduler.shown["tasks"] = {"tenero": task_status(runCounts={"ok": 7, "failed": 2})}
+        found = samples((await ask(create_app(made.site), "/metrics")).body.decode())
+
+        assert {name: count for name, count in found.items() if "runs_total" in name} == {
+            'tocsin_task_runs_total{task="tenero",outcome="ok"}': 7,
+            'tocsin_task_runs_total{task="tenero",outcome="failed"}': 2,
+            'tocsin_task_runs_total{task="tenero",outcome="stopped"}': 0,
+            'tocsin_task_runs_total{task="tenero",outcome="interrupted"}': 0,
+        }
+
+
+async def test_metrics_show_what_the_runtime_counts(tmp_path: Path) -> None:
+    """Where there is a runtime of ours: alarms that rang, failed or were given up, objects that broke."""
+    counted = Counted(calls=9, alarms_rung=5, alarms_failed=3, alarms_exhausted=1, objects_reset=2)
+    async with scene(tmp_path) as made:
+        without = samples((await ask(create_app(made.site), "/metrics")).body.decode())
+        site = made.with_site(runtime_metrics=lambda: asdict(counted))
+        found = samples((await ask(create_app(site), "/metrics")).body.decode())
+
+        assert {name: count for name, count in found.items() if name not in without} == {
+            "tocsin_object_calls_total": 9,
+            "tocsin_alarms_rung_total": 5,
+            "tocsin_alarms_failed_total": 3,
+            "tocsin_alarms_exhausted_total": 1,
+            "tocsin_objects_reset_total": 2,
+        }
 
 
 async def test_metrics_are_there_when_the_scheduler_is_not(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class Ending:
 
     error: str | None = None
     limited_until: int | None = None
+    error_class: str | None = None
 
 
 class Crew:
@@ -109,6 +110,6 @@ class Crew:
             until = max(answer.until, (self.ending and self.ending.limited_until) or 0)
             self.ending = Ending(limited_until=until)
         elif isinstance(answer, Unauthorised | Gone) or self._desk.errand.given_up:
-            self.ending = self.ending or Ending(error=str(error))
+            self.ending = self.ending or Ending(str(error), error_class=type(answer).__name__)
         else:
             self._desk.logger.warn("sweep.unit_failed", unit=unit, reason=str(error))

@@ -1,7 +1,9 @@
 """Who is asked for in a round, and in which order, so that nobody starves. Pure.
 
-Most tokens are in the source's list, a hundred for one call. Those that are not are asked for one by one,
-a few a round, and are sought in the list again once a day. When a round is cut short (a limit, a
+Most tokens are in the source's list, a hundred for one call. Those that a whole list lacked are asked for one
+by one, a few a round, and are sought in the list again once a day; in every round when they are more than
+the list has pages, for then it is dearer to believe that than to look. Those that a list did not come to, cut
+short or half readable, have one turn alone before it is tried again. When a round is cut short (a limit, a
 pause), whoever was not reached is the one asked longest ago, and goes first in the next.
 """
 
@@ -19,7 +21,8 @@ class Note:
     """What is remembered of a token between rounds. `held` is a jump that was not believed yet."""
 
     asked_at: int = 0
-    unlisted_at: int | None = None
+    missed_at: int | None = None  # when the list was last read and did not give it
+    unlisted: bool = False  # because it is not in it
     held: TokenPrice | None = None
 
 
@@ -29,32 +32,44 @@ Notes = dict[str, Note]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Tokens to look for in the list, and tokens to ask for singly; each the longest unasked first."""
+    """Tokens to look for in the list, and tokens to ask for singly; each the longest unasked first.
+
+    A token may be in both: asked for singly first, in case the list takes all calls there are, and then
+    looked for, to see whether it is back.
+    """
 
     listed: tuple[str, ...]
     single: tuple[str, ...]
     single_first: bool
 
 
-def plan_round(token_ids: Iterable[str], notes: Mapping[str, Note], now: int) -> Round:
-    def asked_at(token_id: str) -> int:
-        return notes.get(token_id, NEW).asked_at
+def plan_round(token_ids: Iterable[str], notes: Mapping[str, Note], now: int, *, pages_max: int) -> Round:
+    def note(token_id: str) -> Note:
+        return notes.get(token_id, NEW)
 
-    oldest_first = tuple(sorted(token_ids, key=asked_at))
-    unlisted_at = {token_id: notes.get(token_id, NEW).unlisted_at for token_id in oldest_first}
-    if any(at is not None and not 0 <= now - at < RELIST_MS for at in unlisted_at.values()):
-        return Round(oldest_first, (), single_first=False)  # the pages are read anyway: seek all in them
-    listed = tuple(token_id for token_id in oldest_first if unlisted_at[token_id] is None)
-    single = tuple(token_id for token_id in oldest_first if unlisted_at[token_id] is not None)
-    single_first = bool(listed and single) and asked_at(single[0]) < asked_at(listed[0])
-    return Round(listed, single, single_first)
+    oldest_first = tuple(sorted(token_ids, key=lambda token_id: note(token_id).asked_at))
+    listed = tuple(token_id for token_id in oldest_first if note(token_id).missed_at is None)
+    single = tuple(token_id for token_id in oldest_first if note(token_id).missed_at is not None)
+    if not single:
+        return Round(listed, (), single_first=False)
+    asked_at, missed_at = note(single[0]).asked_at, note(single[0]).missed_at or 0
+    single_first = asked_at < (note(listed[0]).asked_at if listed else missed_at)
+    if len(single) <= pages_max and all(_is_unlisted(note(token_id), now) for token_id in single):
+        return Round(listed, single, single_first and bool(listed))
+    return Round(oldest_first, single if single_first else (), single_first)
+
+
+def _is_unlisted(note: Note, now: int) -> bool:
+    """Whether the list need not be searched for it."""
+    return note.unlisted and note.missed_at is not None and 0 <= now - note.missed_at < RELIST_MS
 
 
 def notes_to_json(notes: Mapping[str, Note]) -> JSON:
     return {
         token_id: [
             note.asked_at,
-            note.unlisted_at,
+            note.missed_at,
+            note.unlisted,
             None if note.held is None else [note.held.price_usd, note.held.decimals],
         ]
         for token_id, note in notes.items()
@@ -66,7 +81,7 @@ def notes_from_json(stored: JSON, token_ids: Iterable[str]) -> Notes:
     notes: Notes = {}
     for token_id in token_ids:
         if token_id in stored:
-            asked_at, unlisted_at, held = stored[token_id]
+            asked_at, missed_at, unlisted, held = stored[token_id]
             price = None if held is None else TokenPrice(token_id, held[0], held[1])
-            notes[token_id] = Note(int(asked_at), unlisted_at, price)
+            notes[token_id] = Note(int(asked_at), missed_at, bool(unlisted), price)
     return notes

@@ -150,7 +150,7 @@ class Budget:
                 "anonymous": self.told.anonymous,
             },
             "monthEndsAt": month.span.ends_at,
-            "closedUntil": self._closed_until_wall(moment),
+            "closedUntil": self.closed_until_wall(moment),
             "inFlight": self.in_flight,
         }
 
@@ -161,7 +161,7 @@ class Budget:
             "month": self.month.to_json(),
             "second": [list(slot) for slot in self.second.slots],
             "minute": [list(slot) for slot in self.minute.slots],
-            "closedUntil": self._closed_until_wall(moment),
+            "closedUntil": self.closed_until_wall(moment),
             "savedAt": moment.wall_ms,
             "strikes": self.strikes,
             "lowIn": self.low_in,
@@ -192,7 +192,7 @@ class Budget:
             low_in=stored["lowIn"],
         )
 
-    def _closed_until_wall(self, moment: Moment) -> int | None:
+    def closed_until_wall(self, moment: Moment) -> int | None:
         closed_ms = self.closed_until - moment.steady_ms
         return moment.wall_ms + closed_ms if closed_ms > 0 else None
 

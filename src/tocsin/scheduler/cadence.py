@@ -3,7 +3,7 @@
 All tasks of an upstream are stretched by the same factor: none pays for another's appetite.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -33,6 +33,13 @@ class Cadence:
 
     effective_ms: int
     reason: str
+
+
+def usual_calls(estimate: float, most: float | None, recent: Sequence[int]) -> float:
+    """Calls of a run: as the task estimates, and as the newest runs really made where it says `most`."""
+    if most is None or not recent:
+        return estimate
+    return min(most, max(estimate, sum(recent) / len(recent)))
 
 
 def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> dict[str, Cadence]:

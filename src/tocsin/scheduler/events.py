@@ -40,3 +40,9 @@ class Events:
                 self._waiting.discard(future)
             found = [event for event in self._kept if event["seq"] > seq]
         return {"events": found, "next": self._next - 1}
+
+
+def camel_case(name: str) -> str:
+    """A field of a log line as the API spells it."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

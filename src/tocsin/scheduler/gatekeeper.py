@@ -5,7 +5,8 @@ first while requests are within their share, the older one otherwise. A caller l
 a refusal as soon as it is clear that none will come within its patience. One timer serves all who wait; when
 nobody waits there is none.
 
-Every permit is saved before it is used, so that a restart finds it spent. Emits the budget's notes.
+Every permit is saved before it is used, so that a restart finds it spent. Emits the budget's notes, and hands
+them to whoever wants to know (`noted`).
 """
 
 import asyncio
@@ -44,12 +45,14 @@ class Gatekeeper:
         random: Callable[[], float],
         logger: Logger,
         save: Callable[[JSON], object],
+        noted: Callable[[Note], object] = lambda _: None,
     ) -> None:
         self._upstream = upstream
         self._clock = clock
         self._random = random
         self._logger = logger
         self._save = save
+        self._noted = noted
         self._numbers = count()
         self._queues: dict[Lane, deque[_Ticket]] = {lane: deque() for lane in Lane}
         self._timer: asyncio.Task[None] | None = None
@@ -65,6 +68,7 @@ class Gatekeeper:
         random: Callable[[], float],
         logger: Logger,
         save: Callable[[JSON], object],
+        noted: Callable[[Note], object] = lambda _: None,
     ) -> "Gatekeeper":
         """Go on from what `save` was given last; None, or something unreadable, begins anew."""
         moment = moment_of(clock)
@@ -74,7 +78,7 @@ class Gatekeeper:
                 budget = Budget.from_json(plan, stored, moment)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 logger.error("budget.restore_failed", upstream=upstream, reason=repr(error)[:200])  # noqa: TRY400 - our Logger has no `exception`
-        return cls(upstream, budget, clock, random, logger, save)
+        return cls(upstream, budget, clock, random, logger, save, noted)
 
     async def enter(self, lane: Lane, patience_s: float) -> Refusal | None:
         """Wait for a permit; see `Gate`."""
@@ -116,6 +120,10 @@ class Gatekeeper:
             self._save(self.budget.to_json(moment))
         self._serve()
         return moment.wall_ms + self.budget.closed_until - moment.steady_ms
+
+    def closed_until(self) -> int | None:
+        """Until when nobody may call after a 429 (unix ms); None while the gate is open."""
+        return self.budget.closed_until_wall(moment_of(self._clock))
 
     def describe(self) -> JSON:
         """The budget and its queues, as `status()` shows them."""
@@ -189,6 +197,7 @@ class Gatekeeper:
             "ERROR": self._logger.error,
         }[note.level]
         write(note.event, upstream=self._upstream, **note.fields)
+        self._noted(note)
 
 
 def moment_of(clock: Clock) -> Moment:

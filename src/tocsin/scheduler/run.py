@@ -20,6 +20,7 @@ from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
+ENDINGS = ("ok", "failed", "stopped", "interrupted")
 TRANSPORT = (StoreError, BindingMissing)
 ERROR_MAX = 300  # characters of an error that are kept
 
@@ -38,6 +39,7 @@ class Record:
     outcome: str = "running"
     result: dict[str, JSON] = field(default_factory=dict)
     error: dict[str, str] | None = None
+    calls: int = 0  # to its upstream, retries included
 
     def to_json(self) -> dict[str, JSON]:
         return {
@@ -52,7 +54,13 @@ class Record:
             "outcome": self.outcome,
             "result": self.result,
             "error": self.error,
+            "calls": self.calls,
         }
+
+    def summary(self) -> dict[str, JSON]:
+        """The result, with the run's own times: a task that was cut off told its last ones long before."""
+        ended_at = self.started_at if self.ended_at is None else self.ended_at
+        return {**self.result, "startedAt": self.started_at, "durationMs": ended_at - self.started_at}
 
     @classmethod
     def from_json(cls, stored: JSON) -> "Record":
@@ -67,6 +75,7 @@ class Record:
             outcome=stored["outcome"],
             result=stored["result"],
             error=stored["error"],
+            calls=stored.get("calls", 0),
         )
 
 
@@ -112,12 +121,13 @@ class Run:
         self.done = 0
         self.total = 0
         self.limited_until: int | None = None
+        self.cut = False  # its slice was over before it ended
         self.transport_error: Exception | None = None
         self.finished: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._tools = tools
         self._must_stop = must_stop
         self._progressed = progressed
-        self._ends_at_s = tools.clock.monotonic() + task.slice_ms / 1000
+        errand.ends_at_s = tools.clock.monotonic() + task.slice_ms / 1000
 
     # As its task sees it
 
@@ -150,7 +160,7 @@ class Run:
         return self.record.started_at
 
     def time_left_s(self) -> float:
-        return max(0.0, self._ends_at_s - self.clock.monotonic())
+        return max(0.0, self.errand.ends_at_s - self.clock.monotonic())
 
     def progress(self, done: int, total: int, /, **counters: JSON) -> None:
         self.done, self.total = done, total
@@ -173,8 +183,9 @@ class Run:
             self._end("stopped")
         except TimeoutError as error:
             if limit.expired():
-                cut = f"the run took longer than its slice of {self.task.slice_ms / 1000:g} s"
-                self._fail("SliceExceeded", cut)
+                self.cut = True
+                sentence = f"the run took longer than its slice of {self.task.slice_ms / 1000:g} s"
+                self._fail("SliceExceeded", sentence)
             else:
                 self._fail("TimeoutError", str(error))
         except TRANSPORT as error:
@@ -193,7 +204,8 @@ class Run:
         if outcome.error is None:
             self._end("ok")
         else:
-            self._fail("Limited" if outcome.limited_until else "TaskFailed", outcome.error)
+            kind = outcome.error_class or ("Limited" if outcome.limited_until else "TaskFailed")
+            self._fail(kind, outcome.error)
 
     def _fail(self, kind: str, message: str) -> None:
         self.record.error = {"class": kind, "message": message[:ERROR_MAX]}
@@ -201,4 +213,5 @@ class Run:
 
     def _end(self, outcome: str) -> None:
         self.record.outcome = outcome
+        self.record.calls = self.errand.calls
         self.record.ended_at = self.clock.now()

@@ -6,7 +6,8 @@ dies at any point is armed. A task's failure is a result (policy B); a limited u
 (C); only the platform's own failures leave `alarm()` (A); the breaker (D) is a setting.
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
-`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events.
+`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events;
+`budget.changed` as an event only.
 """
 
 import asyncio
@@ -17,12 +18,13 @@ from typing import Any, Literal
 from tocsin.bindings import JSON, AlarmInfo, ObjectContext
 from tocsin.durable_object import DurableObject
 from tocsin.errors import BindingMissing, UsageError
-from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft
+from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.events import Events
+from tocsin.scheduler.events import Events, camel_case
 from tocsin.scheduler.gatekeeper import Gatekeeper, moment_of
 from tocsin.scheduler.plan import Slot, Standing, Tick, settled, tick
 from tocsin.scheduler.run import Record, Run, Tools, Trigger
+from tocsin.scheduler.settle import Note
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.status import snapshot
 from tocsin.scheduler.task import Task
@@ -59,6 +61,9 @@ class SchedulerDO(DurableObject):
                 env.clock,
                 env.random,
                 said=env.memory.said,
+                key_refused=lambda reason, name=name: self._budget_changed(  # type: ignore[misc]  # a default binds it
+                    name, "key_ignored", reason=reason
+                ),
             )
             for name, upstream in env.config.upstreams.items()
         }
@@ -80,13 +85,17 @@ class SchedulerDO(DurableObject):
             storage.put(key, stored)
             env.memory.budgets[upstream] = gate.budget
 
+        def noted(note: Note) -> None:
+            self._budget_changed(upstream, note.event.removeprefix("budget."), **note.fields)
+
         known = env.memory.budgets.get(upstream)
+        outside = (env.clock, env.random, env.logger, save, noted)
         if known is not None:
             # Evicted, not restarted: its clock runs on. Whoever was on a call then is no more.
-            gate = Gatekeeper(upstream, replace(known, in_flight=0), env.clock, env.random, env.logger, save)
+            gate = Gatekeeper(upstream, replace(known, in_flight=0), *outside)
         else:
             plan, stored = env.config.plans[upstream], await storage.get(key)
-            gate = Gatekeeper.restore(upstream, plan, stored, env.clock, env.random, env.logger, save)
+            gate = Gatekeeper.restore(upstream, plan, stored, *outside)
         return gate
 
     # RPC
@@ -209,6 +218,7 @@ class SchedulerDO(DurableObject):
     def _begin(self, name: str, trigger: Trigger, slot: Slot | None) -> Run:
         now = self.env.clock.now()
         record = Record(self._state.run_seq + 1, name, trigger, now)
+        record.result = dict(self._tasks[name].empty_result)
         if slot is not None:
             record.slot_at, record.missed = slot.at, slot.missed
         self._state.begin(record)
@@ -228,9 +238,10 @@ class SchedulerDO(DurableObject):
         record = await run.execute()
         now, config, name = self.env.clock.now(), self.env.config, run.task.name
         del self._running[name]
-        self._state.end(
-            record, limited_until=run.limited_until, backoff_max_ms=config.backoff_max_ms, now=now
-        )
+        limited_until = run.limited_until
+        if run.cut:  # it could not say so itself
+            limited_until = self._gates[run.task.upstream].closed_until()
+        self._state.end(record, limited_until=limited_until, backoff_max_ms=config.backoff_max_ms, now=now)
         if config.breaker_failures and self._state.failures(name) >= config.breaker_failures:
             self._state.hold(name, now + config.breaker_pause_ms)
             self._tell("breaker.opened", task=name, failures=self._state.failures(name), level="error")
@@ -259,8 +270,7 @@ class SchedulerDO(DurableObject):
             "joined": joined,
             "pausedUntil": self._paused(),
         }
-        last = {"startedAt": record.started_at, "durationMs": (record.ended_at or 0) - record.started_at}
-        return {**last, **record.result, "run": about}
+        return {**record.summary(), "run": about}
 
     def _must_know(self, task: str, *others: str) -> None:
         if task not in self._tasks:
@@ -297,16 +307,22 @@ class SchedulerDO(DurableObject):
         return found
 
     def _cadences(self) -> dict[str, Cadence]:
-        found: dict[str, Cadence] = {}
+        found = {name: Cadence(task.cadence_ms, "switched off") for name, task in self._tasks.items()}
         for upstream, gate in self._gates.items():
-            found |= cadences(gate.budget, self._demands(upstream), moment_of(self.env.clock))
+            demands = {name: self._as_measured(name, d) for name, d in self._demands(upstream).items()}
+            found |= cadences(gate.budget, demands, moment_of(self.env.clock))
         return found
 
+    def _as_measured(self, name: str, planned: Demand) -> Demand:
+        most, recent = self._tasks[name].calls_per_run_max, self._state.recent_calls(name)
+        return replace(planned, calls_per_run=usual_calls(planned.calls_per_run, most, recent))
+
     def _demands(self, upstream: str) -> dict[str, Demand]:
+        """As the tasks plan them: what `tocsin check` reckons with."""
         return {
             name: Demand(task.cadence_ms, task.calls_per_run)
             for name, task in self._tasks.items()
-            if task.upstream == upstream
+            if task.upstream == upstream and task.enabled
         }
 
     def _arm(self, decided: Tick) -> None:
@@ -341,6 +357,11 @@ class SchedulerDO(DurableObject):
             self._events.add(
                 "run.progressed", now, task=name, run=run.record.id, done=run.done, total=run.total
             )
+
+    def _budget_changed(self, upstream: str, what: str, **fields: JSON) -> None:
+        """To those who watch; the log has it already."""
+        shown = {camel_case(name): value for name, value in fields.items()}
+        self._events.add("budget.changed", self.env.clock.now(), upstream=upstream, what=what, **shown)
 
     def _report_overdrafts(self) -> None:
         for upstream, plan in self.env.config.plans.items():

@@ -25,7 +25,7 @@ LOW_RATIO = 0.2  # of the month's limit: below it somebody should know
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the log should tell."""
+    """Something that the log should tell, and those who watch: a budget has changed."""
 
     level: Level
     event: str
@@ -52,6 +52,7 @@ def settle(
     if limited:
         return _close(budget, retry_after_ms, moment, jitter, notes), notes
     if budget.strikes and moment.steady_ms >= budget.closed_until:
+        notes.append(Note("INFO", "budget.gate_opened", {"strikes": budget.strikes}))
         budget = replace(budget, strikes=0)
     return budget, notes
 

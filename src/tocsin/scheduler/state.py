@@ -1,8 +1,9 @@
 """What the scheduler remembers, under the keys that its users know.
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`,
-`lastSlotAt`, `lastSuccessAt`, `lastError`, `missedSlots`, `rerun`. For the scheduler: `pausedUntil`,
-`armedAt`, `runSeq`, and the history of runs under `run:<number>`. Long-lived cursors are in the database.
+`lastSlotAt`, `lastSuccessAt`, `lastError`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For the
+scheduler: `pausedUntil`, `armedAt`, `runSeq`, and the history of runs under `run:<number>`. Long-lived
+cursors are in the database.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from tocsin.bindings import JSON, Storage
 from tocsin.scheduler.run import Record
 
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
+RECENT_MAX = 12  # runs from which a task's usual calls are known
 BY_TASK = (
     "consecutiveFailures",
     "nextRunAfter",
@@ -20,6 +22,7 @@ BY_TASK = (
     "lastError",
     "missedSlots",
     "rerun",
+    "runCounts",
 )
 
 
@@ -70,6 +73,11 @@ class SchedulerState:
         count: int = self.by_task["consecutiveFailures"].get(task, 0)
         return count
 
+    def recent_calls(self, task: str) -> list[int]:
+        """How many calls the newest runs made that went well."""
+        well = [run.calls for run in self.runs.values() if run.task == task and run.outcome == "ok"]
+        return well[-RECENT_MAX:]
+
     def begin(self, record: Record) -> None:
         """Take a run into the history; the oldest ones leave it."""
         self.run_seq = max(self.run_seq, record.id)
@@ -84,11 +92,9 @@ class SchedulerState:
     def end(self, record: Record, *, limited_until: int | None, backoff_max_ms: int, now: int) -> None:
         """Learn from how a run ended."""
         name = record.task
-        self.last_result[name] = {
-            "startedAt": record.started_at,
-            "durationMs": (record.ended_at or now) - record.started_at,
-            **record.result,
-        }
+        self.last_result[name] = record.summary()
+        counts = self.by_task["runCounts"].setdefault(name, {})
+        counts[record.outcome] = counts.get(record.outcome, 0) + 1
         if record.outcome == "ok":
             self.by_task["lastSuccessAt"][name] = now
             self.by_task["consecutiveFailures"][name] = 0
@@ -106,7 +112,8 @@ class SchedulerState:
     def interrupt(self, now: int) -> list[Record]:
         """Runs that the last process did not end: failures, and to be run again at once.
 
-        Not a second time in a row: a task that takes the process down with it waits for its next slot.
+        Not a second time in a row: a task that takes the process down with it waits for its next slot, or
+        the process would do nothing but start.
         """
         cut_off = [record for record in self.runs.values() if record.outcome == "running"]
         for record in cut_off:

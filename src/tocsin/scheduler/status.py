@@ -58,6 +58,7 @@ def snapshot(
             "lastSuccessAt": state.by_task["lastSuccessAt"].get(task_name),
             "lastError": state.by_task["lastError"].get(task_name),
             "missedSlots": state.by_task["missedSlots"].get(task_name, 0),
+            "runCounts": state.by_task["runCounts"].get(task_name, {}),
             "overdue": task.enabled and overdue(task_name, task, state, cadences[task_name], now),
             "blind": state.failures(task_name) >= config.blind_failures,
         }

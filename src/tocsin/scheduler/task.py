@@ -6,7 +6,7 @@ kept. What it raises is a failure of the run, logged and counted, and harms no o
 platform itself (`StoreError`, `BindingMissing`) leave the alarm and are retried by the runtime.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -20,13 +20,15 @@ from tocsin.upstream.tenero import TeneroClient
 class Outcome:
     """How a run ended. `result` is what `status()` shows as the task's last result.
 
-    `error` makes it a failure. `limited_until` (unix ms) says that an upstream asked us to slow down: the
-    task's next scheduled run waits for it, within the scheduler's bound.
+    `error` makes it a failure; `error_class` says of which kind, such as the class of an upstream's answer.
+    `limited_until` (unix ms) says that an upstream asked us to slow down: the task's next scheduled run waits
+    for it, within the scheduler's bound.
     """
 
     result: dict[str, JSON]
     error: str | None = None
     limited_until: int | None = None
+    error_class: str | None = None
 
 
 class TaskContext(Protocol):
@@ -64,7 +66,11 @@ class TaskContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A periodic job: `calls_per_run` is what a run usually asks of its upstream, for the budget's plan."""
+    """A periodic job: `calls_per_run` is what a run usually asks of its upstream, for the budget's plan.
+
+    With `calls_per_run_max` the cadence follows the calls that its newest runs made, up to so many.
+    `empty_result` is the result of a run that was cut off before it could tell of any progress.
+    """
 
     name: str
     upstream: str
@@ -73,6 +79,8 @@ class Task:
     calls_per_run: float
     run: Callable[[TaskContext], Awaitable[Outcome]]
     enabled: bool = True
+    calls_per_run_max: float | None = None
+    empty_result: Mapping[str, JSON] = field(default_factory=dict, compare=False)
     why: str = field(default="", compare=False)  # the reason for the cadence, shown in status
 
 

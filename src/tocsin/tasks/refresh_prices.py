@@ -27,6 +27,18 @@ NOTES_KEY = "tenero:notes"
 
 # A single call may wait this long for its permit and its answer; with less time left none is begun.
 SINGLE_S = 80.0
+EMPTY_RESULT: Mapping[str, JSON] = {
+    "tokensAttempted": 0,
+    "succeeded": 0,
+    "failed": 0,
+    "withoutPrice": 0,
+    "heldBack": 0,
+    "unasked": 0,
+    "written": 0,
+    "calls": 0,
+    "rateLimitRemaining": {"minute": None, "month": None},
+    "unpricedTokens": [],
+}
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 
@@ -41,7 +53,7 @@ class PriceOptions:
     pages_max: int = 3
     singles_max: int = 4
     jump_factor: float = JUMP_FACTOR
-    calls_per_run: float = 2.0  # usually one page has all but a token or so
+    calls_per_run: float = 1.0  # one page of the list; what it lacks shows in the calls that rounds make
 
 
 def refresh_prices(options: PriceOptions) -> Task:
@@ -71,6 +83,8 @@ def refresh_prices(options: PriceOptions) -> Task:
         calls_per_run=options.calls_per_run,
         run=run,
         enabled=options.enabled,
+        calls_per_run_max=options.pages_max + options.singles_max,
+        empty_result=EMPTY_RESULT,
         why="a price on a board may be five minutes old; one page of the list every five minutes is 8,928"
         " calls in a long month, which fits Tenero's smallest plan",
     )
@@ -91,11 +105,13 @@ class _Refresh:
     held: int = 0
     written: int = 0
     failures: dict[str, Failure] = field(default_factory=dict)
+    asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
     stopped: bool = False  # no further call makes sense in this round
 
     async def ask_all(self) -> None:
-        plan = plan_round(self.token_ids, self.notes, self.context.clock.now())
+        now, pages_max = self.context.clock.now(), self.options.pages_max
+        plan = plan_round(self.token_ids, self.notes, now, pages_max=pages_max)
         if plan.single_first:
             await self._ask_singly(plan.single)
             await self._ask_list(plan.listed)
@@ -113,16 +129,18 @@ class _Refresh:
         )
         now = self.context.clock.now()
         for token_id, price in found.prices.items():
-            self.notes[token_id] = replace(self.notes.get(token_id, NEW), asked_at=now, unlisted_at=None)
-            await self._take(price)
-        lacking = list(found.unasked)
+            note = self.notes.get(token_id, NEW)
+            self.notes[token_id] = replace(note, asked_at=now, missed_at=None, unlisted=False)
+            if token_id not in self.asked_singly:
+                await self._take(price)
         if found.failures:
             self.list_failure = next(iter(found.failures.values()))
-            self._failed(found.failures)
-            if found.pages:  # cut short: whoever is on a later page is asked for singly next time
-                lacking += found.failures
-        for token_id in lacking:
-            self.notes[token_id] = replace(self.notes.get(token_id, NEW), unlisted_at=now)
+            self._failed(
+                {key: value for key, value in found.failures.items() if key not in self.asked_singly}
+            )
+        for token_id in (*found.unasked, *(found.failures if found.pages else ())):
+            note, unlisted = self.notes.get(token_id, NEW), token_id in found.unlisted
+            self.notes[token_id] = replace(note, missed_at=now, unlisted=unlisted)
         return found.unasked
 
     async def _ask_singly(self, token_ids: Sequence[str]) -> None:
@@ -135,8 +153,10 @@ class _Refresh:
             )
             self._failed(found.failures)
             if not self.stopped:
-                now = self.context.clock.now()
-                self.notes[token_id] = replace(self.notes.get(token_id, NEW), asked_at=now)
+                self.asked_singly.add(token_id)
+                note, now = self.notes.get(token_id, NEW), self.context.clock.now()
+                missed_at = note.missed_at if note.unlisted else None  # it had its turn alone
+                self.notes[token_id] = replace(note, asked_at=now, missed_at=missed_at)
             for price in found.prices.values():
                 await self._take(price)
 
@@ -205,10 +225,13 @@ class _Refresh:
                 if token_id not in self.cached or self.cached[token_id].price_usd is None
             ],
         }
-        error = self._error()
+        failure = self._failure()
+        error = self._nothing_priced() if failure is None else failure.reason
         log = self.context.logger.info if error is None else self.context.logger.error
         log("prices.refreshed", error=error, **result)
-        return Outcome(result, error, self._limited_until())
+        return Outcome(
+            result, error, self._limited_until(), None if failure is None else type(failure).__name__
+        )
 
     def _counters(self) -> dict[str, JSON]:
         limit = self._rate_limit()
@@ -228,14 +251,16 @@ class _Refresh:
     def _attempted(self) -> int:
         return self.priced + self.unpriced + self.held + len(self.failures)
 
-    def _error(self) -> str | None:
-        """Why the round is a failure; None when it is none."""
+    def _failure(self) -> Failure | None:
+        """The answer that makes the round a failure, if one does."""
         if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.priced):
-            return self.list_failure.reason
+            return self.list_failure
+        return None if self.priced else next(iter(self.failures.values()), None)
+
+    def _nothing_priced(self) -> str | None:
+        """Why a round without a failed answer is a failure all the same; None when it is none."""
         if self.priced or not self._attempted():
             return None
-        if self.failures:
-            return next(iter(self.failures.values())).reason
         if self.held:
             return f"all {self.held} prices jumped by more than {self.options.jump_factor:g} times: held back"
         return (

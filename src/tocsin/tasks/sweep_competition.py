@@ -5,12 +5,31 @@ of them, which leaves room for what they show and for the wallets' lap. It bound
 board.
 """
 
+from collections.abc import Mapping
+
+from tocsin.bindings import JSON
 from tocsin.competition.rules import Rules
 from tocsin.competition.sweep import Sweep
 from tocsin.scheduler.task import Outcome, Task, TaskContext
 
 CADENCE_MS = 15 * 60_000
 SLICE_MS = 10 * 60_000
+EMPTY_RESULT: Mapping[str, JSON] = {
+    "scanned": 0,
+    "contractsScanned": 0,
+    "found": 0,
+    "foundByWallets": 0,
+    "inserted": 0,
+    "alreadyKnown": 0,
+    "pending": 0,
+    "withdrawn": 0,
+    "rejected": 0,
+    "rejectionReasons": {},
+    "failed": 0,
+    "failedContracts": 0,
+    "failedWallets": 0,
+    "cursor": None,
+}
 OTHER_CALLS = 6.0  # of a run, beside one per contract: wallets of the lap, new swaps, pending ones
 
 
@@ -23,7 +42,7 @@ def sweep_task(
         sweep = Sweep(context, rules, cadence_ms=cadence_ms)
         await sweep.run()
         ending = sweep.ending
-        return Outcome(sweep.result(), ending.error, ending.limited_until)
+        return Outcome(sweep.result(), ending.error, ending.limited_until, ending.error_class)
 
     return Task(
         name="sweep",
@@ -33,5 +52,6 @@ def sweep_task(
         calls_per_run=len(rules.allowlist.contracts) + OTHER_CALLS,
         run=run,
         enabled=enabled,
+        empty_result=EMPTY_RESULT,
         why="one list per contract and sweep is what a month of 150,000 calls affords",
     )

@@ -95,8 +95,12 @@ class UpstreamClient:
         random: Callable[[], float],
         policy: RetryPolicy = DEFAULT_POLICY,
         said: Said | None = None,
+        key_refused: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`said` may outlive this client, so that its successor does not repeat it."""
+        """`said` may outlive this client, so that its successor does not repeat it.
+
+        `key_refused` is told when a key is configured and the upstream treats us as somebody without.
+        """
         self._upstream = upstream
         self._fetch = fetch
         self._gate = gate
@@ -109,6 +113,7 @@ class UpstreamClient:
             self._headers[upstream.key_header] = upstream.key
         self._remembered: OrderedDict[str, tuple[str, object]] = OrderedDict()
         self._said = said or Said()
+        self._key_refused = key_refused
         self.key_ignored = False
         self.limits = LimitReading()  # what the newest answer's headers said
 
@@ -130,7 +135,7 @@ class UpstreamClient:
             return Unavailable(
                 f"{self._upstream.name} gave no answer {errand.unanswered} times in a row: not asked again"
             )
-        deadline = self._clock.monotonic() + (0.0 if errand.limited else errand.patience_s)
+        deadline = errand.deadline(self._clock.monotonic())
         call = _Call(target, self._base + target, parse, errand, deadline, remember, absent_if)
         answer = await self._try(call)
         errand.note(answer)
@@ -294,13 +299,14 @@ class UpstreamClient:
         if not reading.anonymous:
             self._said.forget(ignored)
         elif self._said.first_time(ignored):
-            call.errand.logger.error(
-                "upstream.key_ignored",
-                **self._where(call),
-                minute_limit=reading.minute.limit,
-                reason=f"{self._upstream.name} treats us as anonymous: check {self._upstream.key_setting}"
-                f" and the header {self._upstream.key_header}",
+            reason = (
+                f"{self._upstream.name} treats us as anonymous: check {self._upstream.key_setting}"
+                f" and the header {self._upstream.key_header}"
             )
+            call.errand.logger.error(
+                "upstream.key_ignored", **self._where(call), minute_limit=reading.minute.limit, reason=reason
+            )
+            self._key_refused(reason)
         self.key_ignored = reading.anonymous
 
     def _note_deprecation(self, call: _Call[T], warning: str) -> None:

@@ -1,6 +1,7 @@
 """How often and how long to try: per call (`RetryPolicy`) and per run (`Errand`)."""
 
 from dataclasses import dataclass
+from math import inf
 
 from tocsin.bindings import Logger
 from tocsin.upstream.answer import Answer, Limited, Unavailable
@@ -32,7 +33,8 @@ class Errand:
     `retries_left` is the ceiling for all its calls together: a storm of retries ends here. After
     `unanswered_max` calls in a row without any answer the errand gives up, and its further calls are
     answered `Unavailable` without being made. After a call that was limited, further calls go out if they
-    may at once, but do not wait. All three end with the errand, so none can latch.
+    may at once, but do not wait. All three end with the errand, so none can latch. Nobody waits beyond
+    `ends_at_s` (on the steady clock): who cannot call before it is told at once when to come back.
     """
 
     lane: Lane
@@ -43,10 +45,15 @@ class Errand:
     unanswered: int = 0
     limited: bool = False
     calls: int = 0  # made so far, retries and redirects included
+    ends_at_s: float = inf
 
     @property
     def given_up(self) -> bool:
         return self.unanswered >= self.unanswered_max
+
+    def deadline(self, now_s: float) -> float:
+        """Until when a call that begins now may wait for its permits."""
+        return min(now_s + (0.0 if self.limited else self.patience_s), self.ends_at_s)
 
     def note(self, answer: Answer[object]) -> None:
         """Learn from how a call ended."""

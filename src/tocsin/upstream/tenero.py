@@ -6,7 +6,7 @@ replaced by a call per token: that would multiply the load on an upstream that i
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from tocsin.bindings import JSON, Logger
@@ -44,13 +44,35 @@ class PriceRound:
     failures: dict[str, Failure]
     unasked: tuple[str, ...]  # not in the list, and no single call was left for them
     pages: int = 0  # of the list that were read
+    unlisted: frozenset[str] = frozenset()  # the list was read as far as it may be, and lacks these for sure
 
 
 @dataclass(frozen=True, slots=True)
 class _ListPage:
     prices: dict[str, TokenPrice]  # by address
     next_cursor: str | None
-    refused: tuple[str, ...]  # why rows were left out
+    refused: tuple["_RefusedRow", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _RefusedRow:
+    """A row that was left out: whose it is, if that can be read, and why."""
+
+    address: str | None
+    reason: str
+
+
+@dataclass(slots=True)
+class _Listing:
+    """What was seen of the list."""
+
+    pages: int = 0
+    refused: set[str | None] = field(default_factory=set)  # addresses
+    failure: Failure | None = None
+
+    def lacks(self, address: str) -> bool:
+        """Whether an address that was not found is not in it: a row that cannot be read may be anybody's."""
+        return self.failure is None and self.pages > 0 and not self.refused & {address, None}
 
 
 class TeneroClient:
@@ -65,7 +87,9 @@ class TeneroClient:
         """Prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
         missing = {token_id: token_address(token_id) for token_id in token_ids}
         result = PriceRound({}, {}, ())
-        failure, pages = await self._take_from_list(missing, result, errand, pages_max)
+        listing = await self._take_from_list(missing, result, errand, pages_max)
+        failure = listing.failure
+        unlisted = frozenset(token_id for token_id, address in missing.items() if listing.lacks(address))
         asked = list(missing)[:singles_max]
         for token_id in asked:
             if failure is not None:
@@ -79,8 +103,9 @@ class TeneroClient:
                 failure = answer
         left = [token_id for token_id in missing if token_id not in result.prices | result.failures]
         if failure is None:
-            return PriceRound(result.prices, result.failures, tuple(left), pages)
-        return PriceRound(result.prices, result.failures | dict.fromkeys(left, failure), (), pages)
+            return PriceRound(result.prices, result.failures, tuple(left), listing.pages, unlisted)
+        failures = result.failures | dict.fromkeys(left, failure)
+        return PriceRound(result.prices, failures, (), listing.pages, unlisted)
 
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, errand: Errand | None = None
@@ -97,12 +122,11 @@ class TeneroClient:
 
     async def _take_from_list(
         self, missing: dict[str, str], result: PriceRound, errand: Errand, pages_max: int
-    ) -> tuple[Failure | None, int]:
+    ) -> _Listing:
         """Move from `missing` to the result what the list prices; stop as soon as nothing is missing."""
         cursor: str | None = None
-        for number in range(pages_max):
-            if not missing:
-                return None, number
+        seen = _Listing()
+        while missing and seen.pages < pages_max:
             target = f"/v1/stacks/tokens?limit={PAGE}"
             if cursor is not None:
                 target += f"&cursor={quote(cursor, safe='')}"
@@ -111,9 +135,13 @@ class TeneroClient:
                 case Ok(value=page):
                     self._note_refused(target, page, errand)
                 case Absent():
-                    return OurMistake("tenero has no token list here: check TENERO_API_URL", 404), number
+                    seen.failure = OurMistake("tenero has no token list here: check TENERO_API_URL", 404)
+                    return seen
                 case failure:
-                    return failure, number
+                    seen.failure = failure
+                    return seen
+            seen.pages += 1
+            seen.refused.update(row.address for row in page.refused)
             for token_id, address in list(missing.items()):
                 if address in page.prices:
                     found = page.prices[address]
@@ -121,8 +149,8 @@ class TeneroClient:
                     del missing[token_id]
             cursor = page.next_cursor
             if cursor is None:
-                return None, number + 1
-        return None, pages_max
+                break
+        return seen
 
     def _note_refused(self, target: str, page: _ListPage, errand: Errand) -> None:
         if page.refused:
@@ -131,7 +159,7 @@ class TeneroClient:
                 upstream="tenero",
                 path=target,
                 count=len(page.refused),
-                first=page.refused[0],
+                first=page.refused[0].reason,
             )
 
 
@@ -157,15 +185,16 @@ def list_page(body: JSON) -> _ListPage:
     if not isinstance(rows, list):
         raise MalformedBody("rows: expected a list")
     prices: dict[str, TokenPrice] = {}
-    refused: list[str] = []
+    refused: list[_RefusedRow] = []
     for row in rows:
+        address = None
         try:
             address = text(as_record(row, "row"), "address")
             prices[address] = TokenPrice(address, _price_usd(row), _decimals(row))
         except MalformedBody as error:
-            refused.append(str(error))
+            refused.append(_RefusedRow(address, str(error)))
     if refused and not prices:
-        raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0]}")
+        raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0].reason}")
     return _ListPage(prices, optional_text(data, "next"), tuple(refused))
 
 

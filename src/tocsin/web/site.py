@@ -1,7 +1,7 @@
 """What the routes need of the service around them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -65,5 +65,6 @@ class Site:
     health: Callable[[], Awaitable[HealthSnapshot]]
     version: str
     instance: str = "v1"
+    runtime_metrics: Callable[[], Mapping[str, int]] | None = None  # None: the platform counts for itself
     posts_per_minute_max: int = 60  # of one client
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # set it, and streams end
