@@ -8,6 +8,7 @@ cursors are in the database.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tocsin.bindings import JSON, Storage
 from tocsin.scheduler.run import Record
@@ -75,8 +76,9 @@ class SchedulerState:
 
     def recent_calls(self, task: str) -> list[int]:
         """How many calls the newest runs made that went well."""
-        well = [run.calls for run in self.runs.values() if run.task == task and run.outcome == "ok"]
-        return well[-RECENT_MAX:]
+        newest = reversed(self.runs.values())
+        well = (run.calls for run in newest if run.task == task and run.outcome == "ok")
+        return list(islice(well, RECENT_MAX))
 
     def begin(self, record: Record) -> None:
         """Take a run into the history; the oldest ones leave it."""

@@ -22,6 +22,7 @@ from tocsin.web.respond import json_response
 from tocsin.web.site import Site
 
 DAY_MS = 86_400_000
+REFUSALS_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = "action=pause&until=UNIX_MS, action=resume, or action=refresh&task=tenero|sweep|all"
 
@@ -36,6 +37,7 @@ class Admin:
         self._site = site
         self._on_refresh = on_refresh
         self._streams = Streams(site)
+        self._counted: tuple[float, dict[str, int]] | None = None  # refusals, and when that was
 
     async def show(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -84,12 +86,16 @@ class Admin:
 
     async def _refusals(self) -> dict[str, int] | None:
         """Of the last day, by code; None without an answer: the status must show just then."""
-        site = self._site
+        site, now = self._site, self._site.clock.monotonic()
+        if self._counted is not None and now - self._counted[0] < REFUSALS_AGE_S:
+            return self._counted[1]
         try:
-            return await refused_since(site.db, site.clock.now() - DAY_MS)
+            refusals = await refused_since(site.db, site.clock.now() - DAY_MS)
         except (StoreError, BindingMissing) as error:
             site.logger.warn("refusals.not_counted", error=str(error))
             return None
+        self._counted = now, refusals
+        return refusals
 
     def _authorise(self, request: Request) -> None:
         require_key(request, "X-Admin-Key", self._site.keys.admin, "ADMIN_KEY")
