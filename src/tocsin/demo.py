@@ -28,7 +28,7 @@ PATH = "/simulator"
 WALLETS = 60
 HISTORY_HOURS = 21 * 24
 PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY)
-PRESENT = Traffic(swaps=400.0, kinds=EVERYDAY)
+PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY)
 ENDLESS = 10**9  # what the simulator tells when it limits nobody
 
 
