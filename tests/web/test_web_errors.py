@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from socket import create_connection
 from urllib.parse import quote
 
 import pytest
@@ -309,6 +310,20 @@ def test_a_client_that_sends_before_it_reads_is_told_too(tmp_path: Path) -> None
             client.request("POST", path, b"x" * 10_000_000, {"Content-Type": "application/json"})
             answer = client.getresponse()
             assert (answer.status, json.loads(answer.read())["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("sent", [b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01 hello\r\n\r\n"])
+def test_what_is_no_http_is_told_in_the_same_shape(sent: bytes, tmp_path: Path) -> None:
+    """An unknown method, a TLS greeting: the parser refuses them before any route is asked."""
+    with served_in_thread(tmp_path) as running, create_connection(("127.0.0.1", running.port)) as client:
+        client.sendall(sent)
+        answer = b""
+        while piece := client.recv(4096):
+            answer += piece
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["code"] == "malformed_request"
 
 
 async def test_a_trusted_proxy_tells_the_client() -> None:

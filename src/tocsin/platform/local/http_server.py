@@ -8,11 +8,29 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tocsin.errors import StartError
 
 GRACE_S = 3  # for requests under way when the process stops
 BACKLOG = 1024
+
+
+# Said before there is a request, so by nobody who knows the application's errors.
+MALFORMED = (
+    b'{"error":"This is no HTTP request: check method, path and headers.",'
+    b'"code":"malformed_request","retryable":false}'
+)
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """Refuses what is not HTTP in the shape of every other error."""
+
+    def send_400_response(self, _msg: str) -> None:
+        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        length = b"content-length: %d\r\n\r\n" % len(MALFORMED)
+        self.transport.write(head + length + MALFORMED)
+        self.transport.close()
 
 
 class HttpServer:
@@ -31,6 +49,7 @@ class HttpServer:
         """Serve the app; the options are uvicorn's, beside our own."""
         config = uvicorn.Config(
             app,
+            **{"http": HttpProtocol, **options},
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -38,7 +57,6 @@ class HttpServer:
             forwarded_allow_ips=self._trusted_proxies,
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
-            **options,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
