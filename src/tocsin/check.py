@@ -30,6 +30,13 @@ def _keys(settings: Settings) -> list[str]:
         found.append(
             "HIRO_API_KEY is not set, but the plan counts on more than 50 calls a minute: set the key."
         )
+    without_key = Settings()
+    plan = settings.tenero_plan_minute, settings.tenero_plan_month
+    if settings.tenero_api_key and plan == (without_key.tenero_plan_minute, without_key.tenero_plan_month):
+        found.append(
+            "TENERO_API_KEY is set, and a key has limits of its own (Starter: 10 a minute, 10,000 a month),"
+            " but the plan is the one without a key: set TOCSIN_TENERO_PLAN_MINUTE and _MONTH to yours."
+        )
     for name, key in (("ADMIN_KEY", settings.admin_key), ("CRON_SECRET", settings.cron_secret)):
         if key is not None and len(key) < KEY_LENGTH_MIN:
             found.append(f"{name} is short enough to be guessed: set a random text of 20 characters or more.")
