@@ -2,7 +2,9 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -10,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from support.browser import audit, watched_page
+from support.browser import PHONE, audit, watched_page
 from support.pages_driver import (
     ROWS,
     enter_key,
@@ -19,6 +21,7 @@ from support.pages_driver import (
     open_agent,
     open_board,
     open_console,
+    panel,
     row_of,
     said,
     sort_by,
@@ -44,7 +47,7 @@ def data_dir(tmp_path: Path, upstreams: dict[str, str]) -> Path:
     """A data directory with the simulator's agents; the first has a name that tries its luck."""
     with urlopen(f"{root_of(upstreams)}/_agents", timeout=30) as answer:
         agents = [json.loads(line) for line in answer.read().decode().splitlines()]
-    agents[0]["display_name"] = HOSTILE
+    agents[0] |= {"display_name": HOSTILE, "bns_name": '"><svg onload=alert(2)>.btc'}
     import_agents(tmp_path / "data", "".join(json.dumps(agent) + "\n" for agent in agents))
     return tmp_path / "data"
 
@@ -124,6 +127,75 @@ def test_the_board_outlives_its_service(browser: Browser, data_dir: Path, upstre
             with running(ServiceProcess(data_dir, **upstreams, TOCSIN_PORT=port)):
                 page.clock.fast_forward(61_000)
                 expect(state(page)).to_have_attribute("data-mood", "live")
+
+
+def test_stale_prices_are_said(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
+    """The prices of three hours ago, and nobody who refreshes them: the board is shown, and says so."""
+    with running(ServiceProcess(data_dir, **upstreams)) as first:
+        until(lambda: board(first) and ask(f"{first.url}/api/prices")[1]["prices"]["stx"]["priceUsd"])
+    with closing(sqlite3.connect(data_dir / "kv.sqlite")) as kv, kv:
+        kv.execute(
+            "UPDATE entries SET value = json_set(value, '$.fetchedAt', value ->> '$.fetchedAt' - ?)"
+            " WHERE key LIKE 'tenero:price:%'",
+            (3 * 3_600_000,),
+        )
+    with (
+        running(ServiceProcess(data_dir, **upstreams, TOCSIN_TENERO_ENABLED="no")) as service,
+        watched_page(browser, service.url) as page,
+    ):
+        open_board(page)
+
+        expect(state(page)).to_contain_text("Prices are stale")
+        expect(page.locator("#prices-age")).to_have_text("3 h")
+        expect(page.locator(f"{ROWS} .volume").first).to_contain_text("$")
+
+
+def test_both_pages_by_keyboard(page: Page, service: ServiceProcess) -> None:
+    """Skip, search, sort, open an agent and leave it; then the key, a pause and its confirmation."""
+    open_board(page)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # the skip link
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("th.agent")).to_have_attribute("aria-sort", "ascending")
+    page.locator(f"{ROWS} a").first.focus()
+    page.keyboard.press("Enter")
+    expect(panel(page).get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator(f"{ROWS} a").first).to_be_focused()
+
+    page.goto("/console")
+    expect(page.get_by_label("Admin key")).to_be_focused()
+    page.keyboard.type(ADMIN_KEY)
+    page.keyboard.press("Enter")
+    expect(verdict(page)).to_be_focused()
+    page.get_by_role("button", name="Pause…").focus()
+    page.keyboard.press("Enter")
+    confirm = page.get_by_role("button", name=re.compile("^Pause until"))
+    expect(confirm).to_be_visible()
+    confirm.focus()
+    page.keyboard.press("Enter")
+    expect(verdict(page)).to_have_text("Paused")
+    assert service.status()["pausedUntil"] is not None
+
+
+def test_both_pages_on_a_phone(page: Page) -> None:
+    """Nothing is cut off, everything can be reached, and an audit finds nothing."""
+    page.set_viewport_size(PHONE)
+    open_board(page)
+    page.locator(f"{ROWS} a").first.click()
+    expect(panel(page).locator(".trades li").first).to_be_visible()
+    assert audit(page) == []
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+    open_console(page, ADMIN_KEY)
+    expect(verdict(page)).to_have_text("Alive")
+    assert audit(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_a_wrong_key_opens_nothing(page: Page) -> None:
