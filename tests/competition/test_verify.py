@@ -313,7 +313,7 @@ async def test_the_provider_is_recorded_where_the_contract_tells(tmp_path: Path)
 
 
 def test_every_code_has_its_meaning() -> None:
-    """Status, sentence, counter and retryability are told for every code, and the route's table holds."""
+    """Status, sentence and retryability are told for every code, and the route's table holds."""
     assert set(MEANINGS) == set(Code)
     for code, meaning in MEANINGS.items():
         assert meaning.sentence.endswith("."), code

@@ -1,4 +1,4 @@
-"""Every way a transaction can end that is not a new swap: one table for routes, counters and sentences.
+"""Every way a transaction can end that is not a new swap: one table for routes and sentences.
 
 `final` codes are kept as refusals and not asked for again; the others say nothing lasting about the
 transaction. `reopened_by` names what makes a final one be looked at anew.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-Counter: TypeAlias = Literal["rejected", "pending", "failed", "alreadyKnown"]
+Counter: TypeAlias = Literal["rejected"]
 Reopener: TypeAlias = Literal["sender", "allowlist", "campaign"]
 
 
@@ -36,105 +36,87 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means to whoever asked. `counter` is the field of a sweep's result that it adds to."""
+    """What a code means to whoever asked."""
 
     status: int
     sentence: str
-    counter: Counter
     retryable: bool = False
     final: bool = False
     reopened_by: Reopener | None = None
 
 
 MEANINGS: Mapping[Code, Meaning] = {
-    Code.MALFORMED_TXID: Meaning(
-        400, 'Send {"txid": "0x…"}: 64 hex digits, with or without 0x before them.', "rejected"
-    ),
+    Code.MALFORMED_TXID: Meaning(400, 'Send {"txid": "0x…"}: 64 hex digits, with or without 0x before them.'),
     Code.TXID_ALREADY_VERIFIED: Meaning(
         409,
         "This swap is already recorded; existing_row shows it. There is nothing left to do.",
-        "alreadyKnown",
     ),
     Code.PENDING: Meaning(
         202,
         "The transaction is not mined yet. If it would count, it is looked at again by itself.",
-        "pending",
         retryable=True,
     ),
     Code.TX_NOT_FOUND: Meaning(
         404,
         "Hiro does not know this transaction. If it was just broadcast, send it again in a minute.",
-        "pending",
         retryable=True,
     ),
     Code.TX_FETCH_FAILED: Meaning(
         502,
         "Hiro could not be asked about this transaction now. Send it again later.",
-        "failed",
         retryable=True,
     ),
     Code.MALFORMED_TX: Meaning(
         422,
         "Only a call of a contract can be a swap; this transaction is something else.",
-        "rejected",
         final=True,
     ),
     Code.TX_FAILED: Meaning(
         422,
         "The transaction did not succeed on chain. Trade again and send the new id.",
-        "rejected",
         final=True,
     ),
     Code.BEFORE_COMP_START: Meaning(
         422,
         "The transaction is from before the start of the competition.",
-        "rejected",
         final=True,
         reopened_by="campaign",
     ),
     Code.AFTER_COMP_END: Meaning(
-        422, "The competition had ended when this was mined.", "rejected", final=True, reopened_by="campaign"
+        422, "The competition had ended when this was mined.", final=True, reopened_by="campaign"
     ),
     Code.SENDER_NOT_REGISTERED: Meaning(
         422,
         "The sender is not registered, or has no on-chain identity yet. Register, then send it again.",
-        "rejected",
         final=True,
         reopened_by="sender",
     ),
     Code.SENDER_NOT_GENESIS: Meaning(
         422,
         "The sender's claim is not verified yet. Complete the claim, then send it again.",
-        "rejected",
         final=True,
         reopened_by="sender",
     ),
     Code.CONTRACT_NOT_ALLOWLISTED: Meaning(
         422,
         "This contract or function does not count; /api/competition/allowlist shows those that do.",
-        "rejected",
         final=True,
         reopened_by="allowlist",
     ),
-    Code.INVALID_AMOUNT: Meaning(
-        422, "An amount of this transaction is not a usable number.", "rejected", final=True
-    ),
+    Code.INVALID_AMOUNT: Meaning(422, "An amount of this transaction is not a usable number.", final=True),
     Code.INCOMPLETE_EVENTS: Meaning(
         422,
         "A swap takes exactly one token from the sender and gives it exactly one; this did not.",
-        "rejected",
         final=True,
     ),
     Code.DB_UNAVAILABLE: Meaning(
         503,
         "The database cannot be used at the moment. Send it again in a few seconds.",
-        "failed",
         retryable=True,
     ),
     Code.VERIFY_THREW: Meaning(
         500,
         "Checking this transaction failed on our side; the log has the reason.",
-        "rejected",
         retryable=True,
     ),
 }
