@@ -1,4 +1,7 @@
-"""How long `status()` takes over HTTP, on one connection: while nothing runs, and while a task does."""
+"""How long `status()` takes over HTTP, on one connection: while nothing runs, and while sweeps do.
+
+The simulator is in the same process, so a sweep's figure pays for both ends of its calls.
+"""
 
 import contextlib
 import http.client
@@ -23,9 +26,10 @@ def asked(connection: http.client.HTTPConnection, method: str, path: str, body: 
     return connection.getresponse().read()
 
 
-def refresh(connection: http.client.HTTPConnection) -> None:
-    with contextlib.suppress(OSError, http.client.HTTPException):  # it is still running when the bench ends
-        asked(connection, "POST", "/api/admin/scheduler?action=refresh&task=tenero")
+def sweep_again_and_again(connection: http.client.HTTPConnection) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException):  # one is running when the bench ends
+        while True:
+            asked(connection, "POST", "/api/admin/scheduler?action=refresh&task=sweep")
 
 
 def measure(connection: http.client.HTTPConnection) -> list[float]:
@@ -53,24 +57,24 @@ def main() -> int:
         connection = http.client.HTTPConnection(where, timeout=30)
         time.sleep(2)
         quiet = measure(connection)
-        asked(connection, "POST", "/simulator/_control/fault", '{"kind": "hang", "upstream": "tenero"}')
+        slow = '{"kind": "delay", "upstream": "hiro", "seconds": 0.06}'  # as far away as Hiro is
+        asked(connection, "POST", "/simulator/_control/fault", slow)
         other = http.client.HTTPConnection(where, timeout=30)
-        threading.Thread(target=refresh, args=(other,), daemon=True).start()
+        threading.Thread(target=sweep_again_and_again, args=(other,), daemon=True).start()
         time.sleep(0.5)
         busy = measure(connection)
-        running = json.loads(asked(connection, "GET", "/api/admin/scheduler"))["status"]["tasks"]["tenero"][
-            "running"
-        ]
+        runs = json.loads(asked(connection, "GET", "/api/admin/scheduler/runs?task=sweep"))["runs"]
+        swept = sum(run["trigger"] == "refresh" for run in runs)
     finally:
         process.kill()
         process.wait()
     table = Table("status() over HTTP, 1 connection", "p50 ms", "p99 ms", "goal")
-    for name, took in (("while nothing runs", quiet), ("while a task runs", busy)):
+    for name, took in (("while nothing runs", quiet), (f"while sweeps run ({swept} of them)", busy)):
         table.add_row(
             name, f"{statistics.median(took):.2f}", f"{sorted(took)[int(CALLS * 0.99)]:.2f}", "p50 ≤ 1"
         )
     Console(width=100).print(table)
-    return 0 if running else 1
+    return 0 if swept else 1
 
 
 if __name__ == "__main__":
