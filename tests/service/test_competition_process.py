@@ -1,14 +1,18 @@
 """The competition in real processes: import, sweep, submit and push, compared with the simulator's truth."""
 
+import time
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.request import urlopen
 
-from support.processes import ADMIN_KEY, ServiceProcess, ask, import_agents, running
+from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, import_agents, running, until
 from support.simulator_process import root_of, running_simulator
 
 SECRET = "pushed-by-chainhook"
 KEY = {"X-Admin-Key": ADMIN_KEY}
+SWEEP = "/api/admin/scheduler?action=refresh&task=sweep"
+AMOUNTS = ("token_in", "amount_in", "token_out", "amount_out")
 
 
 def read(url: str) -> str:
@@ -35,7 +39,7 @@ def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
         import_agents(tmp_path / "data", read(f"{url}/_agents"))
         with running(ServiceProcess(tmp_path / "data", **upstreams)) as service:
             truth = ask(f"{url}/_truth")[1]["swaps"]
-            ask(f"{service.url}/api/admin/scheduler?action=refresh&task=sweep", headers=KEY, body={})
+            ask(service.url + SWEEP, headers=KEY, body={})
             found = {
                 row["txid"]: row for sender in {s["sender"] for s in truth} for row in trades(service, sender)
             }
@@ -47,6 +51,39 @@ def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
                 told = ("token_in", "amount_in", "token_out", "amount_out", "burn_block_time")
                 assert {name: row[name] for name in told} == {name: swap[name] for name in told}
             assert sum(row["tradeCount"] for row in board) >= len(truth)
+
+
+def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
+    """With -9, at random moments of a sweep over a slow upstream: afterwards nothing is missing or twice."""
+    chance = Random(5)
+    with running_simulator(wallets=9) as upstreams:
+        url, data = root_of(upstreams), tmp_path / "data"
+        import_agents(data, read(f"{url}/_agents"))
+        ask(f"{url}/_control/swap", body={"wallet": 0, "count": 60})
+        ask(f"{url}/_control/mine", body={})
+        ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.05})
+        for _ in range(5):
+            with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + SWEEP):
+                until(lambda service=service: service.status()["tasks"]["sweep"]["running"])  # type: ignore[misc]  # bound at once
+                time.sleep(chance.uniform(0, 0.5))  # another process's time, which only passes really
+                service.kill()
+        ask(f"{url}/_control/calm", body={})
+        with running(ServiceProcess(data, **upstreams)) as service:
+            truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
+            ask(service.url + SWEEP, headers=KEY, body={})
+            cut = sum(run["outcome"] == "interrupted" for run in service.runs("sweep"))
+            rows = [
+                row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
+            ]
+        told = Process("tocsin", "rebuild", "--data-dir", str(data)).end()
+
+    found = {row["txid"]: row for row in rows}
+    assert cut >= 3
+    assert len(found) == len(rows)
+    assert len(truth) >= 60
+    for txid, swap in truth.items():
+        assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
+    assert told[1] == "All totals agree with the swaps.\n"
 
 
 def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
@@ -70,7 +107,7 @@ def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
         with running(
             ServiceProcess(tmp_path / "data", **settings | {"TOCSIN_SWEEP_ENABLED": "yes"})
         ) as service:
-            ask(f"{service.url}/api/admin/scheduler?action=refresh&task=sweep", headers=KEY, body={})
+            ask(service.url + SWEEP, headers=KEY, body={})
             sources = {found["txid"]: found["source"] for found in trades(service, row["sender"])}
             assert (sources[txids[0]], sources[txids[1]]) == ("agent", "chainhook")
 

@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, until
+from support.processes import Process, ServiceProcess, ask, calling, running, until
 from support.simulator_process import running_simulator
 
 
@@ -45,7 +45,7 @@ def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
             prices = ask(f"{service.url}/api/prices")[1]["prices"]
             ask(f"{url}/_control/fault", body=slow)
             admin = f"{service.url}/api/admin/scheduler?action=refresh&task=tenero"
-            with _calling(admin):
+            with calling(admin):
                 until(lambda: service.status()["tasks"]["tenero"]["running"])
                 service.signal(signal.SIGKILL)
         ask(f"{url}/_control/calm", body={})
@@ -59,32 +59,6 @@ def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
                 ("interrupted", "refresh"),
             ]
             assert service.status()["nextAlarmAt"] is not None
-
-
-def _calling(url: str) -> "_Call":
-    return _Call(url)
-
-
-class _Call:
-    """A request that nobody waits for, because its server dies."""
-
-    def __init__(self, url: str) -> None:
-        import threading
-
-        self._thread = threading.Thread(target=self._ask, args=(url,), daemon=True)
-
-    def _ask(self, url: str) -> None:
-        import contextlib
-        import http.client
-
-        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-            ask(url, headers={"X-Admin-Key": ADMIN_KEY}, body={})
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join(15)
 
 
 def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """The service and the simulator as real processes, as an operator would start them."""
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,22 @@ class ServiceProcess(Process):
         """The runs on record, newest first: of one task, or of all."""
         runs = f"{self.url}/api/admin/scheduler/runs?task={task}"
         return ask(runs, headers={"X-Admin-Key": ADMIN_KEY})[1]["runs"]
+
+
+@contextmanager
+def calling(url: str) -> Iterator[None]:
+    """A POST that nobody waits for, because its server dies."""
+
+    def call() -> None:
+        with suppress(OSError, ValueError, http.client.HTTPException):
+            ask(url, headers={"X-Admin-Key": ADMIN_KEY}, body={})
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(15)
 
 
 def import_agents(data_dir: Path, lines: str) -> None:
