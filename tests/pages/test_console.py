@@ -154,6 +154,16 @@ def test_a_day_of_runs_as_picture_and_table(page: Page, world: World) -> None:
     expect(page.locator("#runs tr").first).to_contain_text("alarm")
 
 
+def test_a_run_that_has_only_just_begun_has_a_bar(page: Page, world: World) -> None:
+    """The page's idea of the service's clock may lag behind it: no bar is shorter than nothing."""
+    begun = {"id": 10**6, "startedAt": now_ms() + 5_000, "endedAt": None, "durationMs": None}
+    world.runs.insert(0, {**world.runs[0], **begun, "outcome": "running"})
+    open_console(page, KEY)
+
+    bar = page.locator("#lanes rect[data-outcome=running]")
+    expect(bar).to_have_attribute("height", re.compile(r"^\d+(\.\d+)?%$"))
+
+
 def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
     """Gauges with a projection, prices with their age, refusals by reason."""
     world.status["budgets"]["hiro"]["spent"]["month"] = 140_000

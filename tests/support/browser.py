@@ -63,7 +63,7 @@ def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page
     watch = Watch(page, origin)
     yield page
     context.close()
-    assert watch.offences == []
+    assert watch.offences == [], watch.offences
 
 
 def audit(page: Page, *rules: str) -> list[str]:

@@ -27,7 +27,7 @@ const makeLane = (name) => el("li", {}, el("span", {}, taskTitle(name)), svg("sv
 
 function updateLane(lane, name, runs, from, at) {
 	const [, picture, note] = lane.children;
-	const lasted = (run) => run.durationMs ?? at - run.startedAt;
+	const lasted = (run) => Math.max(1, run.durationMs ?? at - run.startedAt);
 	const longest = Math.max(1, ...runs.map(lasted));
 	const failed = runs.filter((run) => run.outcome === "failed" || run.outcome === "interrupted").length;
 	const summary = `${count(runs.length)} runs, ${count(failed)} failed, the longest took ${duration(longest)}`;
