@@ -8,7 +8,7 @@ from pathlib import Path
 from objects_server import Bench
 from silence import Silence
 
-from tocsin.platform.local.objects import open_objects
+from tocsin.platform.local.objects.open_objects import open_objects
 
 
 async def main(directory: Path) -> None:

@@ -20,18 +20,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tocsin.bindings import Database
-from tocsin.competition import COMPETITION_MIGRATIONS, board, ledger
+from tocsin.chain_model import ContractCall, MinedAt, TokenPrice, Transaction
+from tocsin.competition import COMPETITION_MIGRATIONS, board, swap_store
 from tocsin.competition.allowlist import AllowList
 from tocsin.competition.board import leaderboard
-from tocsin.competition.ledger import NewSwap
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap import Swap
+from tocsin.competition.swap_store import NewSwap
 from tocsin.competition.trades import trades_of
-from tocsin.model import ContractCall, MinedAt, TokenPrice, Transaction
-from tocsin.platform.local import sqlite_file
-from tocsin.platform.local.database import SqliteDatabase
-from tocsin.platform.local.migrations import load, migrate
-from tocsin.simulator.tokens import TRADED
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.migrations import load, migrate
+from tocsin.simulator.simulated_tokens import TRADED
 
 AGENTS = 430
 PAIRS = 36
@@ -76,7 +76,7 @@ async def fill(db: Database, count: int, first: int, batch: int) -> float:
     rows = list(swaps(count, first))
     began = time.perf_counter()
     for at in range(0, count, batch):
-        await db.batch(ledger.record(db, rows[at : at + batch], RULES, 0))
+        await db.batch(swap_store.record(db, rows[at : at + batch], RULES, 0))
     return count / (time.perf_counter() - began)
 
 

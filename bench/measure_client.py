@@ -20,15 +20,15 @@ from typing import Any
 from silence import Silence
 
 from tocsin.bindings import JSON, Fetch, FetchResponse
+from tocsin.budget.budget import Quota
+from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.budget.call_session import CallSession, task_session
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.fetch import HttpFetch
-from tocsin.scheduler.budget import Plan
-from tocsin.scheduler.gatekeeper import Gatekeeper
+from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.upstream.answer import Ok
 from tocsin.upstream.client import Upstream, UpstreamClient
-from tocsin.upstream.errand import Errand, task_errand
-from tocsin.upstream.hiro import HiroClient, hiro
-from tocsin.upstream.tenero import TeneroClient, tenero
+from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
@@ -37,7 +37,7 @@ POOL = "SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2"
 SBTC = b'"SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token"'
 WORKERS = 8  # over loopback
 NOWHERE = "https://up.test"
-ENDLESS = Plan(second=10**9, minute=10**9, month=10**9)
+ENDLESS = Quota(second=10**9, minute=10**9, month=10**9)
 
 
 def example(name: str, repeat: int = 1) -> bytes:
@@ -106,19 +106,21 @@ def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
     def save(state: JSON) -> None:
         saved[0] = state
 
-    gate = Gatekeeper.restore(upstream.name, ENDLESS, None, clock, random.random, Silence(), save)
+    gate = BudgetLimiter.restore(upstream.name, ENDLESS, None, clock, random.random, Silence(), save)
     return UpstreamClient(upstream, fetch, gate, clock, random.random)
 
 
-async def measure(name: str, call: Callable[[Errand], Awaitable[object]], calls: int, workers: int) -> Row:
+async def measure(
+    name: str, call: Callable[[CallSession], Awaitable[object]], calls: int, workers: int
+) -> Row:
     """Make the calls, `workers` at a time, and look at both clocks."""
-    errand = task_errand(Silence())
-    first = await call(errand)
+    session = task_session(Silence())
+    first = await call(session)
     assert isinstance(first, Ok), first
 
     async def work() -> None:
         for _ in range(calls // workers):
-            await call(errand)
+            await call(session)
 
     wall, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*(work() for _ in range(workers)))
@@ -127,22 +129,28 @@ async def measure(name: str, call: Callable[[Errand], Awaitable[object]], calls:
 
 async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) -> AsyncIterator[Row]:
     simulated = root != NOWHERE
-    hiro_client = HiroClient(client_of(hiro(f"{root}/hiro" if simulated else root, "bench"), fetch))
-    tenero_client = TeneroClient(client_of(tenero(f"{root}/tenero" if simulated else root, None), fetch))
-    page = await hiro_client.principal_transactions(POOL, task_errand(Silence()))
+    hiro_client = HiroClient(client_of(hiro_upstream(f"{root}/hiro" if simulated else root, "bench"), fetch))
+    tenero_client = TeneroClient(
+        client_of(tenero_upstream(f"{root}/tenero" if simulated else root, None), fetch)
+    )
+    page = await hiro_client.principal_transactions(POOL, task_session(Silence()))
     assert isinstance(page, Ok), page
     swap = page.value.items[0]
 
-    async def list_page(errand: Errand) -> object:
-        found = await tenero_client.prices(["stx"], errand, pages_max=1, singles_max=0)
+    async def list_page(session: CallSession) -> object:
+        found = await tenero_client.prices(["stx"], session, pages_max=1, singles_max=0)
         return Ok(found) if found.prices else found
 
-    async def token(errand: Errand) -> object:
-        return await tenero_client.fetch_token_price_usd("stx", errand.logger, errand)
+    async def token(session: CallSession) -> object:
+        return await tenero_client.fetch_token_price_usd("stx", session.logger, session)
 
-    cases: list[tuple[str, Callable[[Errand], Awaitable[object]], int]] = [
+    cases: list[tuple[str, Callable[[CallSession], Awaitable[object]], int]] = [
         ("hiro transaction", lambda e: hiro_client.transaction(swap.tx_id, e), calls),
-        ("hiro balance changes", lambda e: hiro_client.balance_changes(swap.sender, [swap.tx_id], e), calls),
+        (
+            "hiro balance changes",
+            lambda e: hiro_client.balance_changes(swap.sender, [swap.tx_id], e),
+            calls,
+        ),
         ("hiro page of 50", lambda e: hiro_client.principal_transactions(POOL, e), calls // 4),
         ("tenero token", token, calls),
         ("tenero page of 100", list_page, calls // 4),

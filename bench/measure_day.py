@@ -29,16 +29,16 @@ from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import MODULES, Workerd, running
 from tocsin.bindings import JSON, Clock, Database, DBResult
 from tocsin.competition.board import leaderboard
-from tocsin.platform.local.database import SqliteDatabase
-from tocsin.platform.local.kv import SqliteKV
-from tocsin.platform.local.runtime import Runtime
+from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.kv import SqliteKV
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tokens import active_tokens, tracked_tokens
+from tocsin.prices.tracked_tokens import active_tokens, tracked_tokens
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.tasks import tasks

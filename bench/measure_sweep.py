@@ -17,18 +17,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support.competition import World, chain_of, open_world, sweep
 from support.virtual_time import VirtualClock, run_virtual
+from tocsin.budget.budget import Quota
 from tocsin.competition.sweep import Sweep
 from tocsin.competition.walk import Visits
-from tocsin.scheduler.budget import Plan
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.limits import UNLIMITED, HiroGate
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.tasks.sweep_competition import CADENCE_MS
 
 LATENCY_S = 0.06
 WALLETS = 430
-HIRO_PLAN = Plan(second=20, minute=500, month=150_000)
+HIRO_PLAN = Quota(second=20, minute=500, month=150_000)
 
 # Measured on the reference with the same load and latency: seconds and calls for a page of 100 wallets.
 REFERENCE_PAGES = {"cold": (54.95, 800), "warm": (20.94, 300), "quiet": (6.30, 100)}
@@ -71,10 +71,10 @@ def reference_load() -> Simulator:
     return simulator
 
 
-async def pages(plan: Plan | None) -> None:
+async def pages(plan: Quota | None) -> None:
     """The wallets' lists like for like, then the contracts' lists, which find all wallets' swaps at once."""
     simulator = reference_load()
-    simulator.hiro_gate = HiroGate(UNLIMITED, UNLIMITED) if plan is None else HiroGate()
+    simulator.hiro_gate = HiroRateLimit(UNLIMITED, UNLIMITED) if plan is None else HiroRateLimit()
     await simulator.clock.sleep(3_600)
     simulator.advance()
     with TemporaryDirectory() as directory:
@@ -83,11 +83,11 @@ async def pages(plan: Plan | None) -> None:
             hundred = sorted(wallet.address for wallet in simulator.chain.wallets)[:100]
 
             async def wallets(run: Sweep) -> None:
-                await run.walk_wallets(Visits(tuple(hundred), (), ends_lap=False))
+                await run.read_wallets(Visits(tuple(hundred), (), ends_lap=False))
                 await run.settle()
 
             async def contracts(run: Sweep) -> None:
-                await run.walk_contracts()
+                await run.read_contracts()
                 await run.settle()
 
             rows = [
@@ -112,7 +112,7 @@ async def day(wallets: int) -> None:
     clock = VirtualClock()
     chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
     start_traffic(chain, Traffic(swaps=60, strangers=60, transfers=90, floods=0.2, reorgs=0.25))
-    simulator = Simulator(chain, clock, hiro_gate=HiroGate())
+    simulator = Simulator(chain, clock, hiro_gate=HiroRateLimit())
     with TemporaryDirectory() as directory:
         async with open_world(Path(directory), simulator, plan=HIRO_PLAN, latency_s=LATENCY_S) as world:
             await warm_up(world)

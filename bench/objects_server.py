@@ -13,14 +13,13 @@ import uvicorn
 import uvloop
 from silence import Silence
 
-from tocsin.bindings import JSON, AlarmInfo
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import JSON, AlarmInfo, DurableObject
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.data_dir import DataDir
-from tocsin.platform.local.migrations import load
-from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
-from tocsin.platform.local.objects import OBJECTS_FILE
-from tocsin.platform.local.runtime import LocalNamespace, Runtime
+from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.objects.open_objects import OBJECTS_FILE
+from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.migrations import load
 
 STARTED = time.time()
 lateness: list[float] = []

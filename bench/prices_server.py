@@ -13,15 +13,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tocsin.competition.allowlist import AllowList
 from tocsin.competition.rules import Rules
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.data_dir import DataDir
-from tocsin.platform.local.database import SqliteDatabase
-from tocsin.platform.local.http_server import HttpServer
-from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
-from tocsin.platform.local.migrations import load
+from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
+from tocsin.platform.local.sqlite.migrations import load
 from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
 from tocsin.web.app import create_app
-from tocsin.web.site import HealthSnapshot, Keys, Scheduler, Site
+from tocsin.web.deps import HealthSnapshot, Keys, SchedulerStub, WebDeps
 
 
 async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ async def bare(app: ASGIApp) -> ASGIApp:
     return handler
 
 
-def no_scheduler() -> Scheduler:
+def no_scheduler() -> SchedulerStub:
     raise NotImplementedError("prices need no scheduler")
 
 
@@ -67,7 +67,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
     async def healthy() -> HealthSnapshot:
         return HealthSnapshot(0.0, None, clock.now())
 
-    site = Site(
+    site = WebDeps(
         scheduler=no_scheduler,
         kv=kv,
         db=SqliteDatabase(directory / "db.sqlite"),

@@ -4,13 +4,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tocsin.bindings import AlarmInfo
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import AlarmInfo, DurableObject
 from tocsin.errors import StartError
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs import open_logger
-from tocsin.platform.local.objects import open_objects
-from tocsin.platform.redaction import Redactor
+from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.objects.open_objects import open_objects
+from tocsin.platform.shared.redaction import Redactor
 
 
 class Heart(DurableObject):

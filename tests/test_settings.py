@@ -22,7 +22,7 @@ def test_nothing_set_gives_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("known", ALL, ids=lambda known: known.name)
-def test_every_example_is_taken(known: module.About) -> None:
+def test_every_example_is_taken(known: module.Setting) -> None:
     """What a message or the docs show as an example works."""
     known.parse(known.example)
 
@@ -119,7 +119,7 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def _shown(known: module.About, default: Any) -> str:
+def _shown(known: module.Setting, default: Any) -> str:
     if known.parse is duration:
         return f"`{default // 60_000}m`"
     if isinstance(default, bool):

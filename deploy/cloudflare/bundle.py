@@ -18,15 +18,11 @@ from tocsin.web.security import PAGES, static_headers  # noqa: E402 - found by t
 # These need threads, sockets or SQLite, which a Worker does not have.
 LOCAL_ONLY = (
     "__main__.py",
-    "check.py",
     "cli.py",
-    "demo.py",
-    "explaining.py",
-    "importing.py",
+    "commands",
     "platform/local",
     "service.py",
     "simulator",
-    "terminal",
 )
 
 

@@ -173,7 +173,7 @@ class Entries(Protocol):
     def delete_alarm(self) -> Awaitable[None]: ...
 
 
-class Transaction(Entries, Protocol):
+class StorageTransaction(Entries, Protocol):
     """Storage as seen inside `transaction()`."""
 
     def rollback(self) -> None: ...
@@ -184,7 +184,7 @@ class Storage(Entries, Protocol):
 
     def delete_all(self) -> Awaitable[None]: ...
     def sync(self) -> Awaitable[None]: ...
-    def transaction(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]: ...
+    def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]: ...
     def transaction_sync(self, work: Callable[[], T]) -> T: ...
 
 
@@ -207,21 +207,12 @@ class ObjectContext(Protocol):
     def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None: ...
 
 
-class Namespace(Protocol):
-    """A binding such as `env.SCHEDULER`: finds objects; `get(id)` answers a stub that carries calls."""
+class DurableObject:
+    """Subclass this. Public methods are callable through a stub; `alarm(info)` rings when it was set.
 
-    def id_from_name(self, name: str) -> Any: ...
-    def get(self, id: Any) -> Any: ...  # noqa: A002 - Cloudflare's word
+    The constructor must be quick and must not await: use `ctx.block_concurrency_while` to load state.
+    """
 
-
-class Env(Protocol):
-    """The bindings by name, as Cloudflare hands them to an object."""
-
-    @property
-    def SCHEDULER(self) -> Namespace: ...  # noqa: N802 - a binding's name is upper-case
-    @property
-    def DB(self) -> Database | None: ...  # noqa: N802 - as above
-    @property
-    def KV(self) -> KV | None: ...  # noqa: N802 - as above
-    @property
-    def LOGS(self) -> Logs | None: ...  # noqa: N802 - as above
+    def __init__(self, ctx: ObjectContext, env: Any) -> None:
+        self.ctx = ctx
+        self.env = env

@@ -19,7 +19,7 @@ from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
 
 if TYPE_CHECKING:
-    from tocsin.terminal.client import ServiceClient
+    from tocsin.commands.service_client import ServiceClient
 
 SCHEDULER = "/api/admin/scheduler"
 POLL_S = 0.25
@@ -53,7 +53,7 @@ def serve(
 def status(as_json: AsJson = False, host: Host = None, port: Port = None) -> None:
     """Show what the scheduler does and when it rings next."""
     told = _client(host, port).get(SCHEDULER, keyed=True)["status"]
-    _print(told, as_json, lambda show: show.status(told))
+    _print(told, as_json, lambda render: render.status(told))
 
 
 @app.command()
@@ -64,10 +64,10 @@ def refresh(
     port: Port = None,
 ) -> None:
     """Run a task now, or join its run, and wait for its end."""
-    from tocsin.terminal.refreshing import refresh_with_progress
+    from tocsin.commands.refresh_progress import refresh_with_progress
 
     told = refresh_with_progress(_client(host, port), task, POLL_S)
-    _print(told, as_json, lambda show: show.refreshed(told))
+    _print(told, as_json, lambda render: render.refreshed(told))
     results = told["result"].values() if task == "all" else [told["result"]]
     if any(result["run"]["outcome"] == "failed" for result in results):
         raise typer.Exit(1)
@@ -81,7 +81,7 @@ def pause(
     port: Port = None,
 ) -> None:
     """Let no scheduled run start for a while."""
-    from tocsin.terminal.times import parse_duration_ms, parse_instant_ms, shown_instant
+    from tocsin.commands.times import parse_duration_ms, parse_instant_ms, shown_instant
 
     if (for_ is None) == (until is None):
         raise UsageError(
@@ -115,7 +115,7 @@ def runs(
     """List the latest runs, newest first."""
     query = {"limit": str(limit), **({} if task is None else {"task": task})}
     told = _client(host, port).get(f"{SCHEDULER}/runs", query, keyed=True)
-    _print(told, as_json, lambda show: show.runs(told))
+    _print(told, as_json, lambda render: render.runs(told))
 
 
 @app.command()
@@ -128,7 +128,7 @@ def prices(
     """Show token prices, as visitors see them."""
     query = {"tokens": ",".join(tokens)} if tokens else {}
     told = _client(host, port).get("/api/prices", query)
-    _print(told, as_json, lambda show: show.prices(told, time.time_ns() // 1_000_000))
+    _print(told, as_json, lambda render: render.prices(told, time.time_ns() // 1_000_000))
 
 
 @app.command()
@@ -141,7 +141,7 @@ def board(
 ) -> None:
     """Show the competition's leaderboard, as visitors see it."""
     told = _client(host, port).get("/api/competition/leaderboard", {"sort": sort, "limit": str(limit)})
-    _print(told, as_json, lambda show: show.board(told))
+    _print(told, as_json, lambda render: render.board(told))
 
 
 @app.command("import")
@@ -152,16 +152,16 @@ def import_(
     data_dir: DataDir = None,
 ) -> None:
     """Take agents and claims from a file: all of them or, if one is refused, none."""
-    from tocsin.terminal import show
-    from tocsin.terminal.progress import byte_progress
+    from tocsin.commands import render
+    from tocsin.commands.progress import byte_progress
 
     with byte_progress(file.name, file.stat().st_size) as on_progress:
         report = _service().import_file(file, data_dir=data_dir, on_progress=on_progress)
     if report.refused:
-        for line in show.import_refused(str(file), report.refused, report.refused_count):
+        for line in render.import_refused(str(file), report.refused, report.refused_count):
             typer.echo(line, err=True)
         raise typer.Exit(1)
-    for line in show.imported(report.taken):
+    for line in render.imported(report.taken):
         typer.echo(line)
 
 
@@ -178,7 +178,7 @@ def explain(
 ) -> None:
     """Show what the verifier makes of a transaction, step by step; nothing is stored."""
     told = _service().explain(txid=txid, file=file, tier=as_, data_dir=data_dir)
-    _print(told, as_json, lambda show: show.explained(told))
+    _print(told, as_json, lambda render: render.explained(told))
 
 
 @app.command()
@@ -244,7 +244,7 @@ def _service() -> Any:
 
 
 def _client(host: str | None, port: int | None) -> "ServiceClient":
-    from tocsin.terminal.client import client_of
+    from tocsin.commands.service_client import client_of
 
     return client_of(os.environ, Path(".env"), host=host, port=port)
 
@@ -256,10 +256,10 @@ def _print(told: Any, as_json: bool, shown: Callable[[Any], Iterable[Any]]) -> N
 
         typer.echo(json.dumps(told, indent=2))
         return
-    from tocsin.terminal import show
+    from tocsin.commands import render
 
-    console = show.console()
-    for line in shown(show):
+    console = render.console()
+    for line in shown(render):
         console.print(line)
 
 

@@ -26,7 +26,7 @@ TocsinError
 │   ├── FetchTooLarge    the body passed the cap
 │   └── FetchFailed      no connection, or it was cut
 ├── MalformedBody        a body that breaks its upstream's contract; names the field
-└── Unanswered           an upstream call ended without the fact that was needed; look at `answer`
+└── NoAnswer           an upstream call ended without the fact that was needed; look at `answer`
 """
 
 from collections.abc import Mapping
@@ -185,7 +185,7 @@ class MalformedBody(TocsinError):
     """An upstream's body is not what its contract says; the sentence names the field."""
 
 
-class Unanswered(TocsinError):
+class NoAnswer(TocsinError):
     """An upstream call that had to give a fact ended otherwise: `answer` is how (`upstream/answer.py`)."""
 
     def __init__(self, answer: Any) -> None:

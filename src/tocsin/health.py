@@ -12,7 +12,7 @@ from typing import Any
 from tocsin.bindings import JSON, KV, Clock
 from tocsin.errors import StoreError, TocsinError
 from tocsin.settings import Settings
-from tocsin.web.site import HealthSnapshot
+from tocsin.web.deps import HealthSnapshot
 
 LOOK_EVERY_S = 1.0
 WRITE_EVERY_S = 5.0
@@ -21,7 +21,7 @@ WRITE_KEY = "tocsin:alive"
 SETTINGS = frozenset(setting.name for setting in fields(Settings))
 
 
-class Health:
+class HealthWatch:
     """Watches the scheduler and the store on behalf of those outside."""
 
     def __init__(self, scheduler: Callable[[], Any], kv: KV, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class Health:
             await self._clock.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        status, self._reasons = await look_at(self._scheduler)
+        status, self._reasons = await ask_status(self._scheduler)
         if status is not None:
             self._alarm_at = status["nextAlarmAt"]
         await self._try_to_write()
@@ -63,7 +63,7 @@ class Health:
             self._store_error, self._wrote_at = None, now
 
 
-async def look_at(scheduler: Callable[[], Any]) -> tuple[JSON, tuple[str, ...]]:
+async def ask_status(scheduler: Callable[[], Any]) -> tuple[JSON, tuple[str, ...]]:
     """The scheduler's status, or None if it does not answer; and what is wrong, as sentences."""
     try:
         async with asyncio.timeout(STATUS_WAIT_S):

@@ -18,36 +18,37 @@ from typing import Any, TextIO
 
 from starlette.routing import BaseRoute
 
-from tocsin import __version__, demo, explaining, importing
+from tocsin import __version__
 from tocsin.bindings import JSON, Level, Logger
-from tocsin.check import findings
+from tocsin.commands import demo, explain_transaction, import_agents
+from tocsin.commands.check import findings
+from tocsin.commands.import_agents import ImportReport
 from tocsin.competition import COMPETITION_MIGRATIONS, totals
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import rules_of
 from tocsin.errors import UsageError
-from tocsin.health import Health
-from tocsin.importing import Report
+from tocsin.health import HealthWatch
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.data_dir import DataDir
-from tocsin.platform.local.database import SqliteDatabase
-from tocsin.platform.local.fetch import HttpFetch
-from tocsin.platform.local.http_server import HttpServer
-from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
-from tocsin.platform.local.log_sender import LogSender
-from tocsin.platform.local.logs import open_logger
-from tocsin.platform.local.migrations import Migration, load
-from tocsin.platform.local.object_id import LocalObjectId
-from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
-from tocsin.platform.local.runtime import Runtime
-from tocsin.platform.local.worker_logs import WorkerLogs
-from tocsin.platform.redaction import Redactor
+from tocsin.platform.local.http.fetch import HttpFetch
+from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.platform.local.logs.log_sender import LogSender
+from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.logs.worker_logs import WorkerLogs
+from tocsin.platform.local.objects.object_id import LocalObjectId
+from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
+from tocsin.platform.local.sqlite.migrations import Migration, load
+from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings, SettingsError, read, read_env_file, secret_values
 from tocsin.tasks import request_jobs, tasks
 from tocsin.web.app import create_app
-from tocsin.web.pages import page_routes
-from tocsin.web.site import Keys, Site
+from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.static_pages import page_routes
 
 SCHEMAS = {
     "objects.sqlite": OBJECT_MIGRATIONS,
@@ -154,8 +155,8 @@ class Service:
         self._stack.push_async_callback(self.runtime.close)
 
     async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
-        self.health = Health(self.scheduler, self.kv, self.clock)
-        site = Site(
+        self.health = HealthWatch(self.scheduler, self.kv, self.clock)
+        site = WebDeps(
             scheduler=self.scheduler,
             kv=self.kv,
             db=self.db,
@@ -207,14 +208,14 @@ def check() -> list[str]:
     return findings(settings, _schemas())
 
 
-def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> Report:
-    """Agents and claims of a file into the data directory; see `importing.py`."""
+def import_file(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> ImportReport:
+    """Agents and claims of a file into the data directory; see `import_agents.py`."""
     with _open_roster(read_settings(data_dir=data_dir)) as connection:
-        return importing.import_file(connection, file, on_progress)
+        return import_agents.import_file(connection, file, on_progress)
 
 
 def _open_roster(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
-    return importing.opened(
+    return import_agents.opened(
         Path(settings.data_dir), _schemas(), now=SystemClock().now(), logger=_command_logger(settings)
     )
 
@@ -224,14 +225,16 @@ def _schemas() -> dict[str, list[Migration]]:
 
 
 def explain(*, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None) -> JSON:
-    """What the verifier makes of a transaction, of a file or by its id; see `explaining.py`."""
+    """What the verifier makes of a transaction, of a file or by its id; see `explain_transaction.py`."""
     settings = read_settings(data_dir=data_dir)
     if (txid is None) == (file is None):
         raise UsageError("Say which transaction: `tocsin explain TXID`, or `tocsin explain --file tx.json`.")
     if file is not None:
-        return explaining.explain_file(settings, file, tier)
+        return explain_transaction.explain_file(settings, file, tier)
     logger, budget_logger = _command_logger(settings), _command_logger(settings, "ERROR")
-    return explaining.explain_txid(settings, txid or "", tier, logger=logger, budget_logger=budget_logger)
+    return explain_transaction.explain_txid(
+        settings, txid or "", tier, logger=logger, budget_logger=budget_logger
+    )
 
 
 def rebuild(data_dir: Path | None) -> dict[str, int]:

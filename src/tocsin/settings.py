@@ -27,7 +27,7 @@ class SettingsError(StartError):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class Setting:
     """What is known of one setting."""
 
     name: str
@@ -45,7 +45,7 @@ def duration(text: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
+def integer(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
             raise ValueError(f"is not a whole number from {low} to {high}")
@@ -65,7 +65,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 def limit(text: str) -> int | None:
     """Calls of a plan: a number, or "none" where the plan has no such window."""
-    return None if text.strip() == "none" else whole(1, 10**9)(text)
+    return None if text.strip() == "none" else integer(1, 10**9)(text)
 
 
 def yes_or_no(text: str) -> bool:
@@ -134,7 +134,7 @@ def log_level(text: str) -> str:
 def _set(
     name: str, parse: Callable[[str], Any], default: Any, example: str, text: str, *, is_secret: bool = False
 ) -> Any:
-    return field(default=default, metadata={"about": About(name, parse, example, text, is_secret)})
+    return field(default=default, metadata={"about": Setting(name, parse, example, text, is_secret)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +177,18 @@ class Settings:
         "WORKER_LOGS_KEY", secret, None, "a-long-random-text", "the log service's key", is_secret=True
     )
     competition_start: int = _set(
-        "COMPETITION_START", whole(0, 10**11), 1_778_700_600, "1778700600",
+        "COMPETITION_START", integer(0, 10**11), 1_778_700_600, "1778700600",
         "first second of the campaign, by burn block time",
     )  # fmt: skip
     competition_end: int | None = _set(
         "COMPETITION_END",
-        whole(0, 10**11),
+        integer(0, 10**11),
         None,
         "1786476600",
         "second at which the campaign is over; none: open",
     )
     host: str = _set("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
-    port: int = _set("TOCSIN_PORT", whole(0, 65_535), 8787, "8787", "port to listen on; 0: any free one")
+    port: int = _set("TOCSIN_PORT", integer(0, 65_535), 8787, "8787", "port to listen on; 0: any free one")
     trusted_proxies: tuple[str, ...] = _set(
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
         "reverse proxies whose X-Forwarded-For is believed; without them all its visitors are one client",
@@ -241,13 +241,13 @@ class Settings:
         "contracts that count beside the built-in ones: a file, or the JSON itself",
     )
     breaker_failures: int = _set(
-        "TOCSIN_BREAKER_FAILURES", whole(0, 1000), 0, "6",
+        "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
         "after so many failures in a row a task waits an hour before it tries again; 0: never",
     )  # fmt: skip
 
 
-def about(setting: Field[Any]) -> About:
-    found: About = setting.metadata["about"]
+def about(setting: Field[Any]) -> Setting:
+    found: Setting = setting.metadata["about"]
     return found
 
 

@@ -17,8 +17,8 @@ from support.scripted_scheduler import scene
 from support.workerd import DEPLOYMENT, RIG, require_workerd, wrangler_config
 from tocsin.platform.local.clock import SystemClock
 from tocsin.web.app import create_app
-from tocsin.web.pages import STATIC, page_routes
 from tocsin.web.security import PAGES
+from tocsin.web.static_pages import STATIC, page_routes
 
 SAME_HEADERS = (
     "cache-control",

@@ -8,7 +8,7 @@ from support.captured_log import CapturedLog
 from support.virtual_time import VirtualClock
 from tocsin.bindings import LogEntry
 from tocsin.errors import LogsError
-from tocsin.platform.cloudflare.log_shipper import LOST_AFTER_S, LogShipper
+from tocsin.platform.cloudflare.log_sender import LOST_AFTER_S, BackgroundLogSender
 
 
 class Service:
@@ -44,7 +44,7 @@ def entry(message: str) -> LogEntry:
 async def test_lines_of_a_second_go_together_and_a_failed_batch_goes_with_the_next() -> None:
     """In order, none twice; the failure is on the console."""
     service, event, console, clock = Service(), Event(), CapturedLog(), VirtualClock()
-    shipper = LogShipper(service, "app", clock, console, event.wait_until)
+    shipper = BackgroundLogSender(service, "app", clock, console, event.wait_until)
     service.failing = True
     shipper.offer(entry("one"))
     shipper.offer(entry("two"))
@@ -60,7 +60,7 @@ async def test_lines_of_a_second_go_together_and_a_failed_batch_goes_with_the_ne
 async def test_a_shipment_that_the_runtime_has_ended_does_not_hold_up_later_lines() -> None:
     """Its event is over and nothing of it ever runs again: after a minute the next line begins a new one."""
     service, event, clock = Service(), Event(), VirtualClock()
-    shipper = LogShipper(service, "app", clock, CapturedLog(), event.wait_until)
+    shipper = BackgroundLogSender(service, "app", clock, CapturedLog(), event.wait_until)
     service.hangs = True
     shipper.offer(entry("lost"))
     await clock.sleep(LOST_AFTER_S / 2)

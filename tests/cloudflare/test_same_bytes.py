@@ -19,11 +19,11 @@ from tocsin.bindings import JSON
 from tocsin.competition.rules import rules_of
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
-from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.web.app import create_app
-from tocsin.web.pages import ways_to_pages
-from tocsin.web.site import HealthSnapshot, Keys, Site
+from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
+from tocsin.web.static_pages import redirects
 
 ADMIN_KEY = "an-admin-key-for-tests"
 HOUR_MS = 3_600_000
@@ -67,7 +67,7 @@ async def lived_locally(directory: Path) -> dict[str, Any]:
     """An hour of the service with a lively chain, a restart: its answers then, and its whole state."""
     clock = VirtualClock(START_MS)
     chain = lively_chain(wallets=12, hours=0.5, start_ms=START_MS - HOUR_MS // 2)
-    limits = HiroGate(UNLIMITED, UNLIMITED), TeneroGate(UNLIMITED, UNLIMITED)
+    limits = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
     simulator = Simulator(chain, clock, hiro_gate=limits[0], tenero_gate=limits[1])
     async with open_scheduler(directory, simulator) as local:
         await register(local.db, chain.wallets)
@@ -84,7 +84,7 @@ async def lived_locally(directory: Path) -> dict[str, Any]:
                 table: (await local.db.prepare(f"SELECT * FROM {table}").all()).results for table in TABLES
             },
             "kv": await local.kv.get_many((await local.kv.list()).keys),
-            "answers": await answers(create_app(site_of(local), ways_to_pages()), wallet),
+            "answers": await answers(create_app(site_of(local), redirects()), wallet),
         }
 
 
@@ -93,11 +93,11 @@ async def answers(app: ASGIApp, wallet: str) -> dict[str, Answer]:
     return {path: await ask(app, path.format(wallet=wallet), headers=headers) for path in PATHS}
 
 
-def site_of(local: LocalScheduler) -> Site:
+def site_of(local: LocalScheduler) -> WebDeps:
     async def health() -> HealthSnapshot:
         raise NotImplementedError
 
-    return Site(
+    return WebDeps(
         scheduler=lambda: local.namespace.get_by_name("v1"),
         kv=local.kv,
         db=local.db,

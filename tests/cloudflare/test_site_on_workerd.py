@@ -15,8 +15,8 @@ from support.asgi import Answer
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
 from tocsin.platform.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
-from tocsin.web.events import STREAMS_MAX
-from tocsin.web.limits import BODY_MAX
+from tocsin.web.event_streams import STREAMS_MAX
+from tocsin.web.request_limits import BODY_MAX
 
 ADMIN = {"X-Admin-Key": "an-admin-key-for-tests"}
 SCHEDULER = "/api/admin/scheduler"

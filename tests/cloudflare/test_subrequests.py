@@ -18,8 +18,8 @@ from tocsin.platform.cloudflare.subrequests import (
     spend_on_fetch,
     spend_on_store,
 )
-from tocsin.simulator.fetch import SimulatedFetch
-from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
+from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 
 HOUR_MS = 3_600_000
@@ -59,7 +59,7 @@ def lively(hours: float, wallets: int = 12) -> Simulator:
     """A chain with hours of traffic behind it, which stands still from now on."""
     chain = lively_chain(wallets=wallets, hours=hours)
     clock = VirtualClock(START_MS + int(hours * HOUR_MS))
-    gates = HiroGate(UNLIMITED, UNLIMITED), TeneroGate(UNLIMITED, UNLIMITED)
+    gates = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
     return Simulator(chain, clock, speed=0, hiro_gate=gates[0], tenero_gate=gates[1])
 
 

@@ -10,8 +10,7 @@ from workers import Response
 from cloudflare.tasks_under_test import tasks
 from contract.cases import CASES
 from contract.contract_do import ContractDO as Contract
-from tocsin.bindings import JSON
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import JSON, DurableObject
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
@@ -53,7 +52,7 @@ class SchedulerDO(SchedulerObject):
         await storage.delete_all()
         storage.put(json.loads(entries))
         await storage.set_alarm(alarm_at)
-        self._object = self._make(self._js_ctx, javascript.beneath(self.env, "_env"))
+        self._object = self._make(self._js_ctx, javascript.unwrap(self.env, "_env"))
 
 
 class ContractDO(CloudflareObject):
@@ -87,7 +86,7 @@ class Default(Entry):
             return Response("ok")
         if path == "/_test":
             asked = json.loads(await request.text())
-            done = getattr(self, f"_{asked.pop('do')}")(javascript.beneath(self.env, "_env"), **asked)
+            done = getattr(self, f"_{asked.pop('do')}")(javascript.unwrap(self.env, "_env"), **asked)
             return Response(json.dumps(await done))
         return await super().fetch(request)
 

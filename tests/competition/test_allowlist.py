@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.chain_model import ContractCall
 from tocsin.competition.allowlist import AllowList, built_in, parse, with_added
 from tocsin.errors import StartError, UsageError
-from tocsin.model import ContractCall
 from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
 
 CONTRACT = "SM1793C4R5PZ4NS4VQ4WMP7SKKYVH8JZEWSZ9HCCR.router-stableswap-xyk-v-1-3"

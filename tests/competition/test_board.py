@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from support.competition import World, chain_of, open_world, register, sweep
-from tocsin.competition import cursor
+from tocsin.chain_model import TokenPrice
+from tocsin.competition import page_token
 from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, leaderboard
 from tocsin.errors import UsageError
-from tocsin.model import TokenPrice
-from tocsin.simulator.tokens import TRADED
+from tocsin.platform.shared.json_values import encode
+from tocsin.simulator.simulated_tokens import TRADED
 from tocsin.simulator.truth import TrueSwap
 from tocsin.simulator.wallets import Wallet
-from tocsin.values import encode
 
 PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED}
 UNKNOWN = next(token.id for token in TRADED if token.symbol == "WELSH")
@@ -178,8 +178,8 @@ async def test_a_price_without_decimals_is_no_price(tmp_path: Path) -> None:
         ({"limit": 0}, "limit is 1 to"),
         ({"limit": PAGE_MAX + 1}, "limit is 1 to"),
         ({"after": "x"}, "cursor is what"),
-        ({"after": cursor.write(["trades:desc", -1])}, "cursor is what"),
-        ({"after": cursor.write(["pnl:desc", 5])}, "cursor is what"),
+        ({"after": page_token.write(["trades:desc", -1])}, "cursor is what"),
+        ({"after": page_token.write(["pnl:desc", 5])}, "cursor is what"),
         ({"after": "é" * 9}, "cursor is what"),
         ({"after": "A" * 10_000}, "cursor is what"),
     ],

@@ -19,7 +19,7 @@ from tocsin.competition import totals
 from tocsin.competition.submit import submit
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.faults import BadTimes, Fault
-from tocsin.simulator.limits import UNLIMITED, HiroGate
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.simulator.wallets import Wallet
@@ -125,7 +125,7 @@ def troubled_chain(seed: int) -> Simulator:
     clock = VirtualClock()
     chain = Chain(seed=seed, start_ms=clock.now(), wallets=WALLETS)
     start_traffic(chain, Traffic(swaps=90, strangers=40, transfers=30, floods=0.5, reorgs=4))
-    simulator = Simulator(chain, clock, hiro_gate=HiroGate(UNLIMITED, UNLIMITED))
+    simulator = Simulator(chain, clock, hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED))
     simulator.faults.schedule = BadTimes(seed=seed, every_s=1_200, lasting_s=300)
     return simulator
 

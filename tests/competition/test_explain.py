@@ -10,14 +10,14 @@ from support.competition import World, open_world
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
 from support.simulated import ask_json, quiet_simulator
 from support.virtual_time import VirtualClock
+from tocsin.commands import render
+from tocsin.commands.explain_transaction import explain_file, explain_of_chain, tier_lookup
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.explain import explain_absent
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreError, TransactionUnreadable
-from tocsin.explaining import explain_file, explain_of_chain, tier_lookup
 from tocsin.settings import Settings
 from tocsin.simulator.swap_shapes import SHAPES, SWAPS
-from tocsin.terminal import show
 
 KEYS = {"status", "code", "reason", "steps", "swap"}
 DATA = Path(__file__).parent.parent / "data"
@@ -222,9 +222,9 @@ def test_every_verdict_is_shown_in_the_words_of_the_api(code: Code | None) -> No
     """A line per step with its mark, then the sentence."""
     step = {"name": "sender", "ok": code is None, "said": "[bold]so\x1b"}
     told = {"status": "verified" if code is None else "rejected", "code": code and str(code), "reason": "r"}
-    console = show.console()
+    console = render.console()
     with console.capture() as capture:
-        for line in show.explained({**told, "steps": [step], "swap": None}):
+        for line in render.explained({**told, "steps": [step], "swap": None}):
             console.print(line)
 
     steps, sentence = capture.get().split("\n", 1)

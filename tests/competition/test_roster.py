@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from support.competition import open_world
 from support.roster import address, line, open_roster, rows
-from tocsin.competition.roster import COLUMNS, TABLES, Refused, lines_of, read_line
+from tocsin.commands.import_agents import LINE_MAX, REFUSALS_MAX, ImportReport, TableCounts, read_rows, take
+from tocsin.competition.agent_rows import COLUMNS, TABLES, RowError, lines_of, read_line
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreUnavailable
-from tocsin.importing import LINE_MAX, REFUSALS_MAX, Report, Taken, read_rows, take
 from tocsin.simulator.wallets import import_lines
 
 
-def import_into(directory: Path, *lines: str) -> Report:
+def import_into(directory: Path, *lines: str) -> ImportReport:
     with open_roster(directory) as connection:
         return take(connection, lines_of(lines))
 
@@ -41,7 +41,7 @@ def test_every_field_is_stored_as_given(tmp_path: Path) -> None:
 
     report = import_into(tmp_path, json.dumps({**agent, "claim": claim}))
 
-    assert report.taken == {"agents": Taken(1, 0, 0), "claims": Taken(1, 0, 0)}
+    assert report.taken == {"agents": TableCounts(1, 0, 0), "claims": TableCounts(1, 0, 0)}
     with open_roster(tmp_path) as connection:
         assert rows(connection, "agents") == [agent]
         assert rows(connection, "claims") == [{"btc_address": "bc1qa", **claim}]
@@ -55,8 +55,8 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
     again = import_into(tmp_path, first, line(2))
     changed = import_into(tmp_path, line(1, bns_name=None, claim={"status": "verified"}), line(3))
 
-    assert again.taken == {"agents": Taken(0, 0, 2), "claims": Taken(0, 0, 1)}
-    assert changed.taken == {"agents": Taken(1, 1, 0), "claims": Taken(0, 1, 0)}
+    assert again.taken == {"agents": TableCounts(0, 0, 2), "claims": TableCounts(0, 0, 1)}
+    assert changed.taken == {"agents": TableCounts(1, 1, 0), "claims": TableCounts(0, 1, 0)}
     with open_roster(tmp_path) as connection:
         ann = rows(connection, "agents")[0]
         (claim,) = rows(connection, "claims")
@@ -133,7 +133,7 @@ def test_an_address_of_another_agent_is_refused(tmp_path: Path) -> None:
     import_into(tmp_path, line(1))
     report = import_into(tmp_path, line(2, stx_address=address(1)))
 
-    assert report.refused == [Refused(1, f"stx_address {address(1)} is that of the registered agent bc1q1")]
+    assert report.refused == [RowError(1, f"stx_address {address(1)} is that of the registered agent bc1q1")]
 
 
 async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path
         found = await world.all("SELECT stx_address FROM agents WHERE btc_address = ?", idle.btc_address)
 
     assert f"has swaps recorded as {trader.address}" in refused.refused[0].reason
-    assert moved.taken["agents"] == Taken(0, 1, 0)
+    assert moved.taken["agents"] == TableCounts(0, 1, 0)
     assert kept == [{"sender": trader.address}]
     assert found == [{"stx_address": address(7)}]
 
@@ -184,7 +184,7 @@ def test_a_database_that_stays_locked_is_told_and_nothing_is_taken(tmp_path: Pat
         other.execute("COMMIT")
         assert rows(other, "agents") == []
 
-    assert import_into(tmp_path, line(1)).taken["agents"] == Taken(1, 0, 0)
+    assert import_into(tmp_path, line(1)).taken["agents"] == TableCounts(1, 0, 0)
 
 
 def test_files_are_read_as_they_come(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_files_are_read_as_they_come(tmp_path: Path) -> None:
     found = list(read_rows(file, seen.append))
 
     assert [row.line for row in found] == [1, 3, 4, 6]
-    assert [row.reason for row in found if isinstance(row, Refused)] == [
+    assert [row.reason for row in found if isinstance(row, RowError)] == [
         f"it is longer than {LINE_MAX} bytes",
         "it is not UTF-8: save the file as that",
     ]
@@ -221,7 +221,7 @@ def test_no_line_is_more_than_refused(raw: bytes) -> None:
 
     assert len(found) >= 1
     for row in found:
-        if isinstance(row, Refused):
+        if isinstance(row, RowError):
             assert len(found) == 1
             assert 0 < len(row.reason) < 600
         else:

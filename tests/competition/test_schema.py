@@ -15,8 +15,8 @@ from support.virtual_time import run_virtual
 from tocsin.bindings import Database
 from tocsin.competition import COMPETITION_MIGRATIONS, totals, trades
 from tocsin.errors import ConstraintViolated, StoreError
-from tocsin.platform.local.migrations import difference, load, schema_of
-from tocsin.platform.local.sql_text import split
+from tocsin.platform.local.sqlite.migrations import difference, load, schema_of
+from tocsin.platform.local.sqlite.sql_text import split
 
 SENDERS = ("SP1", "SP2")
 TOKENS = ("stx", "A.a::a", "B.b::b")

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.roster import REFERENCE_SCHEMA, address, open_roster, rows
-from tocsin.competition.roster import COLUMNS, Given, Refused
+from tocsin.commands.import_agents import TableCounts, read_rows, take
+from tocsin.competition.agent_rows import COLUMNS, ImportRow, RowError
 from tocsin.competition.sql_export import TOKEN_MAX, read_export
-from tocsin.importing import Taken, read_rows, take
 
 SCHEMA = """CREATE TABLE "agents" ("btc_address" TEXT, 'stx_address' TEXT, display_name TEXT DEFAULT (';,(')
   , PRIMARY KEY (btc_address));"""
@@ -67,10 +67,10 @@ def test_what_sqlite_dumps_comes_back_equal(agents: list[dict[str, Any]], size: 
 
     found = list(read_export(cut(script, size)))
 
-    assert [row.fields for row in found if isinstance(row, Given) and row.table == "agents"] == [
+    assert [row.fields for row in found if isinstance(row, ImportRow) and row.table == "agents"] == [
         {name: row.get(name) for name in COLUMNS["agents"]} for row in given_rows
     ]
-    claims = [row.fields for row in found if isinstance(row, Given) and row.table == "claims"]
+    claims = [row.fields for row in found if isinstance(row, ImportRow) and row.table == "claims"]
     assert [claim["reward_satoshis"] for claim in claims] == list(range(len(agents)))
     assert {claim["tweet_url"] for claim in claims} <= {"it's; \n"}
     assert len(found) == 2 * len(agents)
@@ -83,7 +83,7 @@ def test_texts_as_the_shell_writes_them_come_back(text: str) -> None:
 
     (found,) = read_export([script])
 
-    assert isinstance(found, Given)
+    assert isinstance(found, ImportRow)
     assert found.fields["display_name"] == text
 
 
@@ -106,7 +106,7 @@ def test_statements_that_are_understood_or_skipped(statement: str, expected: lis
     """Rows with and without names of columns; what is not about our tables is not looked at."""
     found = list(read_export([SCHEMA + statement]))
 
-    assert [list(row.fields.values()) for row in found if isinstance(row, Given)] == expected
+    assert [list(row.fields.values()) for row in found if isinstance(row, ImportRow)] == expected
     assert len(found) == len(expected)
 
 
@@ -135,7 +135,7 @@ def test_what_makes_no_sense_is_refused_with_its_line(script: str, line: int, sa
     """Hostile or cut off: one refusal, no recursion, no growth."""
     found = list(read_export(cut(script, 1_000_000)))
 
-    (refusal,) = (row for row in found if isinstance(row, Refused))
+    (refusal,) = (row for row in found if isinstance(row, RowError))
     assert refusal.line == line
     assert said in refusal.reason
 
@@ -148,7 +148,7 @@ def test_any_text_is_read_to_its_end(text: str, size: int) -> None:
     found = list(read_export(cut(script, size)))
 
     assert found == list(read_export([script]))
-    assert sum(isinstance(row, Refused) for row in found) <= 1
+    assert sum(isinstance(row, RowError) for row in found) <= 1
 
 
 def test_an_export_of_the_reference_is_taken(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_an_export_of_the_reference_is_taken(tmp_path: Path) -> None:
         (agent,) = rows(connection, "agents")
         (tier,) = connection.execute("SELECT tier FROM agent_tiers").fetchall()
 
-    assert first == {"agents": Taken(1, 0, 0), "claims": Taken(1, 0, 0)}
-    assert again == {"agents": Taken(0, 0, 1), "claims": Taken(0, 0, 1)}
+    assert first == {"agents": TableCounts(1, 0, 0), "claims": TableCounts(1, 0, 0)}
+    assert again == {"agents": TableCounts(0, 0, 1), "claims": TableCounts(0, 0, 1)}
     assert (agent["display_name"], agent["bns_name"], agent["referral_code"]) == ("Ann's", "ann.btc", "r")
     assert tier == ("eligible",)
 

@@ -10,6 +10,8 @@ from support.reference_cases import PARSE_CASES, completed
 from support.scripted_fetch import example
 from support.simulated import quiet_simulator
 from support.upstreams import Wired
+from tocsin.budget.call_session import task_session
+from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
 from tocsin.competition.swap import (
     AMOUNT_MAX,
     NoSwap,
@@ -20,13 +22,11 @@ from tocsin.competition.swap import (
     swap_of,
 )
 from tocsin.errors import MalformedBody
-from tocsin.model import STX, BalanceChange, Transaction, TransferEvent
-from tocsin.simulator.fetch import HIRO_URL, SimulatedFetch
+from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.simulator.swap_shapes import SHAPES, SWAPS
 from tocsin.upstream.answer import Ok
 from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.errand import task_errand
-from tocsin.upstream.hiro import HiroClient, hiro
+from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.hiro_parse import events_v1
 
 WALLET, POOL = "SPWALLET", "SPPOOL.pool"
@@ -80,15 +80,17 @@ async def test_every_shape_of_the_simulator(kind: str) -> None:
     chain = simulator.chain
     sent = [chain.swap(chain.wallets[0], kind) for _ in range(6)]
     chain.mine()
-    wired = Wired(hiro(HIRO_URL, None), lambda _: pytest.fail("not scripted"))
+    wired = Wired(hiro_upstream(HIRO_URL, None), lambda _: pytest.fail("not scripted"))
     client = HiroClient(
-        UpstreamClient(hiro(HIRO_URL, None), SimulatedFetch(simulator), wired.gate, wired.clock, lambda: 0.5)
+        UpstreamClient(
+            hiro_upstream(HIRO_URL, None), SimulatedFetch(simulator), wired.gate, wired.clock, lambda: 0.5
+        )
     )
-    errand = task_errand(wired.log)
+    session = task_session(wired.log)
     for tx in sent:
-        transaction = await client.transaction(tx.tx_id, errand)
-        events = await client.transfer_events(tx.tx_id, errand)
-        changes = await client.balance_changes(tx.sender, [tx.tx_id], errand)
+        transaction = await client.transaction(tx.tx_id, session)
+        events = await client.transfer_events(tx.tx_id, session)
+        changes = await client.balance_changes(tx.sender, [tx.tx_id], session)
         assert isinstance(transaction, Ok)
         assert isinstance(events, Ok)
         assert isinstance(changes, Ok)

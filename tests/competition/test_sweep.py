@@ -12,9 +12,9 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.competition.sweep import CURSOR, Sweep
 from tocsin.competition.totals import drift
+from tocsin.platform.shared.json_values import decode, encode
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.sweep_competition import CADENCE_MS
-from tocsin.values import decode, encode
 
 HOUR_S = 3_600
 CONTRACTS = len(built_in().contracts)
@@ -53,13 +53,13 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
         chain.mine()
         first = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await first.prepare()
-        await first.walk_contracts()
+        await first.read_contracts()
         await first.settle()
         asked = world.calls("tx/multiple")
         before = world.calls()
         second = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await second.prepare()
-        await second.walk_contracts()
+        await second.read_contracts()
         await second.settle()
         rows = await world.rows()
 
@@ -147,7 +147,7 @@ async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
     for _ in range(3):
         walk = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await walk.prepare()
-        await walk.walk_wallets(walk.visits())
+        await walk.read_wallets(walk.visits())
         await walk.settle()
     return await world.rows()
 

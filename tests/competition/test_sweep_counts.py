@@ -8,11 +8,11 @@ import pytest
 from support.competition import World, open_world
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
-from tocsin.competition import ledger
+from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
-from tocsin.competition.ledger import Candidate
 from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
+from tocsin.competition.swap_store import Candidate
 from tocsin.competition.sweep import Sweep
 from tocsin.competition.verify import Verifier
 from tocsin.simulator.faults import Fault
@@ -64,7 +64,7 @@ async def test_every_code_is_counted_where_it_belongs(
     """One transaction, one count; a refusal is named by its code, and only refusals are."""
     async with open_world(tmp_path, quiet_simulator(VirtualClock(), wallets=11)) as world:
         txid, rules = await queued(world, code)
-        await world.db.batch(ledger.enqueue(world.db, [Candidate(txid, "agent")], world.clock.now()))
+        await world.db.batch(swap_store.enqueue(world.db, [Candidate(txid, "agent")], world.clock.now()))
         if code is Code.TX_FETCH_FAILED:
             world.simulator.faults.add(Fault(kind="truncated", path="tx/multiple"))
         if code is Code.VERIFY_THREW:

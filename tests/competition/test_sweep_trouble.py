@@ -222,10 +222,10 @@ async def test_a_transaction_that_trips_our_code_harms_itself(
         poison = sent[7].tx_id
         whole = world.hiro.transactions_with_events
 
-        async def tripping(txids: Any, errand: Any) -> Any:
+        async def tripping(txids: Any, session: Any) -> Any:
             if poison in txids:
                 raise ZeroDivisionError
-            return await whole(txids, errand)
+            return await whole(txids, session)
 
         monkeypatch.setattr(world.hiro, "transactions_with_events", tripping)
         first = await sweep(world)
@@ -265,8 +265,8 @@ async def test_a_list_that_turns_in_circles_is_left(tmp_path: Path, monkeypatch:
         chain.mine()
         whole = world.hiro.principal_transactions
 
-        async def circling(principal: str, errand: Any, cursor: str | None = None) -> Any:
-            return await whole(principal, errand, None)
+        async def circling(principal: str, session: Any, cursor: str | None = None) -> Any:
+            return await whole(principal, session, None)
 
         monkeypatch.setattr(world.hiro, "principal_transactions", circling)
         outcome = await sweep(world)

@@ -6,7 +6,7 @@ import pytest
 
 from support.competition import open_world
 from tocsin.competition.submit import submit
-from tocsin.competition.trades import standing_of, trades_of
+from tocsin.competition.trades import trade_counts, trades_of
 from tocsin.errors import UsageError
 
 
@@ -32,7 +32,7 @@ async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
                     break
             assert found == expected
 
-        standing = await standing_of(world.db, wallet)
+        standing = await trade_counts(world.db, wallet)
 
     burn_time = sent[0].block.burn_time_s if sent[0].block else 0
     assert standing == {
@@ -50,7 +50,7 @@ async def test_an_unknown_wallet_has_nothing(tmp_path: Path) -> None:
     """It is told to be unregistered, with zeros, and its list is empty."""
     async with open_world(tmp_path) as world:
         stranger = world.simulator.chain.strangers[0].address
-        standing = await standing_of(world.db, stranger)
+        standing = await trade_counts(world.db, stranger)
         page = await trades_of(world.db, stranger)
 
     assert (standing["registered"], standing["trade_count"], standing["agent_id"]) == (False, 0, None)
@@ -64,7 +64,7 @@ async def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> No
         with pytest.raises(UsageError, match="SP or SM"):
             await trades_of(world.db, address)
         with pytest.raises(UsageError, match="SP or SM"):
-            await standing_of(world.db, address)
+            await trade_counts(world.db, address)
 
 
 @pytest.mark.parametrize(

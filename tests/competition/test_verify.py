@@ -18,10 +18,10 @@ from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreUnavailable
+from tocsin.platform.shared.json_values import decode, encode
 from tocsin.simulator.faults import Fault
 from tocsin.simulator.swap_shapes import REFUSED, SWAPS
 from tocsin.simulator.wallets import Tier, Wallet
-from tocsin.values import decode, encode
 
 SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 READS = {

@@ -7,6 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tocsin.chain_model import MinedAt, Page, Transaction
 from tocsin.competition.walk import (
     ABOVE_ALL,
     BELOW_ALL,
@@ -21,7 +22,6 @@ from tocsin.competition.walk import (
     choose_visits,
     step,
 )
-from tocsin.model import MinedAt, Page, Transaction
 
 START_S = 1_000
 PAGE = 4

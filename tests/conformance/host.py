@@ -19,9 +19,9 @@ from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from tocsin.bindings import JSON
 from tocsin.platform.local.clock import LocalClock, SystemClock
-from tocsin.platform.local.output_gate import output_gate
-from tocsin.platform.local.runtime import LocalNamespace, Runtime
-from tocsin.values import encode
+from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
+from tocsin.platform.shared.json_values import encode
 
 Emit = Callable[[dict[str, JSON]], None]
 

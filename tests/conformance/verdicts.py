@@ -10,7 +10,7 @@ Event = dict[str, Any]
 NOT_APPLICABLE = {
     "E20": "an old compatibility flag under which delete_all() keeps the alarm",
     "E23": "sizes of JavaScript values; ours are JSON and have one documented limit of 2 MiB",
-    "E24": "JavaScript's own value types; tests/test_values.py has ours",
+    "E24": "JavaScript's own value types; tests/shared/test_json_values.py has ours",
     "E26": "`allowUnconfirmed`, which we do not offer: every write is confirmed",
     "E27": "sizes of JavaScript values; as E23",
 }

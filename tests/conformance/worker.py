@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tocsin.bindings import JSON, AlarmInfo
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import JSON, AlarmInfo, DurableObject
 from tocsin.errors import ObjectError
 
 FAIL_COMMIT_KEY = "__fkBreak"  # the host makes the commit fail that contains this key

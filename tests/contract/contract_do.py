@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin.bindings import JSON, AlarmInfo, Storage
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import JSON, AlarmInfo, DurableObject, Storage
 from tocsin.errors import UsageError
 
 

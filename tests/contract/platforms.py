@@ -16,11 +16,11 @@ from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
 from support.workerd import Workerd
 from tocsin.bindings import JSON, KV, Clock, Database
-from tocsin.platform.local.runtime import Runtime
+from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
-from tocsin.simulator.fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 from tocsin.tasks import request_jobs
 

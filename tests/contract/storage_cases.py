@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
-from tocsin.bindings import JSON, Transaction
+from tocsin.bindings import JSON, StorageTransaction
 
 VALUES: list[JSON] = [
     None, True, False, 0, -1, 2**53 + 1, -(10**40), 2.0, 0.1, 1e300,
@@ -136,7 +136,7 @@ async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> JSON:
 async def a_transaction_keeps_its_writes(self: ContractDO) -> JSON:
     """Through the transaction and through storage alike, also after a pause."""
 
-    async def work(transaction: Transaction) -> str:
+    async def work(transaction: StorageTransaction) -> str:
         transaction.put("k", "first")
         await self.env.clock.sleep(0.01)
         self.storage.put("k", "kept")
@@ -150,7 +150,7 @@ async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
     """Neither entries nor the alarm, and the caller gets the very error."""
     self.storage.put("k", 0)
 
-    async def work(transaction: Transaction) -> None:
+    async def work(transaction: StorageTransaction) -> None:
         transaction.put({"k": 1, "more": 1})
         transaction.set_alarm(self.env.clock.now() + 3_600_000)
         raise KeyError("own")
@@ -171,7 +171,7 @@ async def a_transaction_can_be_rolled_back(self: ContractDO) -> JSON:
     """Afterwards it is unusable; delete_all is not for transactions."""
     seen: list[JSON] = []
 
-    async def work(transaction: Transaction) -> str:
+    async def work(transaction: StorageTransaction) -> str:
         transaction.put("k", 1)
         deleted = await refusal(self.storage.delete_all)
         transaction.rollback()

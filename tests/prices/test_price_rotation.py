@@ -8,72 +8,72 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.virtual_time import START_MS
-from tocsin.model import TokenPrice
+from tocsin.chain_model import TokenPrice
 from tocsin.prices import rotation
-from tocsin.prices.rotation import RELIST_MS, Note, Round, notes_from_json, notes_to_json
+from tocsin.prices.rotation import RELIST_MS, RoundPlan, TokenMemory, notes_from_json, notes_to_json
 
 NOW = START_MS
 
 
-def plan_round(token_ids: Iterable[str], notes: Mapping[str, Note], now: int) -> Round:
+def plan_round(token_ids: Iterable[str], notes: Mapping[str, TokenMemory], now: int) -> RoundPlan:
     return rotation.plan_round(token_ids, notes, now, pages_max=3)
 
 
-def unlisted(asked_at: int, missed_at: int) -> Note:
-    return Note(asked_at, missed_at, unlisted=True)
+def unlisted(asked_at: int, missed_at: int) -> TokenMemory:
+    return TokenMemory(asked_at, missed_at, unlisted=True)
 
 
 def test_tokens_never_asked_for_are_sought_in_the_list_in_the_order_given() -> None:
     """Static tokens and then the most traded ones, as the active set has them."""
-    assert plan_round(["a", "b"], {}, NOW) == Round(("a", "b"), (), single_first=False)
+    assert plan_round(["a", "b"], {}, NOW) == RoundPlan(("a", "b"), (), single_first=False)
 
 
 def test_the_longest_unasked_come_first() -> None:
     """In the list and among the single ones alike."""
     notes = {
-        "a": Note(asked_at=NOW - 1),
-        "b": Note(asked_at=NOW - 9),
+        "a": TokenMemory(asked_at=NOW - 1),
+        "b": TokenMemory(asked_at=NOW - 9),
         "c": unlisted(NOW - 2, NOW - 99),
         "d": unlisted(NOW - 3, NOW - 99),
     }
-    assert plan_round("abcd", notes, NOW) == Round(("b", "a"), ("d", "c"), single_first=False)
+    assert plan_round("abcd", notes, NOW) == RoundPlan(("b", "a"), ("d", "c"), single_first=False)
 
 
 def test_single_tokens_go_before_the_list_when_they_waited_longer() -> None:
     """A list that uses up what the budget has cannot starve them."""
-    notes = {"a": Note(asked_at=NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}
+    notes = {"a": TokenMemory(asked_at=NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}
     assert plan_round("ab", notes, NOW).single_first
 
 
 @pytest.mark.parametrize("missed_at", [NOW - RELIST_MS, NOW + 1])
 def test_once_a_day_all_are_sought_in_the_list(missed_at: int) -> None:
     """When the pages are read for one of them, they are read for all; a clock set back does no harm."""
-    notes = {"a": unlisted(NOW, missed_at), "b": unlisted(NOW - 1, NOW - 5), "c": Note(NOW - 2)}
-    assert plan_round("abc", notes, NOW) == Round(("c", "b", "a"), (), single_first=False)
+    notes = {"a": unlisted(NOW, missed_at), "b": unlisted(NOW - 1, NOW - 5), "c": TokenMemory(NOW - 2)}
+    assert plan_round("abc", notes, NOW) == RoundPlan(("c", "b", "a"), (), single_first=False)
 
 
 def test_more_single_tokens_than_pages_are_sought_in_the_list_too() -> None:
     """A list that seemed to lack so many is read again at once; those who waited are asked for before it."""
-    notes = {"a": Note(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for name in "bcde"}}
+    notes = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for name in "bcde"}}
 
-    assert plan_round("abcd", notes, NOW) == Round(("a",), ("b", "c", "d"), single_first=True)
-    assert plan_round("abcde", notes, NOW) == Round(
+    assert plan_round("abcd", notes, NOW) == RoundPlan(("a",), ("b", "c", "d"), single_first=True)
+    assert plan_round("abcde", notes, NOW) == RoundPlan(
         ("b", "c", "d", "e", "a"), ("b", "c", "d", "e"), single_first=True
     )
 
 
 def test_a_token_that_the_list_did_not_come_to_has_one_turn_alone() -> None:
     """First, and the list is searched for it all the same: nobody has said that it is not in there."""
-    notes = {"a": Note(NOW - 1), "b": Note(NOW - 5, missed_at=NOW - 2)}
+    notes = {"a": TokenMemory(NOW - 1), "b": TokenMemory(NOW - 5, missed_at=NOW - 2)}
 
-    assert plan_round("ab", notes, NOW) == Round(("b", "a"), ("b",), single_first=True)
+    assert plan_round("ab", notes, NOW) == RoundPlan(("b", "a"), ("b",), single_first=True)
 
 
 @given(
     st.dictionaries(
         st.sampled_from("abcdefgh"),
         st.builds(
-            Note,
+            TokenMemory,
             st.integers(0, NOW + 9),
             st.none() | st.integers(0, NOW + 9),
             st.booleans(),
@@ -82,7 +82,7 @@ def test_a_token_that_the_list_did_not_come_to_has_one_turn_alone() -> None:
         ),
     )
 )
-def test_no_token_is_forgotten_and_notes_survive_being_stored(notes: dict[str, Note]) -> None:
+def test_no_token_is_forgotten_and_notes_survive_being_stored(notes: dict[str, TokenMemory]) -> None:
     """Whatever is remembered of it; only single tokens that go first may be sought in the list as well."""
     plan = plan_round("abcdefgh", notes, NOW)
     assert {*plan.listed, *plan.single} == set("abcdefgh")

@@ -11,7 +11,7 @@ from support.scripted_fetch import always, response
 from support.task_run import task_bench
 from support.virtual_time import VirtualClock
 from tocsin.prices.cache import price_key
-from tocsin.prices.tokens import (
+from tocsin.prices.tracked_tokens import (
     STATIC_TOKENS,
     TRADED_MAX,
     active_tokens,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.virtual_time import START_MS
-from tocsin.model import TokenPrice
+from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RateLimit
 from tocsin.prices.verdict import REWRITE_AFTER_MS, Verdict, judge
 

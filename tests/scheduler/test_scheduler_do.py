@@ -136,7 +136,7 @@ async def test_a_run_that_is_cut_off_behind_a_closed_gate_is_held_back_too(tmp_p
     """It could not say itself that its upstream asked to slow down."""
 
     async def hang(context: TaskContext) -> Outcome:
-        await context.tenero.fetch_token_price_usd("stx", context.logger, context.errand)
+        await context.tenero.fetch_token_price_usd("stx", context.logger, context.session)
         await context.clock.sleep(3_600)
         raise AssertionError("not reached")
 

@@ -8,8 +8,8 @@ from typing import Any
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import ScriptedFetch, always, in_turn, response
 from tocsin.scheduler.task import Outcome, TaskContext
-from tocsin.upstream.hiro import hiro
-from tocsin.upstream.tenero import tenero
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.tenero import tenero_upstream
 
 
 def prices(**options: Any) -> Job:
@@ -37,7 +37,7 @@ async def test_watchers_see_what_changes_in_a_budget(tmp_path: Path) -> None:
 
     async def ask(context: TaskContext) -> Outcome:
         for _ in range(3):
-            await context.tenero.fetch_token_price_usd("stx", context.logger, context.errand)
+            await context.tenero.fetch_token_price_usd("stx", context.logger, context.session)
         return Outcome({})
 
     told = {"x-ratelimit-minute-remaining": "99999"}
@@ -63,12 +63,15 @@ async def test_watchers_see_that_a_key_is_ignored(tmp_path: Path) -> None:
 
     async def ask(context: TaskContext) -> Outcome:
         for _ in range(3):
-            await context.tenero.fetch_token_price_usd("stx", context.logger, context.errand)
+            await context.tenero.fetch_token_price_usd("stx", context.logger, context.session)
         return Outcome({})
 
     body = {"data": {"address": "stx", "price_usd": 1, "decimals": 6}}
     fetch = ScriptedFetch(always(response(body, headers={"x-ratelimit-type": "web-ui-ip"})))
-    upstreams = {"hiro": hiro("https://hiro.test", None), "tenero": tenero("https://tenero.test", "a-key")}
+    upstreams = {
+        "hiro": hiro_upstream("https://hiro.test", None),
+        "tenero": tenero_upstream("https://tenero.test", "a-key"),
+    }
     async with scheduler(tmp_path, prices(run=ask), fetch=fetch, upstreams=upstreams) as made:
         await asyncio.sleep(5)
         seen = (await made.stub().events(0, 0))["events"]

@@ -13,9 +13,9 @@ from support.virtual_time import START_MS
 from tocsin.errors import UsageError
 from tocsin.simulator.addresses import address_of, hash160_of
 from tocsin.simulator.chain import BLOCK_MS, DROP_WORDS, Chain
+from tocsin.simulator.simulated_tokens import STSTX, STX
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.swap_shapes import SHAPES
-from tocsin.simulator.tokens import STSTX, STX
 from tocsin.simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
 
 V1 = "/extended/v1"

@@ -9,26 +9,26 @@ import pytest
 
 from support.examples import DATA, example, shape_differences
 from support.simulated import HandClock, ask, ask_json, quiet_simulator
+from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
 from tocsin.simulator.exchange import Reply
 from tocsin.simulator.faults import Fault
-from tocsin.simulator.ledger import Transaction
-from tocsin.simulator.limits import HIRO_KEYED, HiroGate, Plan, TeneroGate
+from tocsin.simulator.rate_limits import HIRO_KEYED, HiroRateLimit, LimitPlan, TeneroRateLimit
+from tocsin.simulator.simulated_tokens import AEUSDC, BY_ID, STSTX, STX, SUSDT, USDA, USDCX
 from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.tokens import AEUSDC, BY_ID, STSTX, STX, SUSDT, USDA, USDCX
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
 
 
-def mined(simulator: Simulator, kind: str = "simple") -> Transaction:
+def mined(simulator: Simulator, kind: str = "simple") -> ChainTransaction:
     wallet = simulator.chain.wallets[0]
     tx = simulator.chain.swap(wallet, kind, token_in=STX.id, token_out=STSTX.id)
     simulator.chain.mine()
     return tx
 
 
-def tx_body(simulator: Simulator, tx: Transaction, query: str = "") -> Any:
+def tx_body(simulator: Simulator, tx: ChainTransaction, query: str = "") -> Any:
     return ask_json(simulator, f"{V1}/tx/{tx.tx_id}{query}")
 
 
@@ -55,17 +55,17 @@ def test_mined_transactions_have_the_examples_shape(name: str, kind: str, query:
     assert body["tx_status"] == example(f"hiro/{name}")["body"]["tx_status"]
 
 
-def _pending(simulator: Simulator) -> Transaction:
+def _pending(simulator: Simulator) -> ChainTransaction:
     return simulator.chain.swap()
 
 
-def _dropped(simulator: Simulator) -> Transaction:
+def _dropped(simulator: Simulator) -> ChainTransaction:
     tx = simulator.chain.swap()
     simulator.chain.drop(tx)
     return tx
 
 
-def _forked(simulator: Simulator) -> Transaction:
+def _forked(simulator: Simulator) -> ChainTransaction:
     tx = mined(simulator)
     simulator.chain.reorg(1, "forked")
     return tx
@@ -76,7 +76,7 @@ def _forked(simulator: Simulator) -> Transaction:
     [("pending_synthetic", _pending), ("dropped_synthetic", _dropped), ("noncanonical_synthetic", _forked)],
 )
 def test_transactions_off_the_chain_have_the_examples_shape(
-    name: str, make: Callable[[Simulator], Transaction]
+    name: str, make: Callable[[Simulator], ChainTransaction]
 ) -> None:
     """Waiting and dropped transactions lack the block's fields; one on a fork says so."""
     simulator = quiet_simulator()
@@ -213,7 +213,7 @@ def test_a_database_failure_reads_like_the_example() -> None:
 def test_hiro_limits_read_like_the_example() -> None:
     """A 429 has the example's headers, all of them, and its wording."""
     simulator = quiet_simulator(HandClock())
-    simulator.hiro_gate = HiroGate(Plan(second=20, minute=1, month=HIRO_KEYED.month))
+    simulator.hiro_gate = HiroRateLimit(LimitPlan(second=20, minute=1, month=HIRO_KEYED.month))
     headers = {"x-api-key": "k"}
     ask(simulator, "/extended", headers)
 
@@ -261,9 +261,9 @@ def test_tenero_refusals_are_the_examples() -> None:
     simulator = quiet_simulator()
 
     missing = ask(simulator, "/v1/stacks/tokens/SP000.nothing", upstream="tenero")
-    simulator.tenero_gate = TeneroGate(anonymous=Plan(minute=0, month=48_000))
+    simulator.tenero_gate = TeneroRateLimit(anonymous=LimitPlan(minute=0, month=48_000))
     minute = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
-    simulator.tenero_gate = TeneroGate(anonymous=Plan(minute=80, month=0))
+    simulator.tenero_gate = TeneroRateLimit(anonymous=LimitPlan(minute=80, month=0))
     month = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
 
     for reply, name in ((missing, "token_404"), (minute, "rate_429"), (month, "month_429")):

@@ -13,7 +13,7 @@ from support.virtual_time import VirtualClock
 from tocsin.bindings import Fetch, FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
 from tocsin.simulator.faults import KINDS, BadTimes, Fault, Faults
-from tocsin.simulator.fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 
 TOKEN = f"{TENERO_URL}/v1/stacks/tokens/stx"

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from support.simulated import HandClock
 from tocsin.simulator.exchange import Reply
-from tocsin.simulator.limits import (
+from tocsin.simulator.rate_limits import (
     HIRO_ANONYMOUS,
     HIRO_KEYED,
     TENERO_ANONYMOUS,
     TENERO_STARTER,
     Admission,
-    HiroGate,
-    Plan,
-    TeneroGate,
+    HiroRateLimit,
+    LimitPlan,
+    TeneroRateLimit,
     seconds_left,
 )
 
@@ -32,7 +32,7 @@ def refused(admission: Admission) -> Reply:
 
 def test_a_key_buys_a_larger_minute() -> None:
     """Without a key, or under the old header's name, a caller has the anonymous limits."""
-    gate = HiroGate()
+    gate = HiroRateLimit()
 
     def minute(headers: dict[str, str]) -> str:
         return gate.admit(headers, NOON_MS).headers["x-ratelimit-limit-stacks-minute"]
@@ -45,7 +45,7 @@ def test_a_key_buys_a_larger_minute() -> None:
 
 def test_an_unknown_key_is_refused_when_keys_are_known() -> None:
     """403 for a bad key; the good one passes, and so does nobody in particular."""
-    gate = HiroGate(keys=frozenset({"good"}))
+    gate = HiroRateLimit(keys=frozenset({"good"}))
 
     assert refused(gate.admit({"x-api-key": "bad"}, NOON_MS)).status == 403
     assert gate.admit({"x-api-key": "good"}, NOON_MS).refusal is None
@@ -54,7 +54,7 @@ def test_an_unknown_key_is_refused_when_keys_are_known() -> None:
 
 def test_hiro_counts_three_windows_down() -> None:
     """Each answer tells what is left of every window; the bare header speaks of the second."""
-    gate = HiroGate()
+    gate = HiroRateLimit()
     gate.admit(KEY, NOON_MS)
 
     headers = gate.admit(KEY, NOON_MS + 1_000).headers
@@ -70,14 +70,14 @@ def test_hiro_counts_three_windows_down() -> None:
 @pytest.mark.parametrize(
     ("plan", "window", "wait_s"),
     [
-        (Plan(second=2, minute=100, month=100), "second", 1),
-        (Plan(second=100, minute=2, month=100), "minute", 50),
-        (Plan(second=100, minute=100, month=2), "month", 20 * 86_400 + 12 * 3600 - 10),
+        (LimitPlan(second=2, minute=100, month=100), "second", 1),
+        (LimitPlan(second=100, minute=2, month=100), "minute", 50),
+        (LimitPlan(second=100, minute=100, month=2), "month", 20 * 86_400 + 12 * 3600 - 10),
     ],
 )
-def test_a_full_window_is_refused_until_it_ends(plan: Plan, window: str, wait_s: int) -> None:
+def test_a_full_window_is_refused_until_it_ends(plan: LimitPlan, window: str, wait_s: int) -> None:
     """The refusal names the window and says exactly how long it lasts; then calls pass again."""
-    gate = HiroGate(keyed=plan)
+    gate = HiroRateLimit(keyed=plan)
     now_ms = NOON_MS + 10_000
     assert [gate.admit(KEY, now_ms).refusal for _ in range(2)] == [None, None]
 
@@ -93,7 +93,7 @@ def test_a_full_window_is_refused_until_it_ends(plan: Plan, window: str, wait_s:
 
 def test_the_longest_full_window_decides() -> None:
     """When the minute and the month are both used up, the wait is the month's."""
-    gate = HiroGate(keyed=Plan(second=1, minute=1, month=1))
+    gate = HiroRateLimit(keyed=LimitPlan(second=1, minute=1, month=1))
     gate.admit(KEY, NOON_MS)
 
     assert refused(gate.admit(KEY, NOON_MS)).body.startswith(b"Per-month")
@@ -101,7 +101,7 @@ def test_the_longest_full_window_decides() -> None:
 
 def test_callers_do_not_use_each_others_windows() -> None:
     """A key has its own; everybody without a key shares one, strangers included."""
-    gate = HiroGate()
+    gate = HiroRateLimit()
     gate.spend(50, NOON_MS)
 
     assert refused(gate.admit({}, NOON_MS)).status == 429
@@ -112,7 +112,7 @@ def test_callers_do_not_use_each_others_windows() -> None:
 
 def test_tenero_counts_minute_and_month_and_names_the_rule() -> None:
     """Anonymous callers get more than the Starter plan; there is no limit header, only what remains."""
-    gate = TeneroGate()
+    gate = TeneroRateLimit()
 
     anonymous, keyed = gate.admit({}, NOON_MS).headers, gate.admit(KEY, NOON_MS).headers
 
@@ -127,7 +127,7 @@ def test_tenero_counts_minute_and_month_and_names_the_rule() -> None:
 
 def test_tenero_says_when_the_minute_ends_but_not_the_month() -> None:
     """A full minute comes with Retry-After, a full month without."""
-    gate = TeneroGate(anonymous=Plan(minute=1, month=2))
+    gate = TeneroRateLimit(anonymous=LimitPlan(minute=1, month=2))
     gate.admit({}, NOON_MS)
 
     minute = refused(gate.admit({}, NOON_MS + 15_000))
@@ -143,8 +143,8 @@ def test_tenero_says_when_the_minute_ends_but_not_the_month() -> None:
 @settings(max_examples=60, deadline=None)
 def test_no_window_ever_admits_more_than_its_limit(gaps: list[int]) -> None:
     """Whatever the pattern of calls, each calendar window admits at most its limit, and all of it."""
-    plan = Plan(second=2, minute=5, month=40)
-    gate, clock = HiroGate(keyed=plan), HandClock(NOON_MS)
+    plan = LimitPlan(second=2, minute=5, month=40)
+    gate, clock = HiroRateLimit(keyed=plan), HandClock(NOON_MS)
     admitted: list[int] = []
     for gap in gaps:
         clock.now_ms += gap

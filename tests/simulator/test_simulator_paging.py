@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.simulated import ask, ask_json, quiet_simulator
-from tocsin.simulator.ledger import NO_MICROBLOCK
+from tocsin.simulator.chain_records import NO_MICROBLOCK
+from tocsin.simulator.simulated_tokens import STX
 from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.tokens import STX
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"

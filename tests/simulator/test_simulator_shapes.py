@@ -3,18 +3,18 @@
 import pytest
 
 from support.simulated import quiet_simulator
+from tocsin.simulator.chain_records import AssetEvent, ChainTransaction, NftEvent, SimulatedCall
 from tocsin.simulator.contracts import FEE_COLLECTOR, LISTED
-from tocsin.simulator.ledger import AssetEvent, ContractCall, NftEvent, Transaction
+from tocsin.simulator.simulated_tokens import STX
 from tocsin.simulator.swap_shapes import BINS_MAX, SHAPES
-from tocsin.simulator.tokens import STX
 
 
-def shaped(kind: str, number: int = 0) -> Transaction:
+def shaped(kind: str, number: int = 0) -> ChainTransaction:
     chain = quiet_simulator(seed=number).chain
     return chain.swap(chain.wallets[0], kind)
 
 
-def legs(tx: Transaction, *, out: bool) -> list[AssetEvent]:
+def legs(tx: ChainTransaction, *, out: bool) -> list[AssetEvent]:
     moved = [event for event in tx.events if isinstance(event, AssetEvent)]
     return [event for event in moved if tx.sender == (event.sender if out else event.recipient)]
 
@@ -104,7 +104,7 @@ def test_amounts_and_fees_at_their_edges() -> None:
 def test_only_the_off_list_shapes_call_off_the_list(kind: str) -> None:
     """Contract and function are listed for every shape but the two that are named for it."""
     tx = shaped(kind)
-    assert isinstance(tx.payload, ContractCall)
+    assert isinstance(tx.payload, SimulatedCall)
 
     listed = tx.payload.function in LISTED.get(tx.payload.contract, ())
 

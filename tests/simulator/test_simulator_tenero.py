@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.simulated import ask, ask_json, quiet_simulator
+from tocsin.simulator.simulated_tokens import DIKO, FILLERS, STX, TRADED, USDCX, VELAR, WELSH
 from tocsin.simulator.tenero_api import BASE
-from tocsin.simulator.tokens import DIKO, FILLERS, STX, TRADED, USDCX, VELAR, WELSH
 
 
 @given(limit=st.integers(1, 100))

@@ -8,9 +8,9 @@ import pytest
 
 from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
 from tocsin.simulator.chain import Chain
+from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
-from tocsin.simulator.ledger import Transaction
-from tocsin.simulator.limits import UNLIMITED, HiroGate
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.swap_shapes import REFUSED, SWAPS
 from tocsin.simulator.truth import COMPETITION_START_S, Campaign
@@ -119,7 +119,7 @@ def test_truth_of_a_lively_chain_equals_netting_of_everything() -> None:
     """After hours of traffic with reorgs, the truth is what an honest reader of the API finds."""
     chain = lively_chain()
     clock = HandClock(chain.now_ms)
-    simulator = Simulator(chain, clock, hiro_gate=HiroGate(UNLIMITED, UNLIMITED))
+    simulator = Simulator(chain, clock, hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED))
     eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
     found = {}
     for tx_id in list(chain.transactions):
@@ -156,7 +156,7 @@ def test_only_eligible_senders_in_the_campaign_count() -> None:
     chain = Chain(seed=1, start_ms=start_ms, wallets=11, campaign=Campaign(end_s=COMPETITION_START_S + 600))
     tiers = {wallet.tier: wallet for wallet in chain.wallets}
 
-    def swap_at(second: int) -> Transaction:
+    def swap_at(second: int) -> ChainTransaction:
         chain.advance((COMPETITION_START_S + second) * 1000)
         swap = chain.swap(tiers["eligible"])
         for wallet in (tiers["genesis"], tiers["registered"], chain.strangers[0]):

@@ -17,7 +17,7 @@ from support.simulated import HandClock, ask, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Clock
 from tocsin.errors import StartError
-from tocsin.platform.local.http_server import listen
+from tocsin.platform.local.http.http_server import listen
 from tocsin.simulator.faults import Fault
 from tocsin.simulator.serve import Address, serving
 from tocsin.simulator.simulator import Simulator

@@ -5,11 +5,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tocsin.scheduler.budget import Budget, Plan
-from tocsin.scheduler.month import DAY_MS, span_of
-from tocsin.scheduler.settle import Note, settle
-from tocsin.scheduler.windows import Moment
-from tocsin.upstream.gate import Lane, LimitReading
+from tocsin.budget.budget import Budget, Quota
+from tocsin.budget.feedback import BudgetEvent, apply_answer
+from tocsin.budget.limiter import Lane, LimitReading
+from tocsin.budget.month import DAY_MS, span_of
+from tocsin.budget.windows import Moment
 
 MAY = span_of(1_778_700_600_000)
 HOUR_MS = 3_600_000
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 class World:
     """A budget in a world where time, clocks, processes and headers do what they like."""
 
-    plan: Plan
+    plan: Quota
     wall_ms: int = MAY.starts_at
     true_ms: int = 0  # time as it passes, whatever clocks show
     booted_ms: int = 0
@@ -63,8 +63,8 @@ class World:
 
     def hear(
         self, reading: LimitReading | None, *, limited: bool = False, retry_after_ms: int | None = None
-    ) -> list[Note]:
-        self.budget, notes = settle(
+    ) -> list[BudgetEvent]:
+        self.budget, notes = apply_answer(
             self.budget,
             reading,
             limited=limited,
@@ -77,7 +77,7 @@ class World:
     @property
     def month_key(self) -> tuple[str, int | None]:
         month = self.budget.month_at(self.moment)
-        return (month.span.label, month.turned_at)
+        return (month.span.label, month.rolled_over_at)
 
     def check(self) -> None:
         """No window is exceeded by this call: not in any stretch of true time, nor in the clock's month."""

@@ -13,23 +13,23 @@ from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.bindings import JSON, KV, Clock, Database, Fetch
+from tocsin.budget.budget import Quota
+from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.budget.call_session import CallSession, request_session, task_session
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.rules import Rules
 from tocsin.errors import RunStopped
-from tocsin.scheduler.budget import Plan
-from tocsin.scheduler.gatekeeper import Gatekeeper
 from tocsin.scheduler.task import Outcome
-from tocsin.simulator.fetch import HIRO_URL, SimulatedFetch
+from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.truth import TrueSwap
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.errand import Errand, request_errand, task_errand
-from tocsin.upstream.hiro import HiroClient, hiro
+from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.tenero import TeneroClient
 
-ROOMY = Plan(second=10_000, minute=100_000, month=10_000_000)
+ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Context:
     hiro: HiroClient
     clock: Clock
     logger: CapturedLog
-    errand: Errand
+    session: CallSession
     started_at: int
     slice_s: float = 600.0
     stop_after: int | None = None
@@ -78,20 +78,20 @@ class World:
     clock: Clock
     rules: Rules
     hiro: HiroClient
-    gate: Gatekeeper
+    gate: BudgetLimiter
     log: CapturedLog = field(default_factory=CapturedLog)
 
     def run(self, *, stop_after: int | None = None, slice_s: float = 600.0) -> Context:
         """A context for one run of a task."""
-        return self._context(task_errand(self.log), slice_s, stop_after)
+        return self._context(task_session(self.log), slice_s, stop_after)
 
     def request(self) -> Context:
         """A context for one visitor's request."""
-        return self._context(request_errand(self.log), 600.0, None)
+        return self._context(request_session(self.log), 600.0, None)
 
-    def _context(self, errand: Errand, slice_s: float, stop_after: int | None) -> Context:
+    def _context(self, session: CallSession, slice_s: float, stop_after: int | None) -> Context:
         return Context(
-            self.db, self.hiro, self.clock, self.log, errand, self.clock.now(), slice_s, stop_after
+            self.db, self.hiro, self.clock, self.log, session, self.clock.now(), slice_s, stop_after
         )
 
     async def rows(self) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ async def open_world(
     simulator: Simulator | None = None,
     *,
     rules: Rules | None = None,
-    plan: Plan = ROOMY,
+    plan: Quota = ROOMY,
     fetch: Callable[[Simulator], Fetch] = SimulatedFetch,
     wrap: Callable[[Database], Database] = lambda db: db,
     latency_s: float = 0.0,
@@ -127,11 +127,11 @@ async def open_world(
     """A simulated chain whose wallets are registered; without one, a quiet one of three wallets."""
     simulator = simulator or quiet_simulator(VirtualClock())
     log = CapturedLog()
-    gate = Gatekeeper.restore("hiro", plan, None, simulator.clock, Random(7).random, log, lambda _: None)
+    gate = BudgetLimiter.restore("hiro", plan, None, simulator.clock, Random(7).random, log, lambda _: None)
     wire = fetch(simulator)
     if isinstance(wire, SimulatedFetch):
         wire.latency_s = latency_s
-    client = UpstreamClient(hiro(HIRO_URL, "key"), wire, gate, simulator.clock, Random(8).random)
+    client = UpstreamClient(hiro_upstream(HIRO_URL, "key"), wire, gate, simulator.clock, Random(8).random)
     async with open_competition(directory) as db:
         await register(db, simulator.chain.wallets)
         rules = rules or Rules(built_in(), simulator.chain.campaign.start_s, simulator.chain.campaign.end_s)

@@ -15,12 +15,12 @@ from support.competition import World, chain_of, open_world
 from support.local_store import open_kv
 from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET
 from tocsin.bindings import JSON
-from tocsin.competition.jobs import competition_jobs
+from tocsin.competition.request_jobs import competition_jobs
 from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.simulator.ledger import ContractCall, Transaction
-from tocsin.simulator.tokens import TRADED
+from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
+from tocsin.simulator.simulated_tokens import TRADED
 from tocsin.web.app import create_app
-from tocsin.web.site import HealthSnapshot, Keys, Site
+from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
 
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
@@ -47,7 +47,7 @@ class CompetitionSite:
     """The app, the world behind it, and ways to ask."""
 
     world: World
-    site: Site
+    site: WebDeps
     app: ASGIApp
     performer: Performer
 
@@ -85,7 +85,7 @@ async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[C
                 kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now())
             )
         performer = Performer(world)
-        site = Site(
+        site = WebDeps(
             scheduler=lambda: performer,  # type: ignore[arg-type,return-value]  # as much of it as is asked
             kv=kv,
             db=world.db,
@@ -100,7 +100,7 @@ async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[C
         yield CompetitionSite(world, site, create_app(site), performer)
 
 
-def push_2(apply: Iterable[Transaction] = (), rollback: Iterable[Transaction] = ()) -> Any:
+def push_2(apply: Iterable[ChainTransaction] = (), rollback: Iterable[ChainTransaction] = ()) -> Any:
     """A payload of Chainhooks 2.0, one block for each transaction."""
     return {
         "event": {
@@ -113,7 +113,7 @@ def push_2(apply: Iterable[Transaction] = (), rollback: Iterable[Transaction] = 
     }
 
 
-def push_1(apply: Iterable[Transaction] = (), rollback: Iterable[Transaction] = ()) -> Any:
+def push_1(apply: Iterable[ChainTransaction] = (), rollback: Iterable[ChainTransaction] = ()) -> Any:
     """A payload of a self-hosted Chainhook."""
     return {
         "apply": [_block(_transaction_1(tx)) for tx in apply],
@@ -127,9 +127,9 @@ def _block(transaction: Any) -> Any:
     return {"block_identifier": {"index": 1, "hash": "0xb1"}, "timestamp": 1, "transactions": [transaction]}
 
 
-def _transaction_2(tx: Transaction) -> Any:
+def _transaction_2(tx: ChainTransaction) -> Any:
     called: Any = {"type": "token_transfer"}
-    if isinstance(tx.payload, ContractCall):
+    if isinstance(tx.payload, SimulatedCall):
         metadata = {"contract_identifier": tx.payload.contract, "function_name": tx.payload.function}
         called = {"type": "contract_call", "metadata": metadata}
     return {
@@ -139,11 +139,11 @@ def _transaction_2(tx: Transaction) -> Any:
     }
 
 
-def _transaction_1(tx: Transaction) -> Any:
+def _transaction_1(tx: ChainTransaction) -> Any:
     kind: Any = {"type": "NativeTokenTransfer"}
-    if isinstance(tx.payload, ContractCall):
+    if isinstance(tx.payload, SimulatedCall):
         data = {"contract_identifier": tx.payload.contract, "method": tx.payload.function}
-        kind = {"type": "ContractCall", "data": data}
+        kind = {"type": "SimulatedCall", "data": data}
     return {
         "transaction_identifier": {"hash": tx.tx_id},
         "metadata": {"success": True, "sender": tx.sender, "kind": kind},

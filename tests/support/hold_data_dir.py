@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tocsin.errors import StartError
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.data_dir import DataDir
-from tocsin.platform.local.logs import open_logger
-from tocsin.platform.local.migrations import load
-from tocsin.platform.redaction import Redactor
+from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.migrations import load
+from tocsin.platform.shared.redaction import Redactor
 
 
 def main() -> int:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tocsin.bindings import Clock, Database
 from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local import sqlite_file
-from tocsin.platform.local.database import SqliteDatabase
-from tocsin.platform.local.kv import KV_MIGRATIONS, SqliteKV
-from tocsin.platform.local.migrations import load, migrate
-from tocsin.platform.local.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
+from tocsin.platform.local.sqlite.migrations import load, migrate
 
 ITEMS = """
 CREATE TABLE items (

@@ -9,8 +9,8 @@ from typing import Any
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
-from tocsin.durable_object import DurableObject
-from tocsin.platform.local.runtime import LocalNamespace, Runtime
+from tocsin.bindings import DurableObject
+from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 
 
 class Objects:

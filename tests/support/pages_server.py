@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from support.captured_log import CapturedLog
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
-from tocsin.platform.local.http_server import HttpServer
-from tocsin.web.edge import Edge
-from tocsin.web.pages import page_routes
+from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.web.error_middleware import ErrorMiddleware
+from tocsin.web.static_pages import page_routes
 
 PAGE_MAX = 200
 RUNS_MAX = 500
@@ -146,7 +146,7 @@ class ScriptedApi:
             Route("/api/admin/scheduler/runs", self.runs),
             Route("/api/admin/scheduler/events", self.events),
         ]
-        around = [Middleware(Edge, logger=CapturedLog()), Middleware(Script, server=self._server)]
+        around = [Middleware(ErrorMiddleware, logger=CapturedLog()), Middleware(Script, server=self._server)]
         return Starlette(routes=[*routes, *page_routes()], middleware=around)
 
     async def leaderboard(self, request: Request) -> Response:

@@ -9,7 +9,7 @@ from typing import Any
 
 from support.local_store import migrated
 from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local import sqlite_file
+from tocsin.platform.local.sqlite import sqlite_file
 
 # Stricter than ours, and in another order: exports without names of columns follow it.
 REFERENCE_SCHEMA = """

@@ -11,18 +11,21 @@ from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Fetch, FetchResponse
-from tocsin.platform.local.object_id import LocalObjectId
-from tocsin.platform.local.runtime import LocalNamespace, Runtime
-from tocsin.scheduler.budget import Plan
+from tocsin.budget.budget import Quota
+from tocsin.platform.local.objects.object_id import LocalObjectId
+from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import Outcome, RequestJob, Task, TaskContext
-from tocsin.upstream.hiro import hiro
-from tocsin.upstream.tenero import tenero
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.tenero import tenero_upstream
 
 MINUTE = 60_000
-ROOMY = Plan(minute=10_000, month=10_000_000)
-KEYLESS = {"hiro": hiro("https://hiro.test", None), "tenero": tenero("https://tenero.test", None)}
+ROOMY = Quota(minute=10_000, month=10_000_000)
+KEYLESS = {
+    "hiro": hiro_upstream("https://hiro.test", None),
+    "tenero": tenero_upstream("https://tenero.test", None),
+}
 
 
 async def no_wire(url: str, **_options: Any) -> FetchResponse:
@@ -62,7 +65,7 @@ class Scheduler:
         clock: VirtualClock,
         fetch: Fetch,
         config: Mapping[str, Any],
-        plans: Mapping[str, Plan],
+        plans: Mapping[str, Quota],
         request_jobs: Mapping[str, RequestJob],
     ) -> None:
         self.clock = clock
@@ -103,7 +106,7 @@ async def scheduler(
     *jobs: Job,
     clock: VirtualClock | None = None,
     fetch: Fetch = no_wire,
-    plans: Mapping[str, Plan] | None = None,
+    plans: Mapping[str, Quota] | None = None,
     request_jobs: Mapping[str, RequestJob] | None = None,
     arm: bool = True,
     **config: Any,

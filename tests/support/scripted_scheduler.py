@@ -14,7 +14,7 @@ from tocsin.bindings import JSON, Clock
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.rules import Rules
 from tocsin.errors import UsageError
-from tocsin.web.site import HealthSnapshot, Keys, Site
+from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
 
 ADMIN_KEY = "adm1n-k3y"
 CRON_SECRET = "cr0n-s3cret"
@@ -155,12 +155,12 @@ class ScriptedScheduler:
 class Scene:
     """A site, and what a test may turn on it."""
 
-    site: Site
+    site: WebDeps
     scheduler: ScriptedScheduler
     log: CapturedLog
     health: HealthSnapshot
 
-    def with_site(self, **changes: Any) -> Site:
+    def with_site(self, **changes: Any) -> WebDeps:
         self.site = replace(self.site, **changes)
         return self.site
 
@@ -176,7 +176,7 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
         async def health() -> HealthSnapshot:
             return made.health
 
-        site = Site(
+        site = WebDeps(
             scheduler=lambda: scheduler,
             kv=kv,
             db=db,

@@ -8,7 +8,7 @@ from support.virtual_time import START_MS
 from tocsin.bindings import Clock
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.exchange import Reply, Request, Upstream
-from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
 
@@ -36,8 +36,8 @@ def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int =
     return Simulator(
         chain,
         clock,
-        hiro_gate=HiroGate(UNLIMITED, UNLIMITED),
-        tenero_gate=TeneroGate(UNLIMITED, UNLIMITED),
+        hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED),
+        tenero_gate=TeneroRateLimit(UNLIMITED, UNLIMITED),
     )
 
 

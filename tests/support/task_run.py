@@ -11,10 +11,10 @@ from support.scripted_fetch import Handler
 from support.upstreams import ROOMY, Wired, wired_tenero
 from support.virtual_time import VirtualClock
 from tocsin.bindings import JSON, KV, Database
+from tocsin.budget.budget import Quota
+from tocsin.budget.call_session import CallSession, task_session
 from tocsin.errors import RunStopped
-from tocsin.scheduler.budget import Plan
 from tocsin.scheduler.task import Outcome, Task
-from tocsin.upstream.errand import Errand, task_errand
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
@@ -30,7 +30,7 @@ class RunContext:
     kv: KV
     wired: Wired
     started_at: int
-    errand: Errand
+    session: CallSession
     ends: float
     stop_after: int | None = None
     checkpoints: int = 0
@@ -79,7 +79,7 @@ class Bench:
             self.kv,
             self.wired,
             clock.now(),
-            task_errand(self.wired.log),
+            task_session(self.wired.log),
             clock.monotonic() + task.slice_ms / 1000,
             stop_after,
         )
@@ -97,7 +97,7 @@ async def count_trades(db: Database, *pairs: tuple[str, str]) -> None:
 
 
 @asynccontextmanager
-async def task_bench(directory: Path, handler: Handler, plan: Plan = ROOMY) -> AsyncIterator[Bench]:
+async def task_bench(directory: Path, handler: Handler, plan: Quota = ROOMY) -> AsyncIterator[Bench]:
     wired = wired_tenero(handler, plan)
     async with open_database(directory, TRADED) as db, open_kv(directory, wired.clock) as kv:
         yield Bench(db, kv, wired)

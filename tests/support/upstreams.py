@@ -7,18 +7,18 @@ from support.captured_log import CapturedLog
 from support.scripted_fetch import Handler, ScriptedFetch
 from support.virtual_time import VirtualClock
 from tocsin.bindings import JSON
-from tocsin.scheduler.budget import Plan
-from tocsin.scheduler.gatekeeper import Gatekeeper
+from tocsin.budget.budget import Quota
+from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.budget.call_session import CallSession, request_session, task_session
 from tocsin.upstream.client import Upstream, UpstreamClient
-from tocsin.upstream.errand import Errand, request_errand, task_errand
-from tocsin.upstream.hiro import HiroClient, hiro
-from tocsin.upstream.tenero import TeneroClient, tenero
+from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 HIRO_URL = "https://hiro.test"
 TENERO_URL = "https://tenero.test"
 KEY = "k3y-0f-0urs"
 
-ROOMY = Plan(second=1_000, minute=10_000, month=10_000_000)
+ROOMY = Quota(second=1_000, minute=10_000, month=10_000_000)
 
 
 @dataclass(slots=True)
@@ -27,19 +27,19 @@ class Wired:
 
     upstream: Upstream
     handler: Handler
-    plan: Plan = ROOMY
+    plan: Quota = ROOMY
     latency_s: float = 0.0
     clock: VirtualClock = field(default_factory=VirtualClock)
     log: CapturedLog = field(default_factory=CapturedLog)
     saved: list[JSON] = field(default_factory=list)
     fetch: ScriptedFetch = field(init=False)
-    gate: Gatekeeper = field(init=False)
+    gate: BudgetLimiter = field(init=False)
     client: UpstreamClient = field(init=False)
 
     def __post_init__(self) -> None:
         random = Random(7).random
         self.fetch = ScriptedFetch(self.handler, self.latency_s)
-        self.gate = Gatekeeper.restore(
+        self.gate = BudgetLimiter.restore(
             self.upstream.name, self.plan, None, self.clock, random, self.log, self.saved.append
         )
         self.client = UpstreamClient(self.upstream, self.fetch, self.gate, self.clock, random)
@@ -52,16 +52,16 @@ class Wired:
     def tenero(self) -> TeneroClient:
         return TeneroClient(self.client)
 
-    def task(self, retries_max: int = 20) -> Errand:
-        return task_errand(self.log, retries_max=retries_max)
+    def task(self, retries_max: int = 20) -> CallSession:
+        return task_session(self.log, retries_max=retries_max)
 
-    def request(self) -> Errand:
-        return request_errand(self.log)
-
-
-def wired_hiro(handler: Handler, plan: Plan = ROOMY, key: str | None = KEY, latency_s: float = 0.0) -> Wired:
-    return Wired(hiro(HIRO_URL, key), handler, plan, latency_s)
+    def request(self) -> CallSession:
+        return request_session(self.log)
 
 
-def wired_tenero(handler: Handler, plan: Plan = ROOMY, key: str | None = None) -> Wired:
-    return Wired(tenero(TENERO_URL, key), handler, plan)
+def wired_hiro(handler: Handler, plan: Quota = ROOMY, key: str | None = KEY, latency_s: float = 0.0) -> Wired:
+    return Wired(hiro_upstream(HIRO_URL, key), handler, plan, latency_s)
+
+
+def wired_tenero(handler: Handler, plan: Quota = ROOMY, key: str | None = None) -> Wired:
+    return Wired(tenero_upstream(TENERO_URL, key), handler, plan)

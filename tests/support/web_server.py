@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp
 
-from tocsin.platform.local.http_server import HttpServer
+from tocsin.platform.local.http.http_server import HttpServer
 
 
 @asynccontextmanager

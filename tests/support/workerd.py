@@ -19,8 +19,8 @@ import pytest
 from support.asgi import Answer
 from tocsin.bindings import JSON
 from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.migrations import load
-from tocsin.platform.rpc import read_answer
+from tocsin.platform.local.sqlite.migrations import load
+from tocsin.platform.shared.rpc import read_answer
 
 Bound: TypeAlias = Literal["well", "wrong", "not"]
 

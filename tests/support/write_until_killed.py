@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.database import SqliteDatabase
-from tocsin.platform.local.kv import SqliteKV
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.kv import SqliteKV
 
 
 async def main() -> None:

@@ -10,7 +10,7 @@ from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, Scene, scene
 from support.virtual_time import START_MS
 from tocsin.errors import ObjectReset, RemoteError
 from tocsin.web.app import create_app
-from tocsin.web.site import Keys
+from tocsin.web.deps import Keys
 
 PATH = "/api/admin/scheduler"
 KEY = {"X-Admin-Key": ADMIN_KEY}

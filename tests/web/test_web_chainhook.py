@@ -17,8 +17,8 @@ from tocsin.competition import chainhook
 from tocsin.errors import UsageError
 from tocsin.simulator.faults import Fault
 from tocsin.web.app import create_app
-from tocsin.web.chainhook import BODY_MAX
-from tocsin.web.site import Keys
+from tocsin.web.chainhook_route import BODY_MAX
+from tocsin.web.deps import Keys
 
 DATA = Path(__file__).parents[1] / "data" / "chainhook"
 SAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"

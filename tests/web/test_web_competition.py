@@ -8,9 +8,9 @@ import pytest
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
 from tocsin.simulator.faults import Fault
-from tocsin.web.limits import BODY_MAX
+from tocsin.web.request_limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"

@@ -24,13 +24,13 @@ from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
 from support.virtual_time import VirtualClock, run_virtual
 from support.web_thread import served_in_thread
 from tocsin.errors import BindingMissing, RequestRefused, StoreUnavailable, UsageError
-from tocsin.platform.local.http_server import HttpServer
-from tocsin.web import limits
+from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.web import request_limits
 from tocsin.web.app import create_app
-from tocsin.web.edge import Edge
-from tocsin.web.limits import BODY_MAX, PerClient, client_of
+from tocsin.web.error_middleware import ErrorMiddleware
+from tocsin.web.operations import Operation, OperationDoc, routes_of
+from tocsin.web.request_limits import BODY_MAX, ClientRateLimit, client_of
 from tocsin.web.respond import refusal_of
-from tocsin.web.route import About, Operation, routes_of
 
 
 def assert_error_shape(answer: Answer) -> None:
@@ -159,10 +159,10 @@ def test_no_input_is_answered_with_a_5xx(
 
 def app_of(handler: object, log: CapturedLog, **options: object) -> ASGIApp:
     """An app with one route."""
-    about = About(summary="", answers={})
+    about = OperationDoc(summary="", answers={})
     operation = Operation("POST", "/it", handler, about, **options)  # type: ignore[arg-type]
-    (route,) = routes_of([operation], PerClient(10, VirtualClock()))
-    return Edge(route, log)
+    (route,) = routes_of([operation], ClientRateLimit(10, VirtualClock()))
+    return ErrorMiddleware(route, log)
 
 
 async def test_a_defect_is_logged_and_told_to_nobody() -> None:
@@ -269,9 +269,9 @@ async def test_a_route_may_take_larger_bodies() -> None:
 async def test_posts_are_limited_per_client_and_minute() -> None:
     """A burst is fine, more is a 429 that says how long to wait; others are not affected."""
     clock = VirtualClock()
-    about = About(summary="", answers={})
-    (route,) = routes_of([Operation("POST", "/it", echo, about)], PerClient(3, clock))
-    app = Edge(route, CapturedLog())
+    about = OperationDoc(summary="", answers={})
+    (route,) = routes_of([Operation("POST", "/it", echo, about)], ClientRateLimit(3, clock))
+    app = ErrorMiddleware(route, CapturedLog())
     statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
     refused = await ask(app, "/it", method="POST")
     other = await ask(app, "/it", method="POST", client="192.0.2.2")
@@ -293,9 +293,9 @@ async def test_who_knows_the_key_is_not_limited_by_who_guesses() -> None:
             raise RequestRefused(401, "unauthorised", "Send the key.")
         return Response("done")
 
-    about = About(summary="", answers={}, key="X-Key")
-    (route,) = routes_of([Operation("POST", "/it", keyed, about)], PerClient(3, VirtualClock()))
-    app = Edge(route, CapturedLog())
+    about = OperationDoc(summary="", answers={}, key="X-Key")
+    (route,) = routes_of([Operation("POST", "/it", keyed, about)], ClientRateLimit(3, VirtualClock()))
+    app = ErrorMiddleware(route, CapturedLog())
     guesses = [(await ask(app, "/it", method="POST")).status for _ in range(5)]
     right = [(await ask(app, "/it", method="POST", headers={"X-Key": "right"})).status for _ in range(9)]
 
@@ -350,8 +350,8 @@ async def test_a_trusted_proxy_tells_the_client() -> None:
 
 async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was quiet longest is forgotten; whoever keeps posting is not."""
-    monkeypatch.setattr(limits, "CLIENTS_MAX", 10)
-    limiter = PerClient(1, VirtualClock())
+    monkeypatch.setattr(request_limits, "CLIENTS_MAX", 10)
+    limiter = ClientRateLimit(1, VirtualClock())
     for number in range(50):
         limiter.count(f"10.0.0.{number}")
         with pytest.raises(RequestRefused):

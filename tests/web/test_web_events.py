@@ -9,7 +9,7 @@ from support.scripted_scheduler import ADMIN_KEY, Scene, scene
 from support.web_server import serving
 from tocsin.errors import ObjectReset
 from tocsin.web.app import create_app
-from tocsin.web.events import STREAMS_MAX
+from tocsin.web.event_streams import STREAMS_MAX
 
 
 class Stream:

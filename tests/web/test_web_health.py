@@ -10,11 +10,11 @@ from support.asgi import ask
 from support.scripted_scheduler import HEALTHY, scene, task_status
 from support.virtual_time import START_MS
 from tocsin.errors import ObjectReset
-from tocsin.platform.local.runtime import Metrics as Counted
+from tocsin.platform.local.objects.runtime import RuntimeCounters as Counted
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.web.app import create_app
+from tocsin.web.deps import HealthSnapshot
 from tocsin.web.health import not_ready
-from tocsin.web.site import HealthSnapshot
 
 
 async def test_a_live_process_says_so(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from support.asgi import Answer, ask
 from support.scripted_scheduler import scene
 from tocsin.web.app import create_app
-from tocsin.web.pages import MEDIA_TYPES, STATIC, page_routes
 from tocsin.web.security import SECURITY_HEADERS
+from tocsin.web.static_pages import MEDIA_TYPES, STATIC, page_routes
 
 STYLE = "/static/style.css"
 

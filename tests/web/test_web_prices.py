@@ -11,9 +11,9 @@ from support.scripted_scheduler import ADMIN_KEY, Scene, scene
 from support.virtual_time import START_MS
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.pricing import STALE_AFTER_MS
-from tocsin.prices.tokens import STATIC_TOKENS, publish_tracked
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
 from tocsin.web.app import create_app
-from tocsin.web.page import PAGES_MAX
+from tocsin.web.response_cache import PAGES_MAX
 
 SBTC, STSTX = STATIC_TOKENS[1:]
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.bindings import JSON
+from tocsin.chain_model import ContractCall
 from tocsin.errors import StartError, UsageError
-from tocsin.model import ContractCall
 
 _CONTRACT = re.compile(r"S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127}")
 _FUNCTION = re.compile(r"[a-zA-Z][a-zA-Z0-9\-_!?+<>=/*]{0,127}")

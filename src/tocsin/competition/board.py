@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from tocsin.bindings import JSON, Database, Row
-from tocsin.competition import cursor
+from tocsin.competition import page_token
 from tocsin.errors import UsageError
 
 Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
@@ -111,7 +111,7 @@ async def leaderboard(
     unpriced = await _unpriced(db, page, {row["token"] for row in unknown.results})
     rows = [_row(line, rank, unpriced) for rank, line in enumerate(page, offset + 1)]
     more = offset + limit < len(lines)
-    return {"rows": rows, "next": cursor.write([order, offset + limit]) if more else None}
+    return {"rows": rows, "next": page_token.write([order, offset + limit]) if more else None}
 
 
 def _per_unit(price: Priced) -> float | None:
@@ -194,7 +194,7 @@ def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> JSON:
 
 def _read_cursor(text: str, order: str) -> int:
     """The place to go on at, in the same order as the page before."""
-    match cursor.read(text):
+    match page_token.read(text):
         case [named, int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
             return offset
     raise UsageError("cursor is what next of the page before said, for the same sort and dir.")

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin.bindings import JSON
-from tocsin.competition import ledger
+from tocsin.chain_model import ContractCall, canonical_txid
+from tocsin.competition import swap_store
 from tocsin.competition.desk import Desk
 from tocsin.competition.eligibility import Tier, tiers
-from tocsin.competition.ledger import Candidate
 from tocsin.competition.rules import Rules
+from tocsin.competition.swap_store import Candidate
 from tocsin.errors import UsageError
-from tocsin.model import ContractCall, canonical_txid
 
 BLOCKS_MAX = 200
 TRANSACTIONS_MAX = 20_000
@@ -80,12 +80,12 @@ async def receive(desk: Desk, rules: Rules, argument: JSON) -> JSON:
     push = Push.from_json(argument)
     senders = await tiers(desk.db)
     applied = [pushed.txid for pushed in push.applied if _matters(pushed, senders, rules)]
-    known = await ledger.known(desk.db, [*applied, *push.rolled_back])
+    known = await swap_store.known(desk.db, [*applied, *push.rolled_back])
     queued = dict.fromkeys(
         [txid for txid in push.rolled_back if txid in known] + [txid for txid in applied if txid not in known]
     )
     candidates = [Candidate(txid, "chainhook") for txid in queued]
-    statements = ledger.enqueue(desk.db, candidates, desk.clock.now())
+    statements = swap_store.enqueue(desk.db, candidates, desk.clock.now())
     if statements:
         await desk.db.batch(statements)
     counts = {

@@ -3,19 +3,19 @@
 from typing import Protocol
 
 from tocsin.bindings import Clock, Database, Logger
-from tocsin.upstream.errand import Errand
+from tocsin.budget.call_session import CallSession
 from tocsin.upstream.hiro import HiroClient
 
 
 class Desk(Protocol):
-    """Database, upstream, time and log; the errand is shared by all calls of one piece of work."""
+    """Database, upstream, time and log; the session is shared by all calls of one piece of work."""
 
     @property
     def db(self) -> Database: ...
     @property
     def hiro(self) -> HiroClient: ...
     @property
-    def errand(self) -> Errand: ...
+    def session(self) -> CallSession: ...
     @property
     def clock(self) -> Clock: ...
     @property

@@ -5,11 +5,11 @@ so that somebody who mends one thing knows what else is missing.
 """
 
 from tocsin.bindings import JSON
+from tocsin.chain_model import Transaction
 from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import Check, Rules, checks
 from tocsin.competition.swap import Net, NoSwap, Swap, swap_of
-from tocsin.model import Transaction
 
 
 def explain(

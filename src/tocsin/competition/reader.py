@@ -9,17 +9,17 @@ Emits `contract.unlisted`: an agent's call that looks like a swap of a contract 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tocsin.competition import ledger
+from tocsin.chain_model import ContractCall, Transaction
+from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
-from tocsin.competition.crew import Crew, SweepDesk
 from tocsin.competition.eligibility import Tier
-from tocsin.competition.ledger import Candidate
 from tocsin.competition.rules import Rules
-from tocsin.competition.sift import Sifted, concerning, sift
+from tocsin.competition.swap_store import Candidate
+from tocsin.competition.triage import Triaged, relevant_to, triage
+from tocsin.competition.unit_pool import SweepDesk, UnitPool
 from tocsin.competition.walk import Mark, Step, save_mark, step
-from tocsin.errors import Unanswered
-from tocsin.model import ContractCall, Transaction
-from tocsin.upstream.answer import Malformed, OurMistake, fact
+from tocsin.errors import NoAnswer
+from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
 
 _OF_CONTRACT = """
 SELECT txid FROM swaps WHERE contract_id = ?
@@ -45,7 +45,7 @@ class Reader:
     """Reads lists for one run. `marks` are those of the rules in force."""
 
     def __init__(
-        self, desk: SweepDesk, rules: Rules, tiers: Mapping[str, Tier], marks: dict[str, Mark], crew: Crew
+        self, desk: SweepDesk, rules: Rules, tiers: Mapping[str, Tier], marks: dict[str, Mark], crew: UnitPool
     ) -> None:
         self._desk = desk
         self._rules = rules
@@ -62,14 +62,14 @@ class Reader:
         pages = 0
         while pages_max is None or pages < pages_max:
             cursor = mark.gap.cursor if mark.gap else None
-            answer = await self._desk.hiro.principal_transactions(principal, self._desk.errand, cursor)
-            if resumed and isinstance(answer, OurMistake):
+            answer = await self._desk.hiro.principal_transactions(principal, self._desk.session, cursor)
+            if resumed and isinstance(answer, BadRequest):
                 mark, resumed = (
                     replace(mark, gap=None),
                     False,
                 )  # a cursor that was no good: from the head again
                 continue
-            page = fact(answer)
+            page = value_or_raise(answer)
             if page is None:
                 reading.absent = True  # it never did anything
                 break
@@ -91,14 +91,16 @@ class Reader:
     async def _take(self, principal: str, taken: Step, listed: set[str], reading: Reading) -> None:
         """Queue what a page shows, and what it should show and does not, together with the mark."""
         db, now = self._desk.db, self._desk.clock.now()
-        rows = concerning(principal, taken.fresh, self._tiers, self._rules)
-        known = await ledger.known(db, [row.tx_id for row in rows])
-        sifted = sift(rows, known, self._tiers, self._rules)
+        rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
+        known = await swap_store.known(db, [row.tx_id for row in rows])
+        sifted = triage(rows, known, self._tiers, self._rules)
         gone = [txid for txid in await self._recorded(principal, taken) if txid not in listed]
         await db.batch(
             [
-                *ledger.enqueue(db, [*sifted.candidates, *(Candidate(txid, "cron") for txid in gone)], now),
-                *ledger.refuse(db, sifted.refusals, self._rules, now),
+                *swap_store.enqueue(
+                    db, [*sifted.candidates, *(Candidate(txid, "cron") for txid in gone)], now
+                ),
+                *swap_store.refuse(db, sifted.refusals, self._rules, now),
                 save_mark(db, principal, self._rules.for_principal(principal), taken.mark),
             ]
         )
@@ -127,7 +129,7 @@ class Reader:
         return [row["txid"] for row in (await statement.all()).results]
 
 
-def _add(reading: Reading, sifted: Sifted) -> None:
+def _add(reading: Reading, sifted: Triaged) -> None:
     reading.found += sifted.found
     reading.already_known += sifted.already_known
     reading.queued += len(sifted.candidates)
@@ -137,4 +139,4 @@ def _add(reading: Reading, sifted: Sifted) -> None:
 def _check_progress(mark: Mark, taken: Step) -> None:
     """A cursor must lead down the list, or a broken upstream could keep us for ever."""
     if mark.gap is not None and taken.mark.gap is not None and taken.mark.gap.bottom >= mark.gap.bottom:
-        raise Unanswered(Malformed("hiro broke its contract: a cursor that does not lead on"))
+        raise NoAnswer(Malformed("hiro broke its contract: a cursor that does not lead on"))

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tocsin.bindings import Row
+from tocsin.chain_model import ContractCall, Transaction
 from tocsin.competition.allowlist import AllowList, with_added
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import REFUSED, Tier
 from tocsin.errors import UsageError
-from tocsin.model import ContractCall, Transaction
 from tocsin.settings import Settings
 
 COMPETITION_START_S = 1_778_700_600  # 2026-05-13 19:30 UTC

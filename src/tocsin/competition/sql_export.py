@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tocsin.competition.roster import COLUMNS, TABLES, Given, Refused, Table
+from tocsin.competition.agent_rows import COLUMNS, TABLES, ImportRow, RowError, Table
 
 TOKEN_MAX = 4_000_000  # characters; D1 holds texts of up to 2 MB
 TEXT_MAX = 2_000_000  # of a value that a function makes
@@ -46,12 +46,12 @@ class _Unreadable(Exception):
         self.line = line
 
 
-def read_export(chunks: Iterable[str]) -> Iterator[Given | Refused]:
+def read_export(chunks: Iterable[str]) -> Iterator[ImportRow | RowError]:
     """The rows of `agents` and `claims`, unchecked. Where the file makes no sense, a refusal is the last."""
     try:
         yield from _Export(_Tokens(chunks)).rows()
     except _Unreadable as error:
-        yield Refused(error.line, str(error))
+        yield RowError(error.line, str(error))
 
 
 class _Tokens:
@@ -120,7 +120,7 @@ class _Export:
         self._tokens = tokens
         self._columns: dict[Table, list[str]] = {}
 
-    def rows(self) -> Iterator[Given | Refused]:
+    def rows(self) -> Iterator[ImportRow | RowError]:
         while (token := self._tokens.take()).kind != "end":
             match token.kind, token.text:
                 case "word", "CREATE":
@@ -176,7 +176,7 @@ class _Export:
             self._bounded(names, token)
         return names
 
-    def _insert(self) -> Iterator[Given | Refused]:
+    def _insert(self) -> Iterator[ImportRow | RowError]:
         while self._took("OR", "INTO", "IGNORE", "REPLACE", "ABORT", "FAIL", "ROLLBACK"):
             pass
         where = self._tokens.peek()
@@ -210,7 +210,7 @@ class _Export:
         self._expect(")")
         return names
 
-    def _row(self, table: Table, columns: list[str]) -> Given:
+    def _row(self, table: Table, columns: list[str]) -> ImportRow:
         """Columns that we have no use for are left out: the other side may have grown."""
         self._expect("(")
         line = self._tokens.peek().line
@@ -222,7 +222,7 @@ class _Export:
         if len(values) != len(columns):
             raise _Unreadable(line, f"{len(values)} values for the {len(columns)} columns of {table}")
         known = COLUMNS[table]
-        return Given(
+        return ImportRow(
             table, line, {name: value for name, value in zip(columns, values, strict=True) if name in known}
         )
 

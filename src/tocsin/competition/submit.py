@@ -7,16 +7,16 @@ refusal need no call. A pending trade that would count is remembered and looked 
 from typing import Any
 
 from tocsin.bindings import JSON, Row
-from tocsin.competition import ledger, trades
+from tocsin.chain_model import Transaction, canonical_txid
+from tocsin.competition import swap_store, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.desk import Desk
 from tocsin.competition.eligibility import Tier, tier_of
-from tocsin.competition.ledger import Candidate
 from tocsin.competition.rules import Rules, checks, judge, still_refused
+from tocsin.competition.swap_store import Candidate
 from tocsin.competition.verify import Verifier, is_final
-from tocsin.errors import StoreError, Unanswered, UsageError
-from tocsin.model import Transaction, canonical_txid
-from tocsin.upstream.answer import Limited, fact
+from tocsin.errors import NoAnswer, StoreError, UsageError
+from tocsin.upstream.answer import Limited, value_or_raise
 
 
 async def submit(desk: Desk, rules: Rules, argument: JSON) -> JSON:
@@ -27,7 +27,7 @@ async def submit(desk: Desk, rules: Rules, argument: JSON) -> JSON:
         return answer(Code.MALFORMED_TXID, str(error))
     try:
         return await _settled(desk, txid, rules) or await _settle(desk, txid, rules)
-    except Unanswered as error:
+    except NoAnswer as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
         return answer(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", retry_at=until)
     except StoreError as error:
@@ -77,7 +77,7 @@ async def _settled(desk: Desk, txid: str, rules: Rules) -> JSON:
 
 
 async def _settle(desk: Desk, txid: str, rules: Rules) -> JSON:
-    found = (fact(await desk.hiro.transactions_with_events([txid], desk.errand)) or {}).get(txid)
+    found = (value_or_raise(await desk.hiro.transactions_with_events([txid], desk.session)) or {}).get(txid)
     if found is None:
         return answer(Code.TX_NOT_FOUND, "Hiro does not know it")
     transaction = found.transaction
@@ -100,7 +100,7 @@ async def _settle(desk: Desk, txid: str, rules: Rules) -> JSON:
 
 
 async def _remember(desk: Desk, txid: str) -> None:
-    await desk.db.batch(ledger.enqueue(desk.db, [Candidate(txid, "agent")], desk.clock.now()))
+    await desk.db.batch(swap_store.enqueue(desk.db, [Candidate(txid, "agent")], desk.clock.now()))
 
 
 def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tocsin.model import STX, BalanceChange, Transaction, TransferEvent
+from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
 
 AMOUNT_MAX = 10**40 - 1  # what the table holds; the chain's largest single integer has 39 digits
 

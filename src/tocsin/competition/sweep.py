@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from tocsin.bindings import JSON, Statement
-from tocsin.competition import ledger
+from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
-from tocsin.competition.crew import Crew, Ending, SweepDesk
 from tocsin.competition.eligibility import Tier, tiers
-from tocsin.competition.ledger import Candidate, Refusal
 from tocsin.competition.reader import Reader, Reading
 from tocsin.competition.rules import Rules, still_refused
+from tocsin.competition.swap_store import Candidate, Refusal
+from tocsin.competition.unit_pool import StopReason, SweepDesk, UnitPool
 from tocsin.competition.verify import RETRY_MS, Tally, Verifier
 from tocsin.competition.walk import Mark, Visits, choose_visits, count_failure, load_marks
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
@@ -73,27 +73,27 @@ class Sweep:
         self._verifier = Verifier(desk, rules)
         self._tiers: dict[str, Tier] = {}
         self._marks: dict[str, Mark] = {}
-        self._crew = Crew(desk, self.result)
+        self._crew = UnitPool(desk, self.result)
         self._reader = Reader(desk, rules, self._tiers, self._marks, self._crew)
         self.counts = Counts()
 
     async def run(self) -> None:
         """Everything, in order of worth: what contracts show, what is queued, then the wallets' own lists."""
         await self.prepare()
-        await self.walk_contracts()
+        await self.read_contracts()
         await self.settle()
-        await self.walk_wallets(self.visits())
+        await self.read_wallets(self.visits())
         await self.settle()
 
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> StopReason:
         """How it ended; one that could read no contract at all has failed."""
-        counts, ending = self.counts, self._crew.ending or Ending()
+        counts, ending = self.counts, self._crew.ending or StopReason()
         unread = counts.failed_contracts + counts.absent_contracts
-        if ending == Ending() and 0 < counts.contracts == unread:
-            return Ending(error="not one contract's list could be read")
-        if self._crew.ending == Ending() and counts.contracts == 0:
-            return Ending(error="the time slice was over before anything was read")
+        if ending == StopReason() and 0 < counts.contracts == unread:
+            return StopReason(error="not one contract's list could be read")
+        if self._crew.ending == StopReason() and counts.contracts == 0:
+            return StopReason(error="the time slice was over before anything was read")
         return ending
 
     def result(self) -> dict[str, JSON]:
@@ -131,7 +131,7 @@ class Sweep:
         self.counts.cursor = await self._state(CURSOR)
         await self._reopen()
 
-    async def walk_contracts(self) -> None:
+    async def read_contracts(self) -> None:
         await self._crew.each(sorted(self._rules.allowlist.contracts), self._visit_contract)
 
     def visits(self) -> Visits:
@@ -141,7 +141,7 @@ class Sweep:
         cursor = self.counts.cursor
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, lap_share=share)
 
-    async def walk_wallets(self, visits: Visits) -> None:
+    async def read_wallets(self, visits: Visits) -> None:
         """Visit them; the cursor follows as far as all before it are done."""
         left = list(visits.lap)
         over: set[str] = set()
@@ -162,7 +162,7 @@ class Sweep:
         """Settle what is queued and due, twenty at a time."""
         now = self._desk.clock.now()
         while self._crew.ending is None:
-            candidates = await ledger.due(self._desk.db, now, SLICE)
+            candidates = await swap_store.due(self._desk.db, now, SLICE)
             if not candidates:
                 return
             await self._crew.each(_groups(candidates), self._settle_group)
@@ -202,7 +202,7 @@ class Sweep:
         self.counts.tally.failed += len(group)
         txids, due_at = [candidate.txid for candidate in group], self._desk.clock.now() + RETRY_MS
         await self._desk.db.batch(
-            ledger.postpone(self._desk.db, txids, due_at, attempts=int(end == "broken"))
+            swap_store.postpone(self._desk.db, txids, due_at, attempts=int(end == "broken"))
         )
 
     def _count(self, reading: Reading) -> None:
@@ -221,19 +221,19 @@ class Sweep:
         retracted: list[Refusal] = []
         if changed:
             rows += (await db.prepare(_BY_RULES).all()).results
-            retracted = await ledger.outdated(db, self._rules, RETRACTED_MAX)
+            retracted = await swap_store.outdated(db, self._rules, RETRACTED_MAX)
         reopened = [
             row
             for row in rows
             if not still_refused(row, self._tiers.get(row["sender"], "not_registered"), self._rules)
         ]
         candidates = [Candidate(row["txid"], row["source"]) for row in reopened]
-        statements: list[Statement] = ledger.enqueue(db, candidates, now)
+        statements: list[Statement] = swap_store.enqueue(db, candidates, now)
         if reopened:
             statements.append(db.prepare(_UNREFUSE).bind(json.dumps([row["txid"] for row in reopened])))
             self._desk.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
         if retracted:
-            statements += ledger.refuse(db, retracted, self._rules, now)
+            statements += swap_store.refuse(db, retracted, self._rules, now)
             self._desk.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
         if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep goes on
             statements.append(db.prepare(_SET_STATE).bind(RULES, self._rules.version, now))

@@ -3,7 +3,7 @@
 import re
 
 from tocsin.bindings import JSON, Database, Row
-from tocsin.competition import cursor
+from tocsin.competition import page_token
 from tocsin.errors import UsageError
 
 PAGE_MAX = 200
@@ -75,10 +75,10 @@ async def trades_of(
     more = len(rows) > limit
     shown = [swap_json(row) for row in rows[:limit]]
     last = {"t": rows[limit - 1]["burn_block_time"], "x": rows[limit - 1]["txid"]} if more else None
-    return {"trades": shown, "next_cursor": last and cursor.write(last)}
+    return {"trades": shown, "next_cursor": last and page_token.write(last)}
 
 
-async def standing_of(db: Database, address: str) -> JSON:
+async def trade_counts(db: Database, address: str) -> JSON:
     """A wallet's counts; of an unregistered one, zeros."""
     _check_address(address)
     row = await db.prepare(_STATUS).bind(address).first()
@@ -100,7 +100,7 @@ def _check_address(address: str) -> None:
 
 
 def _read_cursor(text: str) -> tuple[int, str]:
-    match cursor.read(text):
+    match page_token.read(text):
         case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
             return time, txid
     raise UsageError(

@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tocsin.competition import ledger
+from tocsin.budget.call_session import CallSession
+from tocsin.chain_model import Transaction, TransactionWithEvents
+from tocsin.competition import swap_store
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.desk import Desk
 from tocsin.competition.eligibility import Tier
-from tocsin.competition.ledger import Candidate, NewSwap, Refusal, Source
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
-from tocsin.model import Transaction, WithEvents
-from tocsin.upstream.answer import fact
-from tocsin.upstream.errand import Errand
+from tocsin.competition.swap_store import Candidate, NewSwap, Refusal, SwapSource
+from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 RETRY_MS = 60_000  # after a call that failed: the next run
@@ -60,7 +60,7 @@ class _Findings:
 
 
 class Verifier:
-    """Settles transactions with one errand's calls. Raises `Unanswered` when a fact is not to be had."""
+    """Settles transactions with one session's calls. Raises `NoAnswer` when no answer is to be had."""
 
     def __init__(self, desk: Desk, rules: Rules) -> None:
         self._desk = desk
@@ -70,8 +70,8 @@ class Verifier:
         """Settle up to twenty candidates."""
         desk = self._desk
         txids = [candidate.txid for candidate in candidates]
-        answer = fact(await desk.hiro.transactions_with_events(txids, desk.errand)) or {}
-        mined: list[tuple[WithEvents, Source]] = []
+        answer = value_or_raise(await desk.hiro.transactions_with_events(txids, desk.session)) or {}
+        mined: list[tuple[TransactionWithEvents, SwapSource]] = []
         absent: list[Candidate] = []
         for candidate in candidates:
             found = answer.get(candidate.txid)
@@ -83,10 +83,12 @@ class Verifier:
         tally.add(await self.conclude(mined, tiers))
         return tally
 
-    async def conclude(self, mined: Sequence[tuple[WithEvents, Source]], tiers: Mapping[str, Tier]) -> Tally:
+    async def conclude(
+        self, mined: Sequence[tuple[TransactionWithEvents, SwapSource]], tiers: Mapping[str, Tier]
+    ) -> Tally:
         """Judge transactions of the canonical chain and write down what they are, in one batch."""
         findings = _Findings()
-        counting: list[tuple[WithEvents, Source]] = []
+        counting: list[tuple[TransactionWithEvents, SwapSource]] = []
         for found, source in mined:
             transaction = found.transaction
             check = judge(transaction, tiers.get(transaction.sender, "not_registered"), self._rules)
@@ -96,7 +98,7 @@ class Verifier:
                 findings.refusals.append(Refusal(transaction, check.code, check.said, source))
             else:
                 findings.unsettled.append(transaction.tx_id)
-        moved = await nets(self._desk.hiro, self._desk.errand, [found for found, _ in counting])
+        moved = await nets(self._desk.hiro, self._desk.session, [found for found, _ in counting])
         providers = await self._providers([found.transaction for found, _ in counting])
         for found, source in counting:
             _sort(found.transaction, moved[found.transaction.tx_id], source, providers, findings)
@@ -112,23 +114,25 @@ class Verifier:
         ]
         if not telling:
             return {}
-        arguments = fact(await self._desk.hiro.call_argument(telling, "provider", self._desk.errand)) or {}
+        arguments = (
+            value_or_raise(await self._desk.hiro.call_argument(telling, "provider", self._desk.session)) or {}
+        )
         return {txid: provider_of(argument) for txid, argument in arguments.items()}
 
     async def _write(self, findings: _Findings) -> Tally:
         db, now = self._desk.db, self._desk.clock.now()
-        recording = ledger.record(db, findings.swaps, self._rules, now)
+        recording = swap_store.record(db, findings.swaps, self._rules, now)
         statements = [
             *recording,
-            *ledger.refuse(db, findings.refusals, self._rules, now),
-            *ledger.postpone(db, findings.unsettled, now + RETRY_MS, attempts=1),
+            *swap_store.refuse(db, findings.refusals, self._rules, now),
+            *swap_store.postpone(db, findings.unsettled, now + RETRY_MS, attempts=1),
         ]
         tally = Tally(pending=len(findings.unsettled))
         tally.reasons.update(refusal.code for refusal in findings.refusals)
         if statements:
             results = await db.batch(statements)
             if recording:
-                tally.inserted = len(results[ledger.INSERT_AT].results)
+                tally.inserted = len(results[swap_store.INSERT_AT].results)
                 tally.already_known = len(findings.swaps) - tally.inserted
         for refusal in findings.refusals:
             self._desk.logger.debug(
@@ -141,14 +145,14 @@ class Verifier:
         if not absent:
             return Tally()
         db, logger, now = self._desk.db, self._desk.logger, self._desk.clock.now()
-        known = await ledger.known(db, [candidate.txid for candidate in absent])
+        known = await swap_store.known(db, [candidate.txid for candidate in absent])
         recorded = [txid for txid, where in known.items() if where.kind == "swap"]
         gone = [candidate for candidate in absent if now - candidate.added_at >= LET_GO_MS]
-        statements = ledger.withdraw(db, recorded)
+        statements = swap_store.withdraw(db, recorded)
         for candidate in absent:
             due_at = now + min(PENDING_MAX_MS, PENDING_MS * 2 ** min(candidate.attempts, 20))
-            statements += ledger.postpone(db, [candidate.txid], due_at, attempts=1)
-        statements += ledger.dismiss(db, [candidate.txid for candidate in gone])
+            statements += swap_store.postpone(db, [candidate.txid], due_at, attempts=1)
+        statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
         await db.batch(statements)
         for txid in recorded:
             logger.warn("swap.withdrawn", txid=txid, reason="it is not on the canonical chain any more")
@@ -157,7 +161,9 @@ class Verifier:
         return Tally(pending=len(absent) - len(gone), withdrawn=len(recorded))
 
 
-async def nets(hiro: HiroClient, errand: Errand, counting: Sequence[WithEvents]) -> Mapping[str, Net | None]:
+async def nets(
+    hiro: HiroClient, session: CallSession, counting: Sequence[TransactionWithEvents]
+) -> Mapping[str, Net | None]:
     """What each did to its sender; None where Hiro cannot tell now."""
     found: dict[str, Net | None] = {}
     long_routes: dict[str, list[Transaction]] = {}
@@ -169,11 +175,11 @@ async def nets(hiro: HiroClient, errand: Errand, counting: Sequence[WithEvents])
             found[transaction.tx_id] = net_of_events(transaction.sender, each.events)
     for sender, transactions in long_routes.items():
         txids = [transaction.tx_id for transaction in transactions]
-        changes = fact(await hiro.balance_changes(sender, txids, errand)) or ()
+        changes = value_or_raise(await hiro.balance_changes(sender, txids, session)) or ()
         for transaction in transactions:
             net = net_of_changes(transaction, changes)
             if net is None:  # page by page, where balance changes say nothing
-                events = fact(await hiro.transfer_events(transaction.tx_id, errand))
+                events = value_or_raise(await hiro.transfer_events(transaction.tx_id, session))
                 net = None if events is None else net_of_events(sender, events)
             found[transaction.tx_id] = net
     return found
@@ -187,7 +193,7 @@ def is_final(transaction: Transaction, check: Check) -> bool:
 def _sort(
     transaction: Transaction,
     net: Net | None,
-    source: Source,
+    source: SwapSource,
     providers: Mapping[str, str | None],
     findings: _Findings,
 ) -> None:

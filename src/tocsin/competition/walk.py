@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 from tocsin.bindings import Database, Row, Statement
-from tocsin.model import Page, Transaction
+from tocsin.chain_model import Page, Transaction
 
 FAILURES_MAX = 5  # in a row, before a wallet's visits are no longer urgent
 SETTLED_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap

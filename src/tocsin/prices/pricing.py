@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from tocsin.bindings import JSON, KV
 from tocsin.prices.cache import CachedPrice, get_cached_token_prices
 
-Source: TypeAlias = Literal["tenero", "peg"]
+PriceSource: TypeAlias = Literal["tenero", "peg"]
 
 # An unchanged price is written once an hour only, so an entry may be that old and still be right.
 STALE_AFTER_MS = 2 * 3_600_000
@@ -44,7 +44,7 @@ class Price:
     decimals: int | None
     fetched_at: int | None
     stale: bool
-    source: Source
+    source: PriceSource
 
     def to_json(self) -> dict[str, JSON]:
         return {

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tocsin.bindings import JSON
-from tocsin.model import TokenPrice
+from tocsin.chain_model import TokenPrice
 
 RELIST_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TokenMemory:
     """What is remembered of a token between rounds. `held` is a jump that was not believed yet."""
 
     asked_at: int = 0
@@ -26,12 +26,12 @@ class Note:
     held: TokenPrice | None = None
 
 
-NEW = Note()
-Notes = dict[str, Note]
+NEW = TokenMemory()
+Notes = dict[str, TokenMemory]
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundPlan:
     """Tokens to look for in the list, and tokens to ask for singly; each the longest unasked first.
 
     A token may be in both: asked for singly first, in case the list takes all calls there are, and then
@@ -43,28 +43,30 @@ class Round:
     single_first: bool
 
 
-def plan_round(token_ids: Iterable[str], notes: Mapping[str, Note], now: int, *, pages_max: int) -> Round:
-    def note(token_id: str) -> Note:
+def plan_round(
+    token_ids: Iterable[str], notes: Mapping[str, TokenMemory], now: int, *, pages_max: int
+) -> RoundPlan:
+    def note(token_id: str) -> TokenMemory:
         return notes.get(token_id, NEW)
 
     oldest_first = tuple(sorted(token_ids, key=lambda token_id: note(token_id).asked_at))
     listed = tuple(token_id for token_id in oldest_first if note(token_id).missed_at is None)
     single = tuple(token_id for token_id in oldest_first if note(token_id).missed_at is not None)
     if not single:
-        return Round(listed, (), single_first=False)
+        return RoundPlan(listed, (), single_first=False)
     asked_at, missed_at = note(single[0]).asked_at, note(single[0]).missed_at or 0
     single_first = asked_at < (note(listed[0]).asked_at if listed else missed_at)
     if len(single) <= pages_max and all(_is_unlisted(note(token_id), now) for token_id in single):
-        return Round(listed, single, single_first and bool(listed))
-    return Round(oldest_first, single if single_first else (), single_first)
+        return RoundPlan(listed, single, single_first and bool(listed))
+    return RoundPlan(oldest_first, single if single_first else (), single_first)
 
 
-def _is_unlisted(note: Note, now: int) -> bool:
+def _is_unlisted(note: TokenMemory, now: int) -> bool:
     """Whether the list need not be searched for it."""
     return note.unlisted and note.missed_at is not None and 0 <= now - note.missed_at < RELIST_MS
 
 
-def notes_to_json(notes: Mapping[str, Note]) -> JSON:
+def notes_to_json(notes: Mapping[str, TokenMemory]) -> JSON:
     return {
         token_id: [
             note.asked_at,
@@ -83,5 +85,5 @@ def notes_from_json(stored: JSON, token_ids: Iterable[str]) -> Notes:
         if token_id in stored:
             asked_at, missed_at, unlisted, held = stored[token_id]
             price = None if held is None else TokenPrice(token_id, held[0], held[1])
-            notes[token_id] = Note(int(asked_at), missed_at, bool(unlisted), price)
+            notes[token_id] = TokenMemory(int(asked_at), missed_at, bool(unlisted), price)
     return notes

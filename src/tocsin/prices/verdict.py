@@ -8,7 +8,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tocsin.model import TokenPrice
+from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RateLimit
 
 JUMP_FACTOR = 5.0

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from tocsin import bindings
 from tocsin.bindings import Clock, Database, Fetch, Logger
-from tocsin.scheduler.budget import Budget, Plan
+from tocsin.budget.budget import Budget, Quota
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 from tocsin.upstream.client import Upstream
-from tocsin.upstream.hiro import hiro
-from tocsin.upstream.said import Said
-from tocsin.upstream.tenero import tenero
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.log_once import LogOnce
+from tocsin.upstream.tenero import tenero_upstream
 
 HOUR_MS = 3_600_000
 
@@ -21,21 +21,21 @@ class SchedulerConfig:
     """`instance` names the one object that runs; others of the class drain. 0 failures: no breaker."""
 
     upstreams: Mapping[str, Upstream]
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, Quota]
     instance: str = "v1"
     backoff_max_ms: int = HOUR_MS
     pause_max_ms: int = 7 * 24 * HOUR_MS
     breaker_failures: int = 0
     breaker_pause_ms: int = HOUR_MS
-    blind_failures: int = 3  # from so many failures in a row on, a task counts as blind
+    failing_failures: int = 3  # from so many failures in a row on, a task counts as blind
 
 
 @dataclass(slots=True)
-class Memory:
+class ProcessMemory:
     """What outlives an evicted object, but not its process: budgets, and what was said already."""
 
     budgets: dict[str, Budget] = field(default_factory=dict)
-    said: Said = field(default_factory=Said)
+    said: LogOnce = field(default_factory=LogOnce)
 
 
 @dataclass(slots=True)
@@ -51,19 +51,19 @@ class SchedulerEnv:
     request_jobs: Mapping[str, RequestJob] = field(default_factory=dict)
     DB: Database | None = None
     KV: bindings.KV | None = None
-    memory: Memory = field(default_factory=Memory)
+    memory: ProcessMemory = field(default_factory=ProcessMemory)
 
 
 def scheduler_config(settings: Settings) -> SchedulerConfig:
     """The scheduler as the settings want it."""
     return SchedulerConfig(
         upstreams={
-            "hiro": hiro(settings.hiro_api_url, settings.hiro_api_key),
-            "tenero": tenero(settings.tenero_api_url, settings.tenero_api_key),
+            "hiro": hiro_upstream(settings.hiro_api_url, settings.hiro_api_key),
+            "tenero": tenero_upstream(settings.tenero_api_url, settings.tenero_api_key),
         },
         plans={
-            "hiro": Plan(settings.hiro_plan_second, settings.hiro_plan_minute, settings.hiro_plan_month),
-            "tenero": Plan(None, settings.tenero_plan_minute, settings.tenero_plan_month),
+            "hiro": Quota(settings.hiro_plan_second, settings.hiro_plan_minute, settings.hiro_plan_month),
+            "tenero": Quota(None, settings.tenero_plan_minute, settings.tenero_plan_month),
         },
         instance=settings.instance,
         breaker_failures=settings.breaker_failures,

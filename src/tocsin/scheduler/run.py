@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tocsin.bindings import JSON, KV, Clock, Database, Logger
+from tocsin.budget.call_session import CallSession
 from tocsin.errors import BindingMissing, RunStopped, StoreError
 from tocsin.scheduler.task import Outcome, Task
-from tocsin.upstream.errand import Errand
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
 ENDINGS = ("ok", "failed", "stopped", "interrupted")
-TRANSPORT = (StoreError, BindingMissing)
+PLATFORM_ERRORS = (StoreError, BindingMissing)
 ERROR_MAX = 300  # characters of an error that are kept
 
 
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """What is kept of a run; one JSON object in the object's storage."""
 
     id: int
@@ -63,7 +63,7 @@ class Record:
         return {**self.result, "startedAt": self.started_at, "durationMs": ended_at - self.started_at}
 
     @classmethod
-    def from_json(cls, stored: JSON) -> "Record":
+    def from_json(cls, stored: JSON) -> "RunRecord":
         return cls(
             id=stored["id"],
             task=stored["task"],
@@ -108,26 +108,26 @@ class Run:
     def __init__(
         self,
         task: Task,
-        record: Record,
+        record: RunRecord,
         tools: Tools,
-        errand: Errand,
+        session: CallSession,
         *,
         must_stop: Callable[["Run"], bool],
         progressed: Callable[["Run"], None],
     ) -> None:
         self.task = task
         self.record = record
-        self.errand = errand
+        self.session = session
         self.done = 0
         self.total = 0
         self.limited_until: int | None = None
         self.cut = False  # its slice was over before it ended
-        self.transport_error: Exception | None = None
-        self.finished: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        self.platform_error: Exception | None = None
+        self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
         self._tools = tools
         self._must_stop = must_stop
         self._progressed = progressed
-        errand.ends_at_s = tools.clock.monotonic() + task.slice_ms / 1000
+        session.ends_at_s = tools.clock.monotonic() + task.slice_ms / 1000
 
     # As its task sees it
 
@@ -153,14 +153,14 @@ class Run:
 
     @property
     def logger(self) -> Logger:
-        return self.errand.logger
+        return self.session.logger
 
     @property
     def started_at(self) -> int:
         return self.record.started_at
 
     def time_left_s(self) -> float:
-        return max(0.0, self.errand.ends_at_s - self.clock.monotonic())
+        return max(0.0, self.session.ends_at_s - self.clock.monotonic())
 
     def progress(self, done: int, total: int, /, **counters: JSON) -> None:
         self.done, self.total = done, total
@@ -173,7 +173,7 @@ class Run:
 
     # As the scheduler sees it
 
-    async def execute(self) -> Record:
+    async def execute(self) -> RunRecord:
         """Run the task within its slice; whatever it does, a record comes out."""
         limit = asyncio.timeout(self.task.slice_ms / 1000)
         try:
@@ -188,8 +188,8 @@ class Run:
                 self._fail("SliceExceeded", sentence)
             else:
                 self._fail("TimeoutError", str(error))
-        except TRANSPORT as error:
-            self.transport_error = error
+        except PLATFORM_ERRORS as error:
+            self.platform_error = error
             self._fail(type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - a task's failure is a result, whatever it is
             self._fail(type(error).__name__, str(error))
@@ -213,5 +213,5 @@ class Run:
 
     def _end(self, outcome: str) -> None:
         self.record.outcome = outcome
-        self.record.calls = self.errand.calls
+        self.record.calls = self.session.calls
         self.record.ended_at = self.clock.now()

@@ -15,21 +15,20 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
-from tocsin.bindings import JSON, AlarmInfo, ObjectContext
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import JSON, AlarmInfo, DurableObject, ObjectContext
+from tocsin.budget.budget_limiter import BudgetLimiter, moment_of
+from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
+from tocsin.budget.call_session import request_session, task_session
+from tocsin.budget.feedback import BudgetEvent
 from tocsin.errors import BindingMissing, UsageError
-from tocsin.scheduler.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import Events, camel_case
-from tocsin.scheduler.gatekeeper import Gatekeeper, moment_of
-from tocsin.scheduler.plan import Slot, Standing, Tick, settled, tick
-from tocsin.scheduler.run import Record, Run, Tools, Trigger
-from tocsin.scheduler.settle import Note
+from tocsin.scheduler.run import Run, RunRecord, Tools, Trigger
+from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.status import snapshot
 from tocsin.scheduler.task import Task
 from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.errand import request_errand, task_errand
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
@@ -52,12 +51,12 @@ class SchedulerDO(DurableObject):
         storage, env, now = self.ctx.storage, self.env, self.env.clock.now()
         self._state = await SchedulerState.load(storage, self._tasks)
         self._events = Events(now)
-        self._gates = {name: await self._gate(name) for name in env.config.upstreams}
+        self._limiters = {name: await self._gate(name) for name in env.config.upstreams}
         clients = {
             name: UpstreamClient(
                 upstream,
                 env.fetch,
-                self._gates[name],
+                self._limiters[name],
                 env.clock,
                 env.random,
                 said=env.memory.said,
@@ -77,7 +76,7 @@ class SchedulerDO(DurableObject):
             self._state.save(storage, *interrupted)
         self._report_overdrafts()
 
-    async def _gate(self, upstream: str) -> Gatekeeper:
+    async def _gate(self, upstream: str) -> BudgetLimiter:
         """The upstream's budget: as this process knows it, or else as it was stored."""
         env, storage, key = self.env, self.ctx.storage, f"budget:{upstream}"
 
@@ -85,17 +84,17 @@ class SchedulerDO(DurableObject):
             storage.put(key, stored)
             env.memory.budgets[upstream] = gate.budget
 
-        def noted(note: Note) -> None:
+        def noted(note: BudgetEvent) -> None:
             self._budget_changed(upstream, note.event.removeprefix("budget."), **note.fields)
 
         known = env.memory.budgets.get(upstream)
         outside = (env.clock, env.random, env.logger, save, noted)
         if known is not None:
             # Evicted, not restarted: its clock runs on. Whoever was on a call then is no more.
-            gate = Gatekeeper(upstream, replace(known, in_flight=0), *outside)
+            gate = BudgetLimiter(upstream, replace(known, in_flight=0), *outside)
         else:
             plan, stored = env.config.plans[upstream], await storage.get(key)
-            gate = Gatekeeper.restore(upstream, plan, stored, *outside)
+            gate = BudgetLimiter.restore(upstream, plan, stored, *outside)
         return gate
 
     # RPC
@@ -122,7 +121,7 @@ class SchedulerDO(DurableObject):
             running=self._running,
             standings={standing.name: standing for standing in self._standings()},
             cadences=self._cadences(),
-            budgets={name: gate.describe() for name, gate in self._gates.items()},
+            budgets={name: gate.describe() for name, gate in self._limiters.items()},
             next_alarm_at=await self.ctx.storage.get_alarm(),
             now=now,
         )
@@ -182,10 +181,10 @@ class SchedulerDO(DurableObject):
         """Do a request's job here: within the budget's request lane, by the single writer."""
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
-        record = Record(0, job, "refresh", self.env.clock.now())
+        record = RunRecord(0, job, "refresh", self.env.clock.now())
         task = Task(job, "", 0, 60_000, 0, _never)
-        errand = request_errand(self.env.logger.bind(job=job))
-        run = Run(task, record, self._tools, errand, must_stop=lambda _: False, progressed=lambda _: None)
+        session = request_session(self.env.logger.bind(job=job))
+        run = Run(task, record, self._tools, session, must_stop=lambda _: False, progressed=lambda _: None)
         return await self.env.request_jobs[job](run, argument)
 
     # The alarm
@@ -212,12 +211,12 @@ class SchedulerDO(DurableObject):
         for task in pending:
             self.ctx.wait_until(task)
         for run in started:
-            if run.transport_error is not None:
-                raise run.transport_error
+            if run.platform_error is not None:
+                raise run.platform_error
 
-    def _begin(self, name: str, trigger: Trigger, slot: Slot | None) -> Run:
+    def _begin(self, name: str, trigger: Trigger, slot: DueSlot | None) -> Run:
         now = self.env.clock.now()
-        record = Record(self._state.run_seq + 1, name, trigger, now)
+        record = RunRecord(self._state.run_seq + 1, name, trigger, now)
         record.result = dict(self._tasks[name].empty_result)
         if slot is not None:
             record.slot_at, record.missed = slot.at, slot.missed
@@ -227,7 +226,7 @@ class SchedulerDO(DurableObject):
             self._tasks[name],
             record,
             self._tools,
-            task_errand(logger),
+            task_session(logger),
             must_stop=self._must_stop,
             progressed=self._progressed,
         )
@@ -240,7 +239,7 @@ class SchedulerDO(DurableObject):
         del self._running[name]
         limited_until = run.limited_until
         if run.cut:  # it could not say so itself
-            limited_until = self._gates[run.task.upstream].closed_until()
+            limited_until = self._limiters[run.task.upstream].closed_until()
         self._state.end(record, limited_until=limited_until, backoff_max_ms=config.backoff_max_ms, now=now)
         if config.breaker_failures and self._state.failures(name) >= config.breaker_failures:
             self._state.hold(name, now + config.breaker_pause_ms)
@@ -279,14 +278,14 @@ class SchedulerDO(DurableObject):
 
     # Deciding
 
-    def _tick(self) -> Tick:
-        return tick(self._standings(), now=self.env.clock.now(), paused_until=self._paused())
+    def _tick(self) -> Decision:
+        return decide(self._standings(), now=self.env.clock.now(), paused_until=self._paused())
 
-    def _standings(self) -> list[Standing]:
+    def _standings(self) -> list[TaskSchedule]:
         """All tasks as they stand; what a clock set back has put out of reach is brought back for good."""
         by_task, afford, now = self._state.by_task, self._cadences(), self.env.clock.now()
         found = [
-            Standing(
+            TaskSchedule(
                 name,
                 task.cadence_ms,
                 afford[name].effective_ms,
@@ -298,7 +297,7 @@ class SchedulerDO(DurableObject):
             )
             for name, task in self._tasks.items()
         ]
-        found = [settled(one, now=now, backoff_max_ms=self.env.config.backoff_max_ms) for one in found]
+        found = [clamped(one, now=now, backoff_max_ms=self.env.config.backoff_max_ms) for one in found]
         for standing in found:
             if standing.last_slot_at:
                 by_task["lastSlotAt"][standing.name] = standing.last_slot_at
@@ -308,7 +307,7 @@ class SchedulerDO(DurableObject):
 
     def _cadences(self) -> dict[str, Cadence]:
         found = {name: Cadence(task.cadence_ms, "switched off") for name, task in self._tasks.items()}
-        for upstream, gate in self._gates.items():
+        for upstream, gate in self._limiters.items():
             demands = {name: self._as_measured(name, d) for name, d in self._demands(upstream).items()}
             found |= cadences(gate.budget, demands, moment_of(self.env.clock))
         return found
@@ -325,7 +324,7 @@ class SchedulerDO(DurableObject):
             if task.upstream == upstream and task.enabled
         }
 
-    def _arm(self, decided: Tick) -> None:
+    def _arm(self, decided: Decision) -> None:
         # What is due now has not been started by whoever asked: ring at once.
         now = self.env.clock.now()
         due = any(name not in self._running for name in decided.due)
@@ -366,7 +365,7 @@ class SchedulerDO(DurableObject):
     def _report_overdrafts(self) -> None:
         for upstream, plan in self.env.config.plans.items():
             sentence = overdraft(plan, self._demands(upstream))
-            if sentence is not None and self.env.memory.said.first_time(sentence):
+            if sentence is not None and self.env.memory.said.is_news(sentence):
                 self._tell("budget.overdrawn", upstream=upstream, reason=sentence, level="warn")
 
     def _tell(self, event: str, *, level: Literal["info", "warn", "error"] = "info", **fields: JSON) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tocsin.bindings import JSON, Storage
-from tocsin.scheduler.run import Record
+from tocsin.scheduler.run import RunRecord
 
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
@@ -49,7 +49,7 @@ class SchedulerState:
     by_task: dict[str, dict[str, JSON]] = field(default_factory=lambda: {key: {} for key in BY_TASK})
     last_run_at: dict[str, int] = field(default_factory=dict)
     last_result: dict[str, JSON] = field(default_factory=dict)
-    runs: dict[int, Record] = field(default_factory=dict)  # by number, oldest first
+    runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first
 
     @classmethod
     async def load(cls, storage: Storage, tasks: Iterable[str]) -> "SchedulerState":
@@ -66,7 +66,7 @@ class SchedulerState:
             if result_key(name) in found:
                 state.last_result[name] = found[result_key(name)]
         for stored in (await storage.list(prefix="run:")).values():
-            record = Record.from_json(stored)
+            record = RunRecord.from_json(stored)
             state.runs[record.id] = record
         return state
 
@@ -80,7 +80,7 @@ class SchedulerState:
         well = (run.calls for run in newest if run.task == task and run.outcome == "ok")
         return list(islice(well, RECENT_MAX))
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: RunRecord) -> None:
         """Take a run into the history; the oldest ones leave it."""
         self.run_seq = max(self.run_seq, record.id)
         self.runs[record.id] = record
@@ -91,7 +91,7 @@ class SchedulerState:
         self.by_task["rerun"].pop(record.task, None)
         self.last_run_at[record.task] = record.started_at
 
-    def end(self, record: Record, *, limited_until: int | None, backoff_max_ms: int, now: int) -> None:
+    def end(self, record: RunRecord, *, limited_until: int | None, backoff_max_ms: int, now: int) -> None:
         """Learn from how a run ended."""
         name = record.task
         self.last_result[name] = record.summary()
@@ -111,7 +111,7 @@ class SchedulerState:
     def hold(self, task: str, until: int) -> None:
         self.by_task["nextRunAfter"][task] = until
 
-    def interrupt(self, now: int) -> list[Record]:
+    def interrupt(self, now: int) -> list[RunRecord]:
         """Runs that the last process did not end: failures, and to be run again at once.
 
         Not a second time in a row: a task that takes the process down with it waits for its next slot, or
@@ -127,7 +127,7 @@ class SchedulerState:
                 self.by_task["rerun"][record.task] = True
         return cut_off
 
-    def save(self, storage: Storage, *records: Record) -> None:
+    def save(self, storage: Storage, *records: RunRecord) -> None:
         """Write everything, and these runs; takes effect at once and is committed with the turn."""
         entries: dict[str, JSON] = {
             **self.by_task,

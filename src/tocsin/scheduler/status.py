@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from tocsin.bindings import JSON
-from tocsin.scheduler.cadence import Cadence
+from tocsin.budget.cadence import Cadence
 from tocsin.scheduler.config import SchedulerConfig
-from tocsin.scheduler.plan import Standing, due_at
 from tocsin.scheduler.run import Run
+from tocsin.scheduler.slots import TaskSchedule, due_at
 from tocsin.scheduler.state import SchedulerState, result_key, run_at_key
 from tocsin.scheduler.task import Task
 
@@ -19,7 +19,7 @@ def snapshot(
     tasks: Mapping[str, Task],
     state: SchedulerState,
     running: Mapping[str, Run],
-    standings: Mapping[str, Standing],
+    standings: Mapping[str, TaskSchedule],
     cadences: Mapping[str, Cadence],
     budgets: dict[str, JSON],
     next_alarm_at: int | None,
@@ -60,7 +60,7 @@ def snapshot(
             "missedSlots": state.by_task["missedSlots"].get(task_name, 0),
             "runCounts": state.by_task["runCounts"].get(task_name, {}),
             "overdue": task.enabled and overdue(task_name, task, state, cadences[task_name], now),
-            "blind": state.failures(task_name) >= config.blind_failures,
+            "blind": state.failures(task_name) >= config.failing_failures,
         }
     return found
 

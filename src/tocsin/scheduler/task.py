@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from tocsin.bindings import JSON, KV, Clock, Database, Logger
-from tocsin.upstream.errand import Errand
+from tocsin.budget.call_session import CallSession
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
@@ -48,7 +48,7 @@ class TaskContext(Protocol):
     def logger(self) -> Logger: ...
 
     @property
-    def errand(self) -> Errand:
+    def session(self) -> CallSession:
         """Shared by all upstream calls of this run: its retry ceiling and its patience."""
 
     @property
@@ -85,5 +85,5 @@ class Task:
 
 
 # Work on behalf of one request that must share the object's budget and its single writer, such as verifying
-# a submitted trade: `stub.perform("submit", argument)`. Its errand is in the request lane.
+# a submitted trade: `stub.perform("submit", argument)`. Its session is in the request lane.
 RequestJob: TypeAlias = Callable[[TaskContext, JSON], Awaitable[JSON]]

@@ -15,20 +15,20 @@ from typing import Literal, TypeAlias
 
 from tocsin.errors import UsageError
 from tocsin.simulator.addresses import address_of, digest
-from tocsin.simulator.contracts import LISTED
-from tocsin.simulator.ledger import (
+from tocsin.simulator.chain_records import (
     AssetEvent,
     Block,
-    ContractCall,
+    ChainTransaction,
     Event,
+    IntendedSwap,
     PrincipalIndex,
-    Swap,
+    SimulatedCall,
     TokenTransfer,
-    Transaction,
 )
+from tocsin.simulator.contracts import LISTED
+from tocsin.simulator.simulated_tokens import BY_ID, SimulatedToken
+from tocsin.simulator.swap_drafts import draw_trade
 from tocsin.simulator.swap_shapes import SHAPES
-from tocsin.simulator.tokens import BY_ID, Token
-from tocsin.simulator.trades import draw_trade
 from tocsin.simulator.truth import Campaign, TrueSwap, true_swaps
 from tocsin.simulator.wallets import Wallet, registered_wallets, strangers
 
@@ -71,7 +71,7 @@ class Chain:
         self.allowlist = allowlist
         self.wallets = registered_wallets(seed, wallets)
         self.strangers = strangers(seed, STRANGER_COUNT)
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, ChainTransaction] = {}
         self.blocks: list[Block] = []
         self.index = PrincipalIndex()
         self._rng = Random(f"{seed}:commands")  # noqa: S311 - a repeatable model, not a secret
@@ -80,7 +80,7 @@ class Chain:
         self._forks: list[int] = []  # the first height of every fork so far
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._scheduled = 0
-        self._due: dict[int, list[Transaction]] = {}
+        self._due: dict[int, list[ChainTransaction]] = {}
 
     # Time
 
@@ -114,7 +114,7 @@ class Chain:
         token_out: str | None = None,
         amount_in: int | None = None,
         amount_out: int | None = None,
-    ) -> Transaction:
+    ) -> ChainTransaction:
         """Broadcast a call of that shape; what is not given is drawn. See `swap_shapes.SHAPES`."""
         if kind not in SHAPES:
             raise UsageError(f"no call is shaped {kind!r}; there are {', '.join(SHAPES)}")
@@ -145,35 +145,35 @@ class Chain:
 
     def transfer(
         self, sender: Wallet | str, recipient: Wallet | str, amount: int, *, wait_ms: int | None = 0
-    ) -> Transaction:
+    ) -> ChainTransaction:
         """Broadcast a plain STX transfer."""
         source, target = self._address(sender), self._address(recipient)
         event = AssetEvent("stx", "transfer", source, target, amount)
         return self.broadcast(source, TokenTransfer(target, amount), (event,), fee=180, wait_ms=wait_ms)
 
-    def dust(self, wallet: Wallet | str, count: int, *, wait_ms: int | None = 0) -> list[Transaction]:
+    def dust(self, wallet: Wallet | str, count: int, *, wait_ms: int | None = 0) -> list[ChainTransaction]:
         """Strangers send a wallet so many tiny transfers: they bury its own in every list."""
         senders = self.strangers
         return [self.transfer(senders[n % len(senders)], wallet, 1, wait_ms=wait_ms) for n in range(count)]
 
-    def burst(self, wallet: Wallet | str, count: int, kind: str = "simple") -> list[Transaction]:
+    def burst(self, wallet: Wallet | str, count: int, kind: str = "simple") -> list[ChainTransaction]:
         """So many calls of one wallet between two moments."""
         return [self.swap(wallet, kind) for _ in range(count)]
 
     def broadcast(
         self,
         sender: str,
-        payload: ContractCall | TokenTransfer,
+        payload: SimulatedCall | TokenTransfer,
         events: Iterable[Event],
         *,
         fee: int,
         outcome: str = "success",
-        swap: Swap | None = None,
+        swap: IntendedSwap | None = None,
         sponsor: str | None = None,
         wait_ms: int | None = 0,
-    ) -> Transaction:
+    ) -> ChainTransaction:
         """Put a transaction into the mempool; the first block after `wait_ms` takes it (None: never)."""
-        tx = Transaction(
+        tx = ChainTransaction(
             tx_id=digest(f"{self.seed}:tx:{len(self.transactions)}"),
             sender=sender,
             nonce=self._next_nonce(sender),
@@ -192,7 +192,7 @@ class Chain:
             self._mine_later(tx, wait_ms)
         return tx
 
-    def rebroadcast(self, tx: Transaction, *, wait_ms: int | None = 0) -> None:
+    def rebroadcast(self, tx: ChainTransaction, *, wait_ms: int | None = 0) -> None:
         """Put a transaction that left into the mempool again, under the same id."""
         if tx.state == "mined":
             raise UsageError(f"{tx.tx_id} is mined; only a transaction that left the chain comes back")
@@ -200,7 +200,7 @@ class Chain:
         if wait_ms is not None:
             self._mine_later(tx, wait_ms)
 
-    def drop(self, tx: Transaction, status: str = DROP_WORDS[0], replaced_by: str | None = None) -> None:
+    def drop(self, tx: ChainTransaction, status: str = DROP_WORDS[0], replaced_by: str | None = None) -> None:
         """Take a waiting transaction out of the mempool."""
         if tx.state != "mempool":
             raise UsageError(f"{tx.tx_id} is {tx.state}; only a waiting transaction can be dropped")
@@ -210,7 +210,7 @@ class Chain:
             tx.replaced_by = replaced_by or digest(f"{tx.tx_id}:replacement")
         tx.become("dropped", status)
 
-    def mine(self, *chosen: Transaction) -> Block:
+    def mine(self, *chosen: ChainTransaction) -> Block:
         """A block right now, besides the regular ones, with these transactions or with all that wait."""
         if mined := [tx.tx_id for tx in chosen if tx.state == "mined"]:
             raise UsageError(f"already mined: {', '.join(mined)}")
@@ -218,12 +218,12 @@ class Chain:
         self._extra_blocks += 1
         return self._mine(waiting)
 
-    def reorg(self, depth: int, fate: Fate = "pending", rng: Random | None = None) -> list[Transaction]:
+    def reorg(self, depth: int, fate: Fate = "pending", rng: Random | None = None) -> list[ChainTransaction]:
         """Abandon the newest blocks; answers the transactions that were in them."""
         if depth < 1:
             raise UsageError(f"a reorg abandons at least one block, not {depth}")
         first = self.tip_height - depth + 1
-        orphans: list[Transaction] = []
+        orphans: list[ChainTransaction] = []
         while self.blocks and self.blocks[-1].height >= first:
             orphans[:0] = self.blocks.pop().transactions
         self.index.remove(orphans)
@@ -263,7 +263,7 @@ class Chain:
         forks = sum(1 for first in self._forks if first <= height)
         return digest(f"{self.seed}:block:{forks}:{height}")
 
-    def _mine_later(self, tx: Transaction, wait_ms: int) -> None:
+    def _mine_later(self, tx: ChainTransaction, wait_ms: int) -> None:
         blocks_passed = (self.now_ms + wait_ms - self.start_ms) // BLOCK_MS
         at_ms = self.start_ms + (blocks_passed + 1) * BLOCK_MS
         if at_ms not in self._due:
@@ -277,7 +277,7 @@ class Chain:
         if waiting:
             self._mine(waiting)
 
-    def _mine(self, chosen: Iterable[Transaction]) -> Block:
+    def _mine(self, chosen: Iterable[ChainTransaction]) -> Block:
         if self.blocks and self.blocks[-1].height >= self.tip_height:  # two at the same instant
             self._extra_blocks += 1
         height, time_s = self.tip_height, self.now_ms // 1000
@@ -299,7 +299,7 @@ class Chain:
         self.blocks.append(block)
         return block
 
-    def _orphan(self, tx: Transaction, fate: Fate) -> None:
+    def _orphan(self, tx: ChainTransaction, fate: Fate) -> None:
         if fate == "pending":
             tx.become("mempool", "pending")
             self._mine_later(tx, 0)
@@ -320,7 +320,7 @@ class Chain:
         return who if isinstance(who, str) else who.address
 
 
-def _token(token_id: str | None) -> Token | None:
+def _token(token_id: str | None) -> SimulatedToken | None:
     if token_id is None:
         return None
     if token_id not in BY_ID:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tocsin.simulator.addresses import address_of
-from tocsin.simulator.tokens import (
+from tocsin.simulator.simulated_tokens import (
     AEUSDC,
     ALEX,
     B42,
@@ -18,7 +18,7 @@ from tocsin.simulator.tokens import (
     USDCX,
     VELAR,
     WELSH,
-    Token,
+    SimulatedToken,
 )
 
 _STABLE = "SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M"
@@ -42,17 +42,17 @@ class Pool:
     """Two tokens, the contract to call, and the principal that holds the funds."""
 
     contract: str
-    x: Token
-    y: Token
+    x: SimulatedToken
+    y: SimulatedToken
     vault: str
     functions: tuple[str, str] = _PAIR
 
 
-def _xyk(x: Token, y: Token) -> Pool:
+def _xyk(x: SimulatedToken, y: SimulatedToken) -> Pool:
     return Pool(XYK_CORE, x, y, f"{_XYK}.xyk-pool-{x.symbol.lower()}-{y.symbol.lower()}-v-1-1")
 
 
-def _stable(name: str, x: Token, y: Token) -> Pool:
+def _stable(name: str, x: SimulatedToken, y: SimulatedToken) -> Pool:
     return Pool(f"{_STABLE}.{name}", x, y, f"{_STABLE}.{name}")
 
 

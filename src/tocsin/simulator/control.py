@@ -5,10 +5,10 @@ from typing import Any, TypeVar, get_args
 
 from tocsin.errors import UsageError
 from tocsin.simulator.chain import Chain, Fate
+from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.exchange import UPSTREAMS
 from tocsin.simulator.faults import KINDS, BadTimes, Fault
-from tocsin.simulator.ledger import Transaction
-from tocsin.simulator.limits import Plan
+from tocsin.simulator.rate_limits import LimitPlan
 from tocsin.simulator.simulator import Simulator
 
 Values = Mapping[str, Any]
@@ -199,10 +199,10 @@ def _number(values: Values, name: str, default: float) -> float:
     return float(value)
 
 
-def _plan(values: Values, name: str, current: Plan) -> Plan:
+def _plan(values: Values, name: str, current: LimitPlan) -> LimitPlan:
     given = _get(values, name, dict, {})
     _only(given, "second", "minute", "month")
-    return Plan(
+    return LimitPlan(
         second=_get(given, "second", int, current.second),
         minute=_get(given, "minute", int, current.minute),
         month=_get(given, "month", int, current.month),
@@ -218,7 +218,7 @@ def _wallet(chain: Chain, values: Values) -> str:
     return chain.wallets[wallet].address
 
 
-def _transaction(simulator: Simulator, values: Values) -> Transaction:
+def _transaction(simulator: Simulator, values: Values) -> ChainTransaction:
     simulator.advance()
     tx_id = _get(values, "txid", str, "").lower()
     if tx_id not in simulator.chain.transactions:
@@ -226,5 +226,5 @@ def _transaction(simulator: Simulator, values: Values) -> Transaction:
     return simulator.chain.transactions[tx_id]
 
 
-def _ids(transactions: Iterable[Transaction]) -> dict[str, Any]:
+def _ids(transactions: Iterable[ChainTransaction]) -> dict[str, Any]:
     return {"txids": [tx.tx_id for tx in transactions]}

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from tocsin.errors import UsageError
 from tocsin.simulator.exchange import Delivery, Reply, Request, Upstream
-from tocsin.simulator.limits import Gate
+from tocsin.simulator.rate_limits import RateLimit
 
 FaultKind: TypeAlias = Literal[
     "limited",  # 429; `retry_after` seconds, or as a date when `as_date`, or no such header when None
@@ -122,7 +122,7 @@ class Faults:
         self.schedule = None
 
     def deliver(
-        self, upstream: Upstream, request: Request, reply: Reply, gate: Gate, now_ms: int
+        self, upstream: Upstream, request: Request, reply: Reply, gate: RateLimit, now_ms: int
     ) -> tuple[Delivery, FaultKind | None]:
         """What arrives of a good reply, and which fault saw to it."""
         fault = self._pick(upstream, request, now_ms)
@@ -148,7 +148,7 @@ class Faults:
 
 
 def _spoil(  # noqa: C901, PLR0911 - one case per kind
-    fault: Fault, upstream: Upstream, reply: Reply, gate: Gate, rng: Random, now_ms: int
+    fault: Fault, upstream: Upstream, reply: Reply, gate: RateLimit, rng: Random, now_ms: int
 ) -> Delivery:
     match fault.kind:
         case "limited":

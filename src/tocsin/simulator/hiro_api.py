@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from tocsin.simulator import hiro_pages as pages
 from tocsin.simulator import hiro_v1, hiro_v3
 from tocsin.simulator.chain import Chain
+from tocsin.simulator.chain_records import AssetKey, ChainTransaction
 from tocsin.simulator.exchange import Reply, Request, json_reply
 from tocsin.simulator.hiro_query import HiroRefusal, Query
-from tocsin.simulator.ledger import AssetKey, Transaction
 
 VERSION = "stacks-blockchain-api v9.0.2 (simulated)"
 DEPRECATED = '299 - "Deprecated: See https://docs.hiro.so/stacks/api for more information"'
@@ -85,7 +85,7 @@ class HiroApi:
         )
 
     def _v1_list(
-        self, query: Query, params: Mapping[str, str], row: Callable[[Transaction], dict[str, Any]]
+        self, query: Query, params: Mapping[str, str], row: Callable[[ChainTransaction], dict[str, Any]]
     ) -> Reply:
         limit, offset = query.integer("limit", 20, 0, 50), query.integer("offset", 0, 0)
         span = pages.v1_span(self.chain, params["principal"], query)
@@ -151,7 +151,7 @@ class HiroApi:
         include = query.words("include", hiro_v3.INCLUDES)
         tx = self._known(params["tx_id"])
         if tx is None or tx.state not in {"mined", "mempool"}:
-            raise HiroRefusal(404, "Transaction not found")
+            raise HiroRefusal(404, "ChainTransaction not found")
         etag = _transaction_tag(tx)
         return _not_modified(etag) if query.holds(etag) else _tagged(hiro_v3.transaction(tx, include), etag)
 
@@ -159,7 +159,7 @@ class HiroApi:
         limit, cursor = query.integer("limit", 20, 1, 100), query.text("cursor", r"\d+")
         tx = self._known(params["tx_id"])
         if tx is None or tx.state != "mined":
-            raise HiroRefusal(400, "Transaction not found")
+            raise HiroRefusal(400, "ChainTransaction not found")
         etag = _transaction_tag(tx)
         if query.holds(etag):
             return _not_modified(etag)
@@ -185,7 +185,7 @@ class HiroApi:
 
     # Inside
 
-    def _known(self, tx_id: str) -> Transaction | None:
+    def _known(self, tx_id: str) -> ChainTransaction | None:
         """By id in any letter case; what is too fresh or has vanished is unknown."""
         tx = self.chain.transactions.get(tx_id.lower())
         if tx is None or tx.state == "vanished":
@@ -226,17 +226,17 @@ def _tx_ids(query: Query) -> list[str]:
     return ["0x" + tx_id.lower().removeprefix("0x") for tx_id in ids]
 
 
-def _v1_row(tx: Transaction, events: tuple[int, int], query: Query) -> dict[str, Any]:
+def _v1_row(tx: ChainTransaction, events: tuple[int, int], query: Query) -> dict[str, Any]:
     limit, offset = events
     args = not query.flag("exclude_function_args")
     return hiro_v1.transaction(tx, slice(offset, offset + limit), function_args=args)
 
 
-def _change_with_tx(row: tuple[Transaction, AssetKey, int, int]) -> dict[str, Any]:
+def _change_with_tx(row: tuple[ChainTransaction, AssetKey, int, int]) -> dict[str, Any]:
     return {"tx_id": row[0].tx_id, **hiro_v3.balance_change(*row[1:])}
 
 
-def _transaction_tag(tx: Transaction) -> str:
+def _transaction_tag(tx: ChainTransaction) -> str:
     return f"{tx.tx_id}:{tx.block.index_hash if tx.block and tx.state == 'mined' else ''}:{tx.status}"
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tocsin.simulator.chain import Chain
+from tocsin.simulator.chain_records import NO_MICROBLOCK, AssetKey, ChainTransaction, Event, Position
 from tocsin.simulator.hiro_query import HiroRefusal, Query
-from tocsin.simulator.ledger import NO_MICROBLOCK, AssetKey, Event, Position, Transaction
 
 TX_INDEX_MAX = 0x7FFF
 
@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Row]):
+class HiroPage(Generic[Row]):
     """A page of a cursor-paged list."""
 
     rows: Sequence[Row]
@@ -40,11 +40,11 @@ class Page(Generic[Row]):
         }
 
 
-def cut_page(rows: Sequence[Row], first: int, limit: int, name: Callable[[Row], str]) -> Page[Row]:
+def cut_page(rows: Sequence[Row], first: int, limit: int, name: Callable[[Row], str]) -> HiroPage[Row]:
     """The page that begins at `first`, of a list that is whole and in page order."""
     shown = rows[first : first + limit]
     after = first + limit
-    return Page(
+    return HiroPage(
         rows=shown,
         total=len(rows),
         current=name(shown[0]) if shown else None,
@@ -65,19 +65,21 @@ def v1_span(chain: Chain, principal: str, query: Query) -> range:
     return range(len(chain.index.of(principal)))
 
 
-def v3_transactions(chain: Chain, principal: str, limit: int, cursor: str | None) -> Page[Transaction]:
+def v3_transactions(
+    chain: Chain, principal: str, limit: int, cursor: str | None
+) -> HiroPage[ChainTransaction]:
     listed = chain.index.of(principal)
     count = len(listed) if cursor is None else chain.index.up_to(principal, _position(cursor))
     newest_first = _Reversed(listed)
     return cut_page(newest_first, len(listed) - count, limit, _transaction_cursor)
 
 
-ChangeRow = tuple[Transaction, AssetKey, int, int]
+ChangeRow = tuple[ChainTransaction, AssetKey, int, int]
 
 
 def v3_balance_changes(
-    transactions: Sequence[Transaction], principal: str, limit: int, cursor: str | None
-) -> Page[ChangeRow]:
+    transactions: Sequence[ChainTransaction], principal: str, limit: int, cursor: str | None
+) -> HiroPage[ChangeRow]:
     """One row per transaction and asset, newest transaction first, then STX, tokens, NFTs."""
     mined = [tx for tx in transactions if tx.state == "mined"]
     mined.sort(key=lambda tx: tx.position, reverse=True)
@@ -91,8 +93,8 @@ def v3_balance_changes(
 
 
 def v3_transaction_balance_changes(
-    tx: Transaction | None, principal: str, limit: int, cursor: str | None
-) -> Page[ChangeRow]:
+    tx: ChainTransaction | None, principal: str, limit: int, cursor: str | None
+) -> HiroPage[ChangeRow]:
     rows = _changes(tx, principal) if tx and tx.state == "mined" else []
     first = 0
     if cursor is not None:
@@ -101,15 +103,15 @@ def v3_transaction_balance_changes(
     return cut_page(rows, first, limit, _asset_cursor)
 
 
-def v3_events(tx: Transaction, limit: int, first: int) -> Page[tuple[Event, int]]:
+def v3_events(tx: ChainTransaction, limit: int, first: int) -> HiroPage[tuple[Event, int]]:
     rows = list(zip(tx.events, range(len(tx.events)), strict=True))
     return cut_page(rows, min(first, len(rows)), limit, lambda row: str(row[1]))
 
 
-class _Reversed(Sequence[Transaction]):
+class _Reversed(Sequence[ChainTransaction]):
     """A list seen from its end, without a copy of it: an old wallet's is long."""
 
-    def __init__(self, rows: Sequence[Transaction]) -> None:
+    def __init__(self, rows: Sequence[ChainTransaction]) -> None:
         self._rows = rows
 
     def __len__(self) -> int:
@@ -121,7 +123,7 @@ class _Reversed(Sequence[Transaction]):
         return self._rows[len(self._rows) - 1 - at]
 
 
-def _changes(tx: Transaction, principal: str) -> list[ChangeRow]:
+def _changes(tx: ChainTransaction, principal: str) -> list[ChangeRow]:
     changes = sorted(tx.balance_changes(principal).items())
     return [(tx, asset, sent, received) for asset, (sent, received) in changes]
 
@@ -132,7 +134,7 @@ def _position(cursor: str) -> Position:
     return (height, NO_MICROBLOCK, TX_INDEX_MAX) if sequence == index == 0 else (height, sequence, index)
 
 
-def _transaction_cursor(tx: Transaction) -> str:
+def _transaction_cursor(tx: ChainTransaction) -> str:
     return ":".join(str(part) for part in tx.position)
 
 

@@ -6,22 +6,22 @@ from typing import Any
 
 from tocsin.simulator import clarity
 from tocsin.simulator.chain import BURN_BLOCK_S
-from tocsin.simulator.ledger import (
+from tocsin.simulator.chain_records import (
     NO_MICROBLOCK,
     STX_KIND,
     Argument,
     AssetEvent,
-    ContractCall,
+    ChainTransaction,
     Event,
     LogEvent,
     NftEvent,
-    Transaction,
+    SimulatedCall,
 )
 
 Json = dict[str, Any]
 
 
-def transaction(tx: Transaction, events: slice = slice(0), *, function_args: bool = True) -> Json:
+def transaction(tx: ChainTransaction, events: slice = slice(0), *, function_args: bool = True) -> Json:
     """A transaction as v1 shows it: mined (also on a fork), waiting, or dropped."""
     if tx.state in {"mempool", "dropped"}:
         return _in_mempool(tx)
@@ -36,7 +36,7 @@ def transaction(tx: Transaction, events: slice = slice(0), *, function_args: boo
     return {**row, "events": [event_row(event, first + n, tx.tx_id) for n, event in enumerate(chosen)]}
 
 
-def with_transfers(tx: Transaction, principal: str, *, function_args: bool) -> Json:
+def with_transfers(tx: ChainTransaction, principal: str, *, function_args: bool) -> Json:
     """A transaction and the legs that touch one principal, newest leg first."""
     key = "v1-transfers:" + principal + str(function_args)
     if key not in tx.rendered:
@@ -88,7 +88,7 @@ def iso(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
-def _base(tx: Transaction) -> Json:
+def _base(tx: ChainTransaction) -> Json:
     base: Json = {
         "tx_id": tx.tx_id,
         "nonce": tx.nonce,
@@ -104,7 +104,7 @@ def _base(tx: Transaction) -> Json:
     return base
 
 
-def _mined(tx: Transaction, *, function_args: bool) -> Json:
+def _mined(tx: ChainTransaction, *, function_args: bool) -> Json:
     block = tx.block
     assert block is not None, "it is rendered as mined only when it was"
     parent_burn_s = block.burn_time_s - BURN_BLOCK_S
@@ -140,7 +140,7 @@ def _mined(tx: Transaction, *, function_args: bool) -> Json:
     }
 
 
-def _in_mempool(tx: Transaction) -> Json:
+def _in_mempool(tx: ChainTransaction) -> Json:
     received_s = tx.received_ms // 1000
     return {
         **_base(tx),
@@ -152,14 +152,14 @@ def _in_mempool(tx: Transaction) -> Json:
     }
 
 
-def result(tx: Transaction) -> clarity.Printed:
+def result(tx: ChainTransaction) -> clarity.Printed:
     if tx.status in {"success", "abort_by_post_condition"}:
         return clarity.ok_uint(tx.swap.amount_out if tx.swap else 1)
     return clarity.err_uint(1)
 
 
-def _payload(tx: Transaction, *, mined: bool, function_args: bool) -> Json:
-    if not isinstance(tx.payload, ContractCall):
+def _payload(tx: ChainTransaction, *, mined: bool, function_args: bool) -> Json:
+    if not isinstance(tx.payload, SimulatedCall):
         memo = "0x" + "00" * 34
         transfer = {"recipient_address": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": memo}
         return {"tx_type": "token_transfer", "token_transfer": transfer}
@@ -174,7 +174,7 @@ def _payload(tx: Transaction, *, mined: bool, function_args: bool) -> Json:
     return {"tx_type": "contract_call", "contract_call": call}
 
 
-def _shown(call: ContractCall, *, mined: bool) -> Sequence[Argument]:
+def _shown(call: SimulatedCall, *, mined: bool) -> Sequence[Argument]:
     return call.arguments if mined else ()
 
 

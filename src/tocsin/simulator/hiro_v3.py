@@ -4,20 +4,20 @@ from collections.abc import Collection
 from typing import Any
 
 from tocsin.simulator import clarity
-from tocsin.simulator.hiro_v1 import argument_row, result
-from tocsin.simulator.ledger import (
+from tocsin.simulator.chain_records import (
     FT_KIND,
     NFT_KIND,
     STX_KIND,
     AssetEvent,
     AssetKey,
     Block,
-    ContractCall,
+    ChainTransaction,
     Event,
     LogEvent,
     NftEvent,
-    Transaction,
+    SimulatedCall,
 )
+from tocsin.simulator.hiro_v1 import argument_row, result
 
 Json = dict[str, Any]
 
@@ -25,12 +25,12 @@ ASSET_TYPES = {STX_KIND: "stx", FT_KIND: "ft", NFT_KIND: "nft"}
 INCLUDES = ("function_args", "post_conditions", "source_code", "result")
 
 
-def transaction(tx: Transaction, include: Collection[str]) -> Json:
+def transaction(tx: ChainTransaction, include: Collection[str]) -> Json:
     """One transaction, with the heavy fields that were asked for."""
     row = {**(_summary(tx) if tx.state == "mined" else _in_mempool(tx))}
     if "post_conditions" in include:
         row |= {"post_condition_mode": "deny", "post_conditions": []}
-    if "function_args" in include and isinstance(tx.payload, ContractCall):
+    if "function_args" in include and isinstance(tx.payload, SimulatedCall):
         args = [argument_row(argument) for argument in tx.payload.arguments]
         shown = [{"hex": arg["hex"], "repr": arg["repr"]} for arg in args]
         row["contract_call"] = {**row["contract_call"], "function_args": shown}
@@ -54,7 +54,7 @@ def transaction(tx: Transaction, include: Collection[str]) -> Json:
     }
 
 
-def principal_transaction(tx: Transaction, principal: str) -> Json:
+def principal_transaction(tx: ChainTransaction, principal: str) -> Json:
     """A row of a principal's list: the transaction's summary and what it did to the principal."""
     key = "v3:" + principal
     if key not in tx.rendered:
@@ -108,7 +108,7 @@ def _amount(event: AssetEvent) -> Json:
     return {"amount": str(event.amount), **memo}
 
 
-def _summary(tx: Transaction) -> Json:
+def _summary(tx: ChainTransaction) -> Json:
     if "v3" not in tx.rendered:
         block = _block(tx)
         tx.rendered["v3"] = {
@@ -128,7 +128,7 @@ def _summary(tx: Transaction) -> Json:
     return summary
 
 
-def _in_mempool(tx: Transaction) -> Json:
+def _in_mempool(tx: ChainTransaction) -> Json:
     return {
         **_people(tx),
         "receipt_time": tx.received_ms // 1000,
@@ -139,21 +139,21 @@ def _in_mempool(tx: Transaction) -> Json:
     }
 
 
-def _people(tx: Transaction) -> Json:
+def _people(tx: ChainTransaction) -> Json:
     sponsor = {"address": tx.sponsor, "nonce": tx.sponsor_nonce} if tx.sponsor else None
     sender = {"address": tx.sender, "nonce": tx.nonce}
     return {"tx_id": tx.tx_id, "sender": sender, "sponsor": sponsor, "fee_rate": str(tx.fee)}
 
 
-def _payload(tx: Transaction) -> Json:
-    if isinstance(tx.payload, ContractCall):
+def _payload(tx: ChainTransaction) -> Json:
+    if isinstance(tx.payload, SimulatedCall):
         call = {"contract_id": tx.payload.contract, "function_name": tx.payload.function}
         return {"type": "contract_call", "contract_call": call}
     transfer = {"recipient": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": None}
     return {"type": "token_transfer", "token_transfer": transfer}
 
 
-def _involvement(tx: Transaction, principal: str) -> str:
+def _involvement(tx: ChainTransaction, principal: str) -> str:
     if principal == tx.sender:
         return "sender"
     return "sponsor" if principal == tx.sponsor else "affected"
@@ -163,6 +163,6 @@ def _change(sent: int, received: int) -> Json:
     return {"sent": str(sent), "received": str(received), "net": str(received - sent)}
 
 
-def _block(tx: Transaction) -> Block:
+def _block(tx: ChainTransaction) -> Block:
     assert tx.block is not None, "it is rendered as mined only when it was"
     return tx.block

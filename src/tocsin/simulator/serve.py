@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tocsin.bindings import Clock
-from tocsin.platform.local.http_server import HttpServer
-from tocsin.simulator.app import CUT_CONNECTION, simulator_app
+from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.faults import BadTimes, Faults
-from tocsin.simulator.limits import UNLIMITED, HiroGate, TeneroGate
+from tocsin.simulator.http_app import CUT_CONNECTION, simulator_app
+from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.simulator.truth import Campaign
@@ -73,8 +73,8 @@ def build_simulator(options: Options, clock: Clock) -> Simulator:
         chain,
         clock,
         speed=options.speed,
-        hiro_gate=HiroGate(UNLIMITED, UNLIMITED) if open_gates else HiroGate(),
-        tenero_gate=TeneroGate(UNLIMITED, UNLIMITED) if open_gates else TeneroGate(),
+        hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED) if open_gates else HiroRateLimit(),
+        tenero_gate=TeneroRateLimit(UNLIMITED, UNLIMITED) if open_gates else TeneroRateLimit(),
         faults=Faults(options.seed, BadTimes(options.seed) if options.bad_times else None),
     )
 

@@ -10,7 +10,7 @@ from tocsin.simulator.chain import Chain
 from tocsin.simulator.exchange import Delivery, Reply, Request, Upstream
 from tocsin.simulator.faults import FaultKind, Faults
 from tocsin.simulator.hiro_api import HiroApi
-from tocsin.simulator.limits import Gate, HiroGate, TeneroGate
+from tocsin.simulator.rate_limits import HiroRateLimit, RateLimit, TeneroRateLimit
 from tocsin.simulator.tenero_api import TeneroApi
 from tocsin.simulator.truth import TrueSwap
 
@@ -43,8 +43,8 @@ class Simulator:
         clock: Clock,
         *,
         speed: float = 1.0,
-        hiro_gate: HiroGate | None = None,
-        tenero_gate: TeneroGate | None = None,
+        hiro_gate: HiroRateLimit | None = None,
+        tenero_gate: TeneroRateLimit | None = None,
         faults: Faults | None = None,
     ) -> None:
         self.chain = chain
@@ -52,8 +52,8 @@ class Simulator:
         self.speed = speed
         self.hiro = HiroApi(chain)
         self.tenero = TeneroApi()
-        self.hiro_gate = hiro_gate or HiroGate()
-        self.tenero_gate = tenero_gate or TeneroGate()
+        self.hiro_gate = hiro_gate or HiroRateLimit()
+        self.tenero_gate = tenero_gate or TeneroRateLimit()
         self.faults = faults or Faults(chain.seed)
         self.seen: deque[Seen] = deque(maxlen=SEEN_MAX)
         self._answered = 0
@@ -82,7 +82,7 @@ class Simulator:
         self._remember(upstream, request, delivery, fault)
         return delivery
 
-    def gate(self, upstream: Upstream) -> Gate:
+    def gate(self, upstream: Upstream) -> RateLimit:
         return self.hiro_gate if upstream == "hiro" else self.tenero_gate
 
     def _reply(self, upstream: Upstream, request: Request) -> Reply:

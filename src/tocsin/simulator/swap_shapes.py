@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from tocsin.simulator.chain_records import Argument, AssetEvent, Event, NftEvent, SimulatedCall
 from tocsin.simulator.contracts import (
     DLMM_ROUTERS,
     FEE_COLLECTOR,
@@ -20,9 +21,8 @@ from tocsin.simulator.contracts import (
     PROVIDER,
     XYK_HELPER,
 )
-from tocsin.simulator.ledger import Argument, AssetEvent, ContractCall, Event, NftEvent
-from tocsin.simulator.tokens import AEUSDC, DIKO, STX, WELSH, Token
-from tocsin.simulator.trades import Draft, Trade
+from tocsin.simulator.simulated_tokens import AEUSDC, DIKO, STX, WELSH, SimulatedToken
+from tocsin.simulator.swap_drafts import Draft, Trade
 
 BINS_MAX = 350  # a DLMM router walks at most this many bins in one call
 
@@ -38,7 +38,7 @@ def provider(t: Trade) -> Draft:
     """Through the helper that names who referred the trade: an optional principal."""
     draft = simple(t)
     referrer = PROVIDER if t.rng.random() < 0.5 else None
-    call = ContractCall(
+    call = SimulatedCall(
         XYK_HELPER, "swap-helper-a", (Argument("amount", t.amount_in), Argument("provider", referrer))
     )
     return replace(draft, call=call)
@@ -54,7 +54,7 @@ def multihop(t: Trade) -> Draft:
         t.gets(t.amount_out),
         t.logs(MULTIHOP_ROUTER),
     )
-    call = ContractCall(MULTIHOP_ROUTER, "swap-helper-a", (Argument("provider", None),))
+    call = SimulatedCall(MULTIHOP_ROUTER, "swap-helper-a", (Argument("provider", None),))
     return Draft(call, events, t.swap)
 
 
@@ -67,7 +67,7 @@ def multibin(t: Trade, bins: int = 0) -> Draft:
     events: list[Event] = []
     for part_in, part_out in zip(parts_in, parts_out, strict=True):
         events += (t.pays(part_in), t.gets(part_out), t.logs(router))
-    return Draft(ContractCall(router, "swap-simple-multi", (Argument("bins", bins),)), tuple(events), t.swap)
+    return Draft(SimulatedCall(router, "swap-simple-multi", (Argument("bins", bins),)), tuple(events), t.swap)
 
 
 def fee_leg(t: Trade) -> Draft:
@@ -135,11 +135,11 @@ def small_stx(t: Trade) -> Draft:
 
 
 def off_list_contract(t: Trade) -> Draft:
-    return replace(simple(t), call=ContractCall(OFF_LIST_CONTRACT, "swap-helper-a"))
+    return replace(simple(t), call=SimulatedCall(OFF_LIST_CONTRACT, "swap-helper-a"))
 
 
 def off_list_function(t: Trade) -> Draft:
-    return replace(simple(t), call=ContractCall(*OFF_LIST_FUNCTION))
+    return replace(simple(t), call=SimulatedCall(*OFF_LIST_FUNCTION))
 
 
 def abort_by_response(t: Trade) -> Draft:
@@ -224,7 +224,7 @@ REFUSED: Mapping[str, Shape] = {
 SHAPES: Mapping[str, Shape] = {**SWAPS, **REFUSED}
 
 
-def _third(t: Trade) -> Token:
+def _third(t: Trade) -> SimulatedToken:
     """A token that is on neither side."""
     return next(token for token in (STX, AEUSDC, WELSH) if token not in {t.token_in, t.token_out})
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from tocsin.errors import UsageError
 from tocsin.simulator.exchange import Reply, Request, json_reply
-from tocsin.simulator.tokens import FILLERS, TRADED, Quoting, Token, price_usd
+from tocsin.simulator.simulated_tokens import FILLERS, TRADED, Quoting, SimulatedToken, price_usd
 
 BASE = "/v1/stacks"
 PAGE_DEFAULT = 50
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 class TeneroApi:
     """Answers on the token table. Addresses are contract ids without `::asset`; STX is `stx`."""
 
-    tokens: dict[str, Token] = field(
+    tokens: dict[str, SimulatedToken] = field(
         default_factory=lambda: {token.address: token for token in (*TRADED, *FILLERS)}
     )
     fixed_prices: dict[str, float] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class TeneroApi:
         token = self._token(token_id)
         return self.fixed_prices.get(token.address, price_usd(token, now_ms))
 
-    def _token(self, token_id: str) -> Token:
+    def _token(self, token_id: str) -> SimulatedToken:
         address = token_id.partition("::")[0]
         if address not in self.tokens:
             known = ", ".join(token.id for token in TRADED)
@@ -79,7 +79,7 @@ class TeneroApi:
         rows = [self._row(token, now_ms) for token in listed[first:after]]
         return _success({"rows": rows, "next": _encode_cursor(after) if after < len(listed) else None})
 
-    def _row(self, token: Token, now_ms: int) -> dict[str, Any]:
+    def _row(self, token: SimulatedToken, now_ms: int) -> dict[str, Any]:
         price = self.price(token.id, now_ms)
         day_ago = price_usd(token, now_ms - DAY_MS)
         supply = 1_000_000_000

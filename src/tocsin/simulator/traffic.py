@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tocsin.simulator.chain import DROP_WORDS, Chain
-from tocsin.simulator.ledger import Transaction
+from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
@@ -42,7 +42,7 @@ KIND_WEIGHTS: Mapping[str, float] = {
     "round_trip": 1,
     "no_events": 0.5,
 }
-# Without the shapes whose amounts nobody would believe.
+# Without the shapes whose amounts nobody would reconcile.
 EVERYDAY: Mapping[str, float] = {
     kind: weight for kind, weight in KIND_WEIGHTS.items() if kind not in {"huge", "small_stx"}
 }
@@ -97,18 +97,18 @@ class _Life:
         if dropped:
             self._drop_later(tx)
 
-    def _drop_later(self, tx: Transaction) -> None:
+    def _drop_later(self, tx: ChainTransaction) -> None:
         status, returns = self._rng.choice(DROP_WORDS), self._rng.random() < RETURN_SHARE
         at_ms = self._chain.now_ms + self._rng.randrange(WAIT_MS_MAX)
         self._chain.schedule(at_ms, lambda: self._drop(tx, status))
         if returns:
             self._chain.schedule(at_ms + 10 * WAIT_MS_MAX, lambda: self._return(tx))
 
-    def _drop(self, tx: Transaction, status: str) -> None:
+    def _drop(self, tx: ChainTransaction, status: str) -> None:
         if tx.state == "mempool":  # a command may have mined it meanwhile
             self._chain.drop(tx, status)
 
-    def _return(self, tx: Transaction) -> None:
+    def _return(self, tx: ChainTransaction) -> None:
         if tx.state == "dropped":
             self._chain.rebroadcast(tx)
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from tocsin.simulator.ledger import ContractCall, Transaction
+from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
 
 COMPETITION_START_S = 1_778_700_600
 
@@ -40,7 +40,7 @@ class TrueSwap:
 
 
 def true_swaps(
-    transactions: Iterable[Transaction],
+    transactions: Iterable[ChainTransaction],
     senders: Collection[str],
     allowlist: Mapping[str, Collection[str]],
     campaign: Campaign,
@@ -51,10 +51,13 @@ def true_swaps(
 
 
 def _row(
-    tx: Transaction, senders: Collection[str], allowlist: Mapping[str, Collection[str]], campaign: Campaign
+    tx: ChainTransaction,
+    senders: Collection[str],
+    allowlist: Mapping[str, Collection[str]],
+    campaign: Campaign,
 ) -> TrueSwap | None:
     call, swap, block = tx.payload, tx.swap, tx.block
-    if not isinstance(call, ContractCall) or swap is None or block is None:
+    if not isinstance(call, SimulatedCall) or swap is None or block is None:
         return None
     if tx.state != "mined" or tx.status != "success" or tx.sender not in senders:
         return None

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from tocsin.competition.jobs import competition_jobs
+from tocsin.competition.request_jobs import competition_jobs
 from tocsin.competition.rules import rules_of
+from tocsin.prices.refresh import PriceOptions, refresh_prices
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
-from tocsin.tasks.refresh_prices import PriceOptions, refresh_prices
 from tocsin.tasks.sweep_competition import sweep_task
 
 

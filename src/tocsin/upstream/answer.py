@@ -1,21 +1,21 @@
 """Every call to an upstream ends as exactly one of these. Callers `match` on the class.
 
 Ok            the value
-Absent        the upstream answered: there is no such thing (now)
+NotFound        the upstream answered: there is no such thing (now)
 Limited       too many calls, by the upstream's word or by our own budget; `until` says when to ask again
 Unauthorised  our key was refused: nothing will work until somebody fixes it
-OurMistake    any other 4xx, an unknown route, a redirect away: a defect or a wrong setting of ours
+BadRequest    any other 4xx, an unknown route, a redirect away: a defect or a wrong setting of ours
 Gone          the endpoint was switched off for good
 Unavailable   5xx, no connection, no answer in time: says nothing about the thing asked for
 Malformed     an answer that breaks the upstream's own contract
 
-Only `Ok` and `Absent` are facts. Everything else is "unknown", and must never be read as "empty".
+Only `Ok` and `NotFound` are facts. Everything else is "unknown", and must never be read as "empty".
 """
 
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-from tocsin.errors import Unanswered
+from tocsin.errors import NoAnswer
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -30,7 +30,7 @@ class Ok(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class NotFound:
     """There is no such thing, says the upstream."""
 
     kind: ClassVar[str] = "absent"
@@ -54,7 +54,7 @@ class Unauthorised:
 
 
 @dataclass(frozen=True, slots=True)
-class OurMistake:
+class BadRequest:
     """We asked wrongly. `message` is what the upstream said about it."""
 
     kind: ClassVar[str] = "our_mistake"
@@ -87,14 +87,14 @@ class Malformed:
     reason: str
 
 
-Failure: TypeAlias = Limited | Unauthorised | OurMistake | Gone | Unavailable | Malformed
-Answer: TypeAlias = Ok[T] | Absent | Failure
+Failure: TypeAlias = Limited | Unauthorised | BadRequest | Gone | Unavailable | Malformed
+Answer: TypeAlias = Ok[T] | NotFound | Failure
 
 
-def fact(answer: Answer[T]) -> T | None:
-    """The value, or None for `Absent`; raises `Unanswered` for everything that says nothing."""
+def value_or_raise(answer: Answer[T]) -> T | None:
+    """The value, or None for `NotFound`; raises `NoAnswer` for everything that says nothing."""
     if isinstance(answer, Ok):
         return answer.value
-    if isinstance(answer, Absent):
+    if isinstance(answer, NotFound):
         return None
-    raise Unanswered(answer)
+    raise NoAnswer(answer)

@@ -1,6 +1,6 @@
 """Which of our answers an HTTP answer is. Pure; one table for both upstreams.
 
-A 404 is `Absent` only when the API said it: an unknown route or somebody's HTML page is our mistake or a
+A 404 is `NotFound` only when the API said it: an unknown route or somebody's HTML page is our mistake or a
 malformed answer, because read as "absent" it would turn every price and every swap into nothing.
 """
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from tocsin.bindings import FetchResponse
 from tocsin.errors import MalformedBody
 from tocsin.upstream.answer import (
-    Absent,
+    BadRequest,
     Failure,
     Gone,
     Limited,
     Malformed,
+    NotFound,
     Ok,
-    OurMistake,
     Unauthorised,
     Unavailable,
 )
@@ -30,7 +30,7 @@ class Moved:
     url: str
 
 
-HEALTHY = (Ok, Absent, Moved)
+HEALTHY = (Ok, NotFound, Moved)
 
 # As Fastify, Express and Kong say it.
 _UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORECASE)
@@ -38,7 +38,7 @@ _UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORE
 
 def classify(  # noqa: PLR0911 - one return per row of the table
     response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
-) -> Absent | Moved | Failure | None:
+) -> NotFound | Moved | Failure | None:
     """None when the body is to be parsed. `closed_until` is when a limited caller may ask again."""
     status = response.status
     match status:
@@ -57,23 +57,23 @@ def classify(  # noqa: PLR0911 - one return per row of the table
         case 408 | 425:
             return Unavailable(f"{name} answered {status}")
     if 400 <= status < 500:
-        return OurMistake(f"{name} does not accept what we asked ({status})", status, _message(response.body))
+        return BadRequest(f"{name} does not accept what we asked ({status})", status, _message(response.body))
     if 500 <= status < 600:
         return Unavailable(f"{name} answered {status}")
     return Malformed(f"{name} answered {status}, which means nothing here")
 
 
-def _not_found(response: FetchResponse, name: str, url_setting: str) -> Absent | OurMistake | Malformed:
+def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound | BadRequest | Malformed:
     if not response.body:
-        return Absent()
+        return NotFound()
     try:
         decode(response.body)
     except MalformedBody:
         return Malformed(f"{name} answered 404 with something that is not its JSON: check {url_setting}")
     message = _message(response.body)
     if _UNKNOWN_ROUTE.match(message):
-        return OurMistake(f"{name} does not know this route: check {url_setting}", 404, message)
-    return Absent()
+        return BadRequest(f"{name} does not know this route: check {url_setting}", 404, message)
+    return NotFound()
 
 
 def _message(body: bytes) -> str:

@@ -2,7 +2,7 @@
 
 Before every attempt the gate (the upstream's budget) is asked, and after it is told what the answer's
 headers said, so retries and redirects are spent like any call. A 429 closes the gate for everybody and
-the retry waits there; 5xx and silence back off with full jitter. A call takes at most the errand's
+the retry waits there; 5xx and silence back off with full jitter. A call takes at most the session's
 patience plus one attempt's timeout, whatever the upstream does.
 
 Emits `upstream.attempt_failed` for every attempt that failed, `upstream.call_withheld` when no permit
@@ -21,14 +21,14 @@ from urllib.parse import urljoin, urlsplit
 
 from tocsin import __version__
 from tocsin.bindings import JSON, Clock, Fetch, FetchResponse
+from tocsin.budget.call_session import CallSession, RetryPolicy
+from tocsin.budget.limiter import Limiter, LimitReading
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
-from tocsin.upstream.answer import Absent, Answer, Limited, Malformed, Ok, OurMistake, Unavailable
+from tocsin.upstream.answer import Answer, BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
 from tocsin.upstream.classify import HEALTHY, Moved, classify
 from tocsin.upstream.decode import decode, printable
-from tocsin.upstream.errand import Errand, RetryPolicy
-from tocsin.upstream.gate import Gate, LimitReading
-from tocsin.upstream.limits import LOGGED, read_retry_after
-from tocsin.upstream.said import Said
+from tocsin.upstream.limit_headers import LOGGED, read_retry_after
+from tocsin.upstream.log_once import LogOnce
 
 T = TypeVar("T")
 
@@ -71,10 +71,10 @@ class _Call(Generic[T]):
     target: str  # path and query: what the log shows
     url: str
     parse: Callable[[JSON], T]
-    errand: Errand
+    session: CallSession
     deadline: float
     remember: bool
-    absent_if: Callable[[OurMistake], bool]
+    absent_if: Callable[[BadRequest], bool]
     attempt: int = 0
     redirects: int = 0
     limited: int = 0
@@ -90,11 +90,11 @@ class UpstreamClient:
         self,
         upstream: Upstream,
         fetch: Fetch,
-        gate: Gate,
+        gate: Limiter,
         clock: Clock,
         random: Callable[[], float],
         policy: RetryPolicy = DEFAULT_POLICY,
-        said: Said | None = None,
+        said: LogOnce | None = None,
         key_refused: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`said` may outlive this client, so that its successor does not repeat it.
@@ -112,7 +112,7 @@ class UpstreamClient:
         if upstream.key is not None:
             self._headers[upstream.key_header] = upstream.key
         self._remembered: OrderedDict[str, tuple[str, object]] = OrderedDict()
-        self._said = said or Said()
+        self._said = said or LogOnce()
         self._key_refused = key_refused
         self.key_ignored = False
         self.limits = LimitReading()  # what the newest answer's headers said
@@ -121,39 +121,39 @@ class UpstreamClient:
         self,
         target: str,
         parse: Callable[[JSON], T],
-        errand: Errand,
+        session: CallSession,
         *,
         remember: bool = False,
-        absent_if: Callable[[OurMistake], bool] = lambda _: False,
+        absent_if: Callable[[BadRequest], bool] = lambda _: False,
     ) -> Answer[T]:
         """Ask for `target` (path and query).
 
         `remember` keeps the value, to be confirmed by a 304. `absent_if` tells which 4xx of this endpoint
         is its way of saying "no such thing".
         """
-        if errand.given_up:
+        if session.given_up:
             return Unavailable(
-                f"{self._upstream.name} gave no answer {errand.unanswered} times in a row: not asked again"
+                f"{self._upstream.name} gave no answer {session.unanswered} times in a row: not asked again"
             )
-        deadline = errand.deadline(self._clock.monotonic())
-        call = _Call(target, self._base + target, parse, errand, deadline, remember, absent_if)
+        deadline = session.deadline(self._clock.monotonic())
+        call = _Call(target, self._base + target, parse, session, deadline, remember, absent_if)
         answer = await self._try(call)
-        errand.note(answer)
+        session.note(answer)
         return answer
 
-    def refuse(self, target: str, reason: str, errand: Errand) -> Malformed:
+    def refuse(self, target: str, reason: str, session: CallSession) -> Malformed:
         """What several good answers do not make together: logged like any other failure."""
         reason = f"{self._upstream.name} broke its contract: {reason}"
-        errand.logger.error(
+        session.logger.error(
             "upstream.answer_refused", upstream=self._upstream.name, path=target[:300], reason=reason
         )
         return Malformed(reason)
 
     async def _try(self, call: _Call[T]) -> Answer[T]:
         while True:
-            refusal = await self._gate.enter(call.errand.lane, max(0.0, self._patience_left(call)))
+            refusal = await self._gate.enter(call.session.lane, max(0.0, self._patience_left(call)))
             if refusal is not None:
-                call.errand.logger.debug(
+                call.session.logger.debug(
                     "upstream.call_withheld", **self._where(call), reason=refusal.reason, until=refusal.until
                 )
                 return call.failure or Limited(refusal.until, f"{self._upstream.name}: {refusal.reason}")
@@ -167,7 +167,7 @@ class UpstreamClient:
     async def _attempt(self, call: _Call[T]) -> Answer[T] | Moved:
         """One exchange: the gate is told in every case, even when the caller is cancelled."""
         call.attempt += 1
-        call.errand.calls += 1
+        call.session.calls += 1
         response: FetchResponse | None = None
         problem: Unavailable | Malformed | None = None
         reading: LimitReading | None = None
@@ -213,9 +213,9 @@ class UpstreamClient:
                 return self._value(call, response)
             case Moved(url=location):
                 return self._follow(call, location, response.status)
-            case OurMistake(message=message):
+            case BadRequest(message=message):
                 shown = replace(verdict, message=self._shown(message))
-                return Absent() if call.absent_if(verdict) else shown
+                return NotFound() if call.absent_if(verdict) else shown
             case _:
                 return verdict
 
@@ -227,11 +227,11 @@ class UpstreamClient:
         self._remember(call, response.headers.get("etag", ""), value)
         return Ok(value)
 
-    def _follow(self, call: _Call[T], location: str, status: int) -> Moved | OurMistake:
+    def _follow(self, call: _Call[T], location: str, status: int) -> Moved | BadRequest:
         """Redirects are followed within the host only: our key must not travel."""
         name, setting = self._upstream.name, self._upstream.url_setting
         if call.redirects >= REDIRECTS_MAX:
-            return OurMistake(f"{name} redirects in circles: check {setting}", status)
+            return BadRequest(f"{name} redirects in circles: check {setting}", status)
         try:
             url = urljoin(call.url, location)
             same_host = urlsplit(url)[:2] == urlsplit(self._base)[:2]
@@ -239,7 +239,7 @@ class UpstreamClient:
             url, same_host = "", False
         if same_host and _URL.fullmatch(url):
             return Moved(url)
-        return OurMistake(
+        return BadRequest(
             f"{name} redirects to another host, which is not followed: if it moved, change {setting}",
             status,
             self._shown(location),
@@ -261,7 +261,7 @@ class UpstreamClient:
                 wait_s = max(call.retry_after_s, self._policy.backoff(call.unavailable, self._random()))
             case _:
                 return False
-        if not allowed or wait_s >= left_s or not call.errand.take_retry():
+        if not allowed or wait_s >= left_s or not call.session.take_retry():
             return False
         await self._clock.sleep(wait_s)
         return True
@@ -283,7 +283,7 @@ class UpstreamClient:
                 "limits": dict(islice(self._limit_headers(headers), LIMIT_HEADERS_MAX)),
                 "body_start": self._shown_bytes(response.body),
             }
-        logger = call.errand.logger
+        logger = call.session.logger
         write = logger.warn if isinstance(answer, Limited | Unavailable) else logger.error
         write("upstream.attempt_failed", **fields)
         return answer
@@ -298,12 +298,12 @@ class UpstreamClient:
         ignored = f"{self._upstream.name}: key ignored"
         if not reading.anonymous:
             self._said.forget(ignored)
-        elif self._said.first_time(ignored):
+        elif self._said.is_news(ignored):
             reason = (
                 f"{self._upstream.name} treats us as anonymous: check {self._upstream.key_setting}"
                 f" and the header {self._upstream.key_header}"
             )
-            call.errand.logger.error(
+            call.session.logger.error(
                 "upstream.key_ignored", **self._where(call), minute_limit=reading.minute.limit, reason=reason
             )
             self._key_refused(reason)
@@ -313,8 +313,8 @@ class UpstreamClient:
         if not warning.startswith("299"):
             return
         warning = self._shown(warning)
-        if self._said.first_time(warning):
-            call.errand.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
+        if self._said.is_news(warning):
+            call.session.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
 
     def _remember(self, call: _Call[T], etag: str, value: T) -> None:
         if not call.remember or not 0 < len(etag) <= 256 or not (etag.isascii() and etag.isprintable()):

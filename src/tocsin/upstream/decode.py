@@ -15,7 +15,7 @@ from tocsin.errors import MalformedBody
 
 T = TypeVar("T")
 
-Record: TypeAlias = Mapping[str, Any]
+JsonObject: TypeAlias = Mapping[str, Any]
 
 # Three bytes of JSON can become a hundred bytes of objects; counting separators first bounds that.
 STRUCTURE_MAX = 200_000
@@ -42,22 +42,22 @@ def printable(text: str, length_max: int) -> str:
     return "".join(c if c.isprintable() else "·" for c in text[:length_max])
 
 
-def as_record(value: JSON, name: str) -> Record:
+def as_record(value: JSON, name: str) -> JsonObject:
     if not isinstance(value, dict):
         raise _wrong(name, "an object", value)
     return value
 
 
-def record(row: Record, key: str) -> Record:
+def record(row: JsonObject, key: str) -> JsonObject:
     return as_record(row.get(key), key)
 
 
-def optional_record(row: Record, key: str) -> Record | None:
+def optional_record(row: JsonObject, key: str) -> JsonObject | None:
     value = row.get(key)
     return None if value is None else as_record(value, key)
 
 
-def each(row: Record, key: str, parse: Callable[[Record], T]) -> tuple[T, ...]:
+def each(row: JsonObject, key: str, parse: Callable[[JsonObject], T]) -> tuple[T, ...]:
     """Parse every element of a list of objects; an error names the element."""
     values = row.get(key)
     if not isinstance(values, list):
@@ -71,7 +71,7 @@ def each(row: Record, key: str, parse: Callable[[Record], T]) -> tuple[T, ...]:
     return tuple(parsed)
 
 
-def text(row: Record, key: str) -> str:
+def text(row: JsonObject, key: str) -> str:
     """A word: printable ASCII without blanks. Names, ids, hashes and cursors all are."""
     value = row.get(key)
     if (
@@ -85,20 +85,20 @@ def text(row: Record, key: str) -> str:
     return value
 
 
-def optional_text(row: Record, key: str) -> str | None:
+def optional_text(row: JsonObject, key: str) -> str | None:
     """A word; null, empty and missing are None."""
     value = row.get(key)
     return None if value is None or value == "" else text(row, key)
 
 
-def flag(row: Record, key: str) -> bool:
+def flag(row: JsonObject, key: str) -> bool:
     value = row.get(key)
     if type(value) is not bool:
         raise _wrong(key, "true or false", value)
     return value
 
 
-def whole(row: Record, key: str) -> int:
+def whole(row: JsonObject, key: str) -> int:
     """A count, height or time."""
     value = row.get(key)
     if type(value) is not int or not 0 <= value <= WHOLE_MAX:
@@ -106,11 +106,11 @@ def whole(row: Record, key: str) -> int:
     return value
 
 
-def optional_whole(row: Record, key: str) -> int | None:
+def optional_whole(row: JsonObject, key: str) -> int | None:
     return None if row.get(key) is None else whole(row, key)
 
 
-def signed_amount(row: Record, key: str) -> int:
+def signed_amount(row: JsonObject, key: str) -> int:
     """An exact amount, written as text."""
     value = row.get(key)
     if type(value) is not str or _AMOUNT.fullmatch(value) is None:
@@ -118,7 +118,7 @@ def signed_amount(row: Record, key: str) -> int:
     return int(value)
 
 
-def amount(row: Record, key: str) -> int:
+def amount(row: JsonObject, key: str) -> int:
     value = signed_amount(row, key)
     if value < 0:
         raise _wrong(key, "an amount of 0 or more", value)

@@ -11,14 +11,21 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from tocsin.bindings import JSON
+from tocsin.budget.call_session import CallSession
+from tocsin.chain_model import (
+    BalanceChange,
+    Page,
+    Transaction,
+    TransactionWithEvents,
+    TransferEvent,
+    canonical_txid,
+)
 from tocsin.errors import UsageError
-from tocsin.model import BalanceChange, Page, Transaction, TransferEvent, WithEvents, canonical_txid
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import Absent, Answer, Ok, OurMistake
+from tocsin.upstream.answer import Answer, BadRequest, NotFound, Ok
 from tocsin.upstream.client import Upstream, UpstreamClient
-from tocsin.upstream.errand import Errand
 from tocsin.upstream.hiro_parse import Counted
-from tocsin.upstream.limits import read_hiro
+from tocsin.upstream.limit_headers import read_hiro
 
 T = TypeVar("T")
 
@@ -30,7 +37,7 @@ EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
 
 
-def hiro(base_url: str, key: str | None) -> Upstream:
+def hiro_upstream(base_url: str, key: str | None) -> Upstream:
     """Hiro, as a client must know it."""
     return Upstream("hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro)
 
@@ -41,29 +48,29 @@ class HiroClient:
     def __init__(self, client: UpstreamClient) -> None:
         self.client = client
 
-    async def transaction(self, txid: str, errand: Errand) -> Answer[Transaction]:
+    async def transaction(self, txid: str, session: CallSession) -> Answer[Transaction]:
         """A transaction as it stands: mined and canonical by v3, anything else by `tx/multiple`.
 
-        Right after a broadcast `Absent` is normal: ask again.
+        Right after a broadcast `NotFound` is normal: ask again.
         """
         tx_id = canonical_txid(txid)
         target = f"/extended/v3/transactions/{tx_id}"
         answer = await self.client.get(
-            target, lambda body: hiro_parse.asked_transaction_v3(body, tx_id), errand, remember=True
+            target, lambda body: hiro_parse.asked_transaction_v3(body, tx_id), session, remember=True
         )
-        return await self._unmined(tx_id, errand) if isinstance(answer, Absent) else answer
+        return await self._unmined(tx_id, session) if isinstance(answer, NotFound) else answer
 
     async def transactions(
-        self, txids: Sequence[str], errand: Errand
+        self, txids: Sequence[str], session: CallSession
     ) -> Answer[dict[str, Transaction | None]]:
         """Up to 50 transactions in one call, by id in its one spelling; None is "not known to Hiro"."""
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
         target = f"/extended/v1/tx/multiple?event_limit=0&exclude_function_args=true&tx_id={','.join(asked)}"
-        return await self._multiple(target, lambda body: hiro_parse.transactions_v1(body, asked), errand)
+        return await self._multiple(target, lambda body: hiro_parse.transactions_v1(body, asked), session)
 
     async def transactions_with_events(
-        self, txids: Sequence[str], errand: Errand
-    ) -> Answer[dict[str, WithEvents | None]]:
+        self, txids: Sequence[str], session: CallSession
+    ) -> Answer[dict[str, TransactionWithEvents | None]]:
         """Up to 20 transactions of any senders in one call, with the events of all but the longest."""
         asked = _batch(txids, EVENTS_TXIDS_MAX)
         target = (
@@ -71,11 +78,11 @@ class HiroClient:
             f"&tx_id={','.join(asked)}"
         )
         return await self._multiple(
-            target, lambda body: hiro_parse.transactions_with_events_v1(body, asked), errand
+            target, lambda body: hiro_parse.transactions_with_events_v1(body, asked), session
         )
 
     async def call_argument(
-        self, txids: Sequence[str], name: str, errand: Errand
+        self, txids: Sequence[str], name: str, session: CallSession
     ) -> Answer[dict[str, str | None]]:
         """One argument of up to 50 contract calls, as Clarity prints it; None where there is no such.
 
@@ -83,27 +90,27 @@ class HiroClient:
         """
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
         target = f"/extended/v1/tx/multiple?event_limit=0&tx_id={','.join(asked)}"
-        return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), errand)
+        return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), session)
 
-    async def _multiple(self, target: str, parse: Callable[[JSON], T], errand: Errand) -> Answer[T]:
+    async def _multiple(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
         """It says of each transaction whether it is known, so a 404 of its own says nothing of any."""
-        answer = await self.client.get(target, parse, errand)
-        if isinstance(answer, Absent):
-            return self.client.refuse(target, "tx/multiple itself was not found", errand)
+        answer = await self.client.get(target, parse, session)
+        if isinstance(answer, NotFound):
+            return self.client.refuse(target, "tx/multiple itself was not found", session)
         return answer
 
-    async def transfer_events(self, txid: str, errand: Errand) -> Answer[tuple[TransferEvent, ...]]:
+    async def transfer_events(self, txid: str, session: CallSession) -> Answer[tuple[TransferEvent, ...]]:
         """Every transfer, mint and burn of STX and fungible tokens, of all pages; complete or no answer."""
         target = f"/extended/v3/transactions/{canonical_txid(txid)}/events?limit={EVENTS_PAGE}"
-        answer = await self._all_pages(target, hiro_parse.events_page_v3, errand, _no_such_transaction)
+        answer = await self._all_pages(target, hiro_parse.events_page_v3, session, _no_such_transaction)
         if not isinstance(answer, Ok):
             return answer
         if sorted(index for index, _ in answer.value) != list(range(len(answer.value))):
-            return self.client.refuse(target, "its event pages overlap or leave events out", errand)
+            return self.client.refuse(target, "its event pages overlap or leave events out", session)
         return Ok(tuple(event for _, event in answer.value if event is not None))
 
     async def principal_transactions(
-        self, principal: str, errand: Errand, cursor: str | None = None
+        self, principal: str, session: CallSession, cursor: str | None = None
     ) -> Answer[Page[Transaction]]:
         """A page of a wallet's or contract's canonical transactions, newest first.
 
@@ -112,10 +119,10 @@ class HiroClient:
         target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={PRINCIPAL_PAGE}"
         if cursor is not None:
             target += f"&cursor={quote(cursor, safe='')}"
-        return await self.client.get(target, hiro_parse.principal_page_v3, errand)
+        return await self.client.get(target, hiro_parse.principal_page_v3, session)
 
     async def balance_changes(
-        self, principal: str, txids: Sequence[str], errand: Errand
+        self, principal: str, txids: Sequence[str], session: CallSession
     ) -> Answer[tuple[BalanceChange, ...]]:
         """What up to 20 transactions did to a principal's STX and fungible balances, of all pages."""
         asked = _batch(txids, BALANCE_TXIDS_MAX)
@@ -124,27 +131,27 @@ class HiroClient:
             f"?limit={PRINCIPAL_PAGE}&tx_id={','.join(asked)}"
         )
         answer = await self._all_pages(
-            target, lambda body: hiro_parse.balance_changes_v3(body, asked), errand
+            target, lambda body: hiro_parse.balance_changes_v3(body, asked), session
         )
         if isinstance(answer, Ok) and len({(row.tx_id, row.asset) for row in answer.value}) < len(
             answer.value
         ):
-            return self.client.refuse(target, "a transaction's asset is listed twice", errand)
+            return self.client.refuse(target, "a transaction's asset is listed twice", session)
         return answer
 
-    async def _unmined(self, tx_id: str, errand: Errand) -> Answer[Transaction]:
-        answer = await self.transactions([tx_id], errand)
+    async def _unmined(self, tx_id: str, session: CallSession) -> Answer[Transaction]:
+        answer = await self.transactions([tx_id], session)
         if not isinstance(answer, Ok):
             return answer
         transaction = answer.value[tx_id]
-        return Absent() if transaction is None else Ok(transaction)
+        return NotFound() if transaction is None else Ok(transaction)
 
     async def _all_pages(
         self,
         target: str,
         parse: Callable[[JSON], Counted[T]],
-        errand: Errand,
-        absent_if: Callable[[OurMistake], bool] = lambda _: False,
+        session: CallSession,
+        absent_if: Callable[[BadRequest], bool] = lambda _: False,
     ) -> Answer[tuple[T, ...]]:
         """All rows of a paged list; `Malformed` when their number is not what the list itself says."""
         items: list[T] = []
@@ -152,7 +159,7 @@ class HiroClient:
         cursor: str | None = None
         for _ in range(PAGES_MAX):
             suffix = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target + suffix, parse, errand, absent_if=absent_if)
+            answer = await self.client.get(target + suffix, parse, session, absent_if=absent_if)
             if not isinstance(answer, Ok):
                 return answer
             counted = answer.value
@@ -162,12 +169,12 @@ class HiroClient:
             if cursor is None:
                 if rows != counted.total:
                     reason = f"{counted.total} rows announced, {rows} sent"
-                    return self.client.refuse(target, reason, errand)
+                    return self.client.refuse(target, reason, session)
                 return Ok(tuple(items))
-        return self.client.refuse(target, f"a list that does not end after {PAGES_MAX} pages", errand)
+        return self.client.refuse(target, f"a list that does not end after {PAGES_MAX} pages", session)
 
 
-def _no_such_transaction(mistake: OurMistake) -> bool:
+def _no_such_transaction(mistake: BadRequest) -> bool:
     """For the events of an unknown transaction Hiro answers 400; a refused parameter names its place."""
     return mistake.status == 400 and not mistake.message.startswith(
         ("querystring", "params", "headers", "body")

@@ -10,21 +10,21 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from tocsin.bindings import JSON
-from tocsin.errors import MalformedBody, UsageError
-from tocsin.model import (
+from tocsin.chain_model import (
     STX,
     BalanceChange,
     ContractCall,
     MinedAt,
     Page,
     Transaction,
+    TransactionWithEvents,
     TransferEvent,
     TransferKind,
-    WithEvents,
     canonical_txid,
 )
+from tocsin.errors import MalformedBody, UsageError
 from tocsin.upstream.decode import (
-    Record,
+    JsonObject,
     amount,
     as_record,
     each,
@@ -71,7 +71,7 @@ def transaction_v3(body: JSON) -> Transaction:
     return _summary_v3(row, optional_whole(row, "event_count"))
 
 
-def _summary_v3(row: Record, event_count: int | None = None) -> Transaction:
+def _summary_v3(row: JsonObject, event_count: int | None = None) -> Transaction:
     """What v3 says of a transaction in its own answer and, all but the events' number, in lists."""
     block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
     mined = None
@@ -161,7 +161,9 @@ def transactions_v1(body: JSON, asked: Collection[str]) -> dict[str, Transaction
     return _multiple(body, asked, transaction_v1)
 
 
-def transactions_with_events_v1(body: JSON, asked: Collection[str]) -> dict[str, WithEvents | None]:
+def transactions_with_events_v1(
+    body: JSON, asked: Collection[str]
+) -> dict[str, TransactionWithEvents | None]:
     """The same with events; those that did not all fit are left out."""
     return _multiple(body, asked, with_events_v1)
 
@@ -171,7 +173,7 @@ def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str
     return _multiple(body, asked, lambda row: _argument(row, name))
 
 
-def _multiple(body: JSON, asked: Collection[str], parse: Callable[[Record], T]) -> dict[str, T | None]:
+def _multiple(body: JSON, asked: Collection[str], parse: Callable[[JsonObject], T]) -> dict[str, T | None]:
     """The rows of `tx/multiple` by id, each checked to be the one that its key says."""
     rows = {key.lower(): value for key, value in as_record(body, "body").items()}
     found: dict[str, T | None] = {}
@@ -187,19 +189,19 @@ def _multiple(body: JSON, asked: Collection[str], parse: Callable[[Record], T]) 
     return found
 
 
-def with_events_v1(row: Record) -> WithEvents:
+def with_events_v1(row: JsonObject) -> TransactionWithEvents:
     """A transaction with the events that it carries, if those are all that it has."""
     transaction = transaction_v1(row)
     if transaction.mined is None:
-        return WithEvents(transaction, None)
+        return TransactionWithEvents(transaction, None)
     indexes = each(row, "events", lambda event: whole(event, "event_index"))
     if len(indexes) == transaction.event_count and sorted(indexes) != list(range(len(indexes))):
         raise MalformedBody("events: some are there twice")
     complete = len(indexes) == transaction.event_count
-    return WithEvents(transaction, events_v1(row) if complete else None)
+    return TransactionWithEvents(transaction, events_v1(row) if complete else None)
 
 
-def _argument(row: Record, name: str) -> str | None:
+def _argument(row: JsonObject, name: str) -> str | None:
     call = optional_record(row, "contract_call")
     listed = None if call is None else call.get("function_args")
     for argument in listed if isinstance(listed, list) else ():
@@ -209,7 +211,7 @@ def _argument(row: Record, name: str) -> str | None:
     return None
 
 
-def _event_v3(row: Record) -> TransferEvent | None:
+def _event_v3(row: JsonObject) -> TransferEvent | None:
     kind = text(row, "type")
     if kind not in {"stx_asset", "ft_asset"}:
         _check_irrelevant(kind, row.get(kind))
@@ -219,7 +221,7 @@ def _event_v3(row: Record) -> TransferEvent | None:
     return _transfer(row, asset, text(asset, "type"), asset_id)
 
 
-def _event_v1(row: Record) -> TransferEvent | None:
+def _event_v1(row: JsonObject) -> TransferEvent | None:
     kind = text(row, "event_type")
     if kind not in STX_EVENTS | TOKEN_EVENTS:
         _check_irrelevant(kind, row.get("asset"))
@@ -235,7 +237,7 @@ def _check_irrelevant(kind: str, asset: JSON) -> None:
         raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 
 
-def _transfer(row: Record, asset: Record, kind: str, asset_id: str) -> TransferEvent:
+def _transfer(row: JsonObject, asset: JsonObject, kind: str, asset_id: str) -> TransferEvent:
     if kind not in _KINDS:
         raise MalformedBody(f"expected transfer, mint or burn, found {kind}")
     event = TransferEvent(
@@ -251,7 +253,7 @@ def _transfer(row: Record, asset: Record, kind: str, asset_id: str) -> TransferE
     return event
 
 
-def _balance_change(row: Record, asked: Collection[str]) -> BalanceChange | None:
+def _balance_change(row: JsonObject, asked: Collection[str]) -> BalanceChange | None:
     tx_id = _txid(row)
     if tx_id not in asked:
         raise MalformedBody("tx_id: not one of those asked for")
@@ -271,18 +273,18 @@ def _balance_change(row: Record, asked: Collection[str]) -> BalanceChange | None
     return result
 
 
-def _contract_call(row: Record, kind: str) -> ContractCall | None:
+def _contract_call(row: JsonObject, kind: str) -> ContractCall | None:
     if kind != "contract_call":
         return None
     call = record(row, "contract_call")
     return ContractCall(text(call, "contract_id"), text(call, "function_name"))
 
 
-def _next_cursor(row: Record) -> str | None:
+def _next_cursor(row: JsonObject) -> str | None:
     return optional_text(record(row, "cursor"), "next")
 
 
-def _txid(row: Record) -> str:
+def _txid(row: JsonObject) -> str:
     value = text(row, "tx_id")
     try:
         return canonical_txid(value)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tocsin.bindings import JSON
+from tocsin.chain_model import Transaction, TransactionWithEvents, TransferEvent, canonical_txid
 from tocsin.errors import MalformedBody, UsageError
-from tocsin.model import Transaction, TransferEvent, WithEvents, canonical_txid
-from tocsin.upstream.decode import Record, amount, as_record, text
+from tocsin.upstream.decode import JsonObject, amount, as_record, text
 from tocsin.upstream.hiro_parse import (
     STX_EVENTS,
     TOKEN_EVENTS,
@@ -54,7 +54,7 @@ def any_transaction(body: JSON) -> Saved:
     return Saved(replace(found.transaction, tx_id=tx_id), found.events)
 
 
-def _with_id(row: Record) -> tuple[Record, str]:
+def _with_id(row: JsonObject) -> tuple[JsonObject, str]:
     """Any text may name a saved transaction; only on the chain must it be an id."""
     tx_id = text(row, "tx_id")
     try:
@@ -63,7 +63,7 @@ def _with_id(row: Record) -> tuple[Record, str]:
         return {**row, "tx_id": NO_ID}, tx_id
 
 
-def _completed(row: Record, events: Any, *, told: bool) -> Record:
+def _completed(row: JsonObject, events: Any, *, told: bool) -> JsonObject:
     """What Hiro always says, where it is left out: on the canonical chain, unless it is in the mempool."""
     status = text(row, "tx_status")
     listed = [{"event_index": number, **event} for number, event in enumerate(events)]
@@ -88,7 +88,7 @@ def _unusable_amount(events: Any) -> str | None:
     return None
 
 
-def _inside(row: Record) -> Record:
+def _inside(row: JsonObject) -> JsonObject:
     """What a wrapper holds; `tx/multiple` has the id itself as the name of its entry."""
     if row.get("found") is False:
         raise MalformedBody("found: Hiro did not know this transaction")
@@ -100,7 +100,7 @@ def _inside(row: Record) -> Record:
     return as_record(row[names[0]], names[0])
 
 
-def _list(events: Any) -> list[Record]:
+def _list(events: Any) -> list[JsonObject]:
     """Events alone, or the page that they came on; none where there is no word of them."""
     page = events if isinstance(events, dict) else {}
     listed = page.get("results", page.get("events", [] if events is None else events))
@@ -109,11 +109,11 @@ def _list(events: Any) -> list[Record]:
     return [as_record(event, "events") for event in listed]
 
 
-def _with_events_v3(row: Record, listed: Any) -> WithEvents:
+def _with_events_v3(row: JsonObject, listed: Any) -> TransactionWithEvents:
     transaction = transaction_v3(row)
     found = events_page_v3({"results": listed, "total": 0, "cursor": {}}).page.items
     if len(found) != transaction.event_count:
-        return WithEvents(transaction, None)
+        return TransactionWithEvents(transaction, None)
     if sorted(index for index, _ in found) != list(range(len(found))):
         raise MalformedBody("events: some are there twice")
-    return WithEvents(transaction, tuple(event for _, event in found if event is not None))
+    return TransactionWithEvents(transaction, tuple(event for _, event in found if event is not None))

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from tocsin.bindings import JSON, Logger
+from tocsin.budget.call_session import CallSession, task_session
+from tocsin.chain_model import STX, TokenPrice
 from tocsin.errors import MalformedBody, UsageError
-from tocsin.model import STX, TokenPrice
-from tocsin.upstream.answer import Absent, Answer, Failure, Gone, Limited, Ok, OurMistake, Unauthorised
+from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
 from tocsin.upstream.client import Upstream, UpstreamClient
-from tocsin.upstream.decode import Record, as_record, optional_text, record, text
-from tocsin.upstream.errand import Errand, task_errand
-from tocsin.upstream.limits import read_tenero
+from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
+from tocsin.upstream.limit_headers import read_tenero
 
 PAGE = 100  # Tenero's maximum
 DECIMALS_MAX = 38
@@ -29,10 +29,16 @@ _TOKEN_ID = re.compile(
 _MISSING = object()
 
 
-def tenero(base_url: str, key: str | None) -> Upstream:
+def tenero_upstream(base_url: str, key: str | None) -> Upstream:
     """Tenero, as a client must know it; the key's header is a guess, kept here alone."""
     return Upstream(
-        "tenero", base_url, "TENERO_API_URL", key, "TENERO_API_KEY", read_tenero, key_header="x-api-key"
+        "tenero",
+        base_url,
+        "TENERO_API_URL",
+        key,
+        "TENERO_API_KEY",
+        read_tenero,
+        key_header="x-api-key",
     )
 
 
@@ -82,19 +88,19 @@ class TeneroClient:
         self.client = client
 
     async def prices(
-        self, token_ids: Sequence[str], errand: Errand, *, pages_max: int = 3, singles_max: int = 10
+        self, token_ids: Sequence[str], session: CallSession, *, pages_max: int = 3, singles_max: int = 10
     ) -> PriceRound:
         """Prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
         missing = {token_id: token_address(token_id) for token_id in token_ids}
         result = PriceRound({}, {}, ())
-        listing = await self._take_from_list(missing, result, errand, pages_max)
+        listing = await self._take_from_list(missing, result, session, pages_max)
         failure = listing.failure
         unlisted = frozenset(token_id for token_id, address in missing.items() if listing.lacks(address))
         asked = list(missing)[:singles_max]
         for token_id in asked:
             if failure is not None:
                 break
-            answer = await self._price(token_id, errand)
+            answer = await self._price(token_id, session)
             if isinstance(answer, Ok):
                 result.prices[token_id] = answer.value
                 continue
@@ -108,20 +114,20 @@ class TeneroClient:
         return PriceRound(result.prices, failures, (), listing.pages, unlisted)
 
     async def fetch_token_price_usd(
-        self, asset_id: str, logger: Logger, errand: Errand | None = None
+        self, asset_id: str, logger: Logger, session: CallSession | None = None
     ) -> Answer[TokenPrice]:
         """One token's price and decimals. A token that Tenero does not know has no price: that is `Ok`."""
-        answer: Answer[TokenPrice] = await self._price(asset_id, errand or task_errand(logger))
+        answer: Answer[TokenPrice] = await self._price(asset_id, session or task_session(logger))
         return answer
 
-    async def _price(self, token_id: str, errand: Errand) -> Ok[TokenPrice] | Failure:
+    async def _price(self, token_id: str, session: CallSession) -> Ok[TokenPrice] | Failure:
         address = token_address(token_id)
         target = f"/v1/stacks/tokens/{quote(address, safe='')}"
-        answer = await self.client.get(target, lambda body: token_price(body, token_id, address), errand)
-        return Ok(TokenPrice(token_id, None, None)) if isinstance(answer, Absent) else answer
+        answer = await self.client.get(target, lambda body: token_price(body, token_id, address), session)
+        return Ok(TokenPrice(token_id, None, None)) if isinstance(answer, NotFound) else answer
 
     async def _take_from_list(
-        self, missing: dict[str, str], result: PriceRound, errand: Errand, pages_max: int
+        self, missing: dict[str, str], result: PriceRound, session: CallSession, pages_max: int
     ) -> _Listing:
         """Move from `missing` to the result what the list prices; stop as soon as nothing is missing."""
         cursor: str | None = None
@@ -130,12 +136,12 @@ class TeneroClient:
             target = f"/v1/stacks/tokens?limit={PAGE}"
             if cursor is not None:
                 target += f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target, list_page, errand)
+            answer = await self.client.get(target, list_page, session)
             match answer:
                 case Ok(value=page):
-                    self._note_refused(target, page, errand)
-                case Absent():
-                    seen.failure = OurMistake("tenero has no token list here: check TENERO_API_URL", 404)
+                    self._note_refused(target, page, session)
+                case NotFound():
+                    seen.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
                     return seen
                 case failure:
                     seen.failure = failure
@@ -152,9 +158,9 @@ class TeneroClient:
                 break
         return seen
 
-    def _note_refused(self, target: str, page: _ListPage, errand: Errand) -> None:
+    def _note_refused(self, target: str, page: _ListPage, session: CallSession) -> None:
         if page.refused:
-            errand.logger.warn(
+            session.logger.warn(
                 "upstream.rows_refused",
                 upstream="tenero",
                 path=target,
@@ -198,7 +204,7 @@ def list_page(body: JSON) -> _ListPage:
     return _ListPage(prices, optional_text(data, "next"), tuple(refused))
 
 
-def _price_usd(row: Record) -> float | None:
+def _price_usd(row: JsonObject) -> float | None:
     """A price above 0 that somebody could pay, or none. A field that is not there is no "no price"."""
     value = row.get("price_usd", _MISSING)
     if value is None:
@@ -212,7 +218,7 @@ def _price_usd(row: Record) -> float | None:
     return price if 0 < price <= PRICE_USD_MAX else None
 
 
-def _decimals(row: Record) -> int | None:
+def _decimals(row: JsonObject) -> int | None:
     """Decimals as a number or text; None when not told: never a guess."""
     value = row.get("decimals")
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,2}", value):

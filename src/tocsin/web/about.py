@@ -5,14 +5,14 @@ from tocsin.scheduler.state import RUNS_MAX
 from tocsin.web import schemas
 from tocsin.web.admin import ACTIONS
 from tocsin.web.metrics import MEDIA_TYPE
+from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.prices import TOKENS_MAX
-from tocsin.web.route import About, Answer, Parameter
 from tocsin.web.schemas import BOOLEAN, MS, TEXT, TOKEN_ID, record
 
 _OBJECT: dict[str, JSON] = {"type": "object"}
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 
-PRICES = About(
+PRICES = OperationDoc(
     summary="Token prices in USD, from the cache. Without parameters: every tracked token.",
     parameters=(
         Parameter(
@@ -24,7 +24,7 @@ PRICES = About(
         Parameter("If-None-Match", TEXT, "the ETag of what you have: 304 if unchanged", "header"),
     ),
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "prices, with their age and source; `missing` were never priced",
             {"anyOf": [schemas.PRICES, schemas.ONE_PRICE]},
             {
@@ -41,18 +41,18 @@ PRICES = About(
                 "supportedTokens": ["stx", _STSTX],
             },
         ),
-        304: Answer("unchanged since the ETag that was sent", None),
+        304: ResponseDoc("unchanged since the ETag that was sent", None),
     },
 )
-CRON = About(
+CRON = OperationDoc(
     summary="What the POST does, and why nobody needs it.",
-    answers={200: Answer("a description", _OBJECT)},
+    answers={200: ResponseDoc("a description", _OBJECT)},
 )
-SWEEP = About(
+SWEEP = OperationDoc(
     summary="Run the competition sweep now, or join the one that is running.",
     key="X-Cron-Secret",
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "the sweep's summary",
             _OBJECT,
             {
@@ -71,11 +71,11 @@ SWEEP = About(
         )
     },
 )
-STATUS = About(
+STATUS = OperationDoc(
     summary="Everything the scheduler knows of itself, at once; and what was refused of late.",
     key="X-Admin-Key",
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "the status; `refusals` of the last 24 hours by code, null while the database does not answer",
             record(
                 name=TEXT,
@@ -85,7 +85,7 @@ STATUS = About(
         )
     },
 )
-ACT = About(
+ACT = OperationDoc(
     summary=f"Pause, resume or refresh: {ACTIONS}.",
     key="X-Admin-Key",
     parameters=(
@@ -94,7 +94,7 @@ ACT = About(
         Parameter("task", TEXT, "refresh: a task's name, or all"),
     ),
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "what was done",
             record(name=TEXT),
             {
@@ -112,40 +112,40 @@ ACT = About(
         )
     },
 )
-RUNS = About(
+RUNS = OperationDoc(
     summary="The run history, newest first.",
     key="X-Admin-Key",
     parameters=(
         Parameter("task", TEXT, "only runs of this task"),
         Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_MAX}, "50 by default"),
     ),
-    answers={200: Answer("runs", record(name=TEXT, runs=schemas.listed(_OBJECT)))},
+    answers={200: ResponseDoc("runs", record(name=TEXT, runs=schemas.listed(_OBJECT)))},
 )
-EVENTS = About(
+EVENTS = OperationDoc(
     summary="Server-sent events: runs started, progressed, ended; alarm armed; paused, resumed; budget"
     " changed.",
     key="X-Admin-Key",
     parameters=(Parameter("Last-Event-ID", TEXT, "go on after this event", "header"),),
-    answers={200: Answer("a stream, for ever", TEXT, media_type="text/event-stream")},
+    answers={200: ResponseDoc("a stream, for ever", TEXT, media_type="text/event-stream")},
 )
-HEALTHZ = About(
+HEALTHZ = OperationDoc(
     summary="The process is alive.",
-    answers={200: Answer("it is", record(ok=BOOLEAN, version=TEXT))},
+    answers={200: ResponseDoc("it is", record(ok=BOOLEAN, version=TEXT))},
 )
-READYZ = About(
+READYZ = OperationDoc(
     summary="It does its work. 503 with `reasons` when a task is overdue, disabled or blind, no alarm is set,"
     " the loop is stuck, or the store cannot be written.",
-    answers={200: Answer("it does", record(ready=BOOLEAN))},
+    answers={200: ResponseDoc("it does", record(ready=BOOLEAN))},
 )
-METRICS = About(
+METRICS = OperationDoc(
     summary="Gauges for Prometheus.",
-    answers={200: Answer("Prometheus text", TEXT, media_type=MEDIA_TYPE)},
+    answers={200: ResponseDoc("Prometheus text", TEXT, media_type=MEDIA_TYPE)},
 )
-OPENAPI = About(
+OPENAPI = OperationDoc(
     summary="This API as OpenAPI 3.1.",
-    answers={200: Answer("a document", _OBJECT)},
+    answers={200: ResponseDoc("a document", _OBJECT)},
 )
-DOCS = About(
+DOCS = OperationDoc(
     summary="This API as a page.",
-    answers={200: Answer("a page", TEXT, media_type="text/html")},
+    answers={200: ResponseDoc("a page", TEXT, media_type="text/html")},
 )

@@ -4,7 +4,7 @@ from tocsin.bindings import JSON
 from tocsin.competition import board, trades
 from tocsin.competition.codes import MEANINGS
 from tocsin.web import schemas
-from tocsin.web.route import About, Answer, Parameter
+from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.schemas import BOOLEAN, INTEGER, TEXT, listed, or_null, record
 
 _TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
@@ -41,7 +41,7 @@ def _limit(default: int, largest: int) -> Parameter:
     return Parameter("limit", schema, f"1 to {largest}, {default} by default")
 
 
-BOARD = About(
+BOARD = OperationDoc(
     summary="The leaderboard, valued at cached prices. A pair counts when both its tokens are priced.",
     parameters=(
         Parameter("sort", {"enum": list(board.SORTS)}, "trades by default"),
@@ -50,7 +50,7 @@ BOARD = About(
         _CURSOR,
     ),
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "a page; `next` is the cursor of the one after it",
             record(
                 rows=listed(schemas.BOARD_ROW),
@@ -83,24 +83,24 @@ BOARD = About(
         )
     },
 )
-TRADES = About(
+TRADES = OperationDoc(
     summary="An agent's swaps, newest first.",
     parameters=(_ADDRESS, _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX), _CURSOR),
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "a page; amounts are exact, in the token's smallest unit",
             record(trades=listed(schemas.SWAP), next_cursor=or_null(TEXT)),
             {"trades": [_SWAP], "next_cursor": None},
         )
     },
 )
-SUBMIT = About(
+SUBMIT = OperationDoc(
     summary="Report a swap. It is checked on chain while you wait; the sweep would find it by itself.",
     body={"txid": _TXID},
     answers={
-        200: Answer("it counts, and was not known before", schemas.SWAP, _SWAP),
+        200: ResponseDoc("it counts, and was not known before", schemas.SWAP, _SWAP),
         **{
-            status: Answer(
+            status: ResponseDoc(
                 " · ".join(f"{code}: {meaning.sentence}" for code, meaning in found), schemas.ERROR
             )
             for status in sorted({meaning.status for meaning in MEANINGS.values()} - {500})
@@ -108,11 +108,11 @@ SUBMIT = About(
         },
     },
 )
-STANDING = About(
+STANDING = OperationDoc(
     summary="An agent's counts. One that is not registered has zeros.",
     parameters=(_ADDRESS,),
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "the counts; times are seconds, as on chain",
             record(
                 address=TEXT,
@@ -126,10 +126,10 @@ STANDING = About(
         )
     },
 )
-ALLOWLIST = About(
+ALLOWLIST = OperationDoc(
     summary="The contracts and functions that count.",
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "the list; its version changes whenever it does",
             record(
                 version=TEXT,
@@ -142,10 +142,10 @@ ALLOWLIST = About(
         )
     },
 )
-TRACKED = About(
+TRACKED = OperationDoc(
     summary="The tokens whose prices are kept fresh.",
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "the tokens; `source` is static-fallback until the first refresh",
             record(
                 tokens=listed(schemas.TOKEN_ID),
@@ -157,12 +157,12 @@ TRACKED = About(
         )
     },
 )
-CHAINHOOK = About(
+CHAINHOOK = OperationDoc(
     summary="Blocks that Hiro's Chainhook pushes, 2.0 or v1.",
     key="Authorization",
     body={"event": {"apply": [], "rollback": []}},
     answers={
-        200: Answer(
+        200: ResponseDoc(
             "what it names is stored and will be settled",
             record(queued=INTEGER, alreadyKnown=INTEGER, ignored=INTEGER, rolledBack=INTEGER),
             {"queued": 1, "alreadyKnown": 0, "ignored": 3, "rolledBack": 0},

@@ -17,9 +17,9 @@ from tocsin.competition.trades import refused_since
 from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.web.auth import require_key
-from tocsin.web.events import Streams
+from tocsin.web.deps import WebDeps
+from tocsin.web.event_streams import EventStreams
 from tocsin.web.respond import json_response
-from tocsin.web.site import Site
 
 DAY_MS = 86_400_000
 REFUSALS_AGE_S = 2.0
@@ -30,13 +30,13 @@ _TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
-class Admin:
+class AdminRoutes:
     """`on_refresh` is called when a refresh has ended."""
 
-    def __init__(self, site: Site, on_refresh: Callable[[], None]) -> None:
+    def __init__(self, site: WebDeps, on_refresh: Callable[[], None]) -> None:
         self._site = site
         self._on_refresh = on_refresh
-        self._streams = Streams(site)
+        self._streams = EventStreams(site)
         self._counted: tuple[float, dict[str, int]] | None = None  # refusals, and when that was
 
     async def show(self, request: Request) -> ASGIApp:

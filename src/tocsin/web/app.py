@@ -9,44 +9,44 @@ from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
 from tocsin.web import about, about_competition
-from tocsin.web.admin import Admin
-from tocsin.web.chainhook import BODY_MAX, Chainhook
-from tocsin.web.competition import Competition
-from tocsin.web.cron import Cron
-from tocsin.web.edge import Edge
-from tocsin.web.health import Health
-from tocsin.web.limits import PerClient
-from tocsin.web.metrics import Metrics
+from tocsin.web.admin import AdminRoutes
+from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
+from tocsin.web.competition import CompetitionRoutes
+from tocsin.web.cron import CronRoutes
+from tocsin.web.deps import WebDeps
+from tocsin.web.error_middleware import ErrorMiddleware
+from tocsin.web.health import HealthRoutes
+from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
-from tocsin.web.page import Pages
-from tocsin.web.prices import price_pages
-from tocsin.web.route import Operation, routes_of
-from tocsin.web.site import Site
+from tocsin.web.operations import Operation, routes_of
+from tocsin.web.prices import price_cache
+from tocsin.web.request_limits import ClientRateLimit
+from tocsin.web.response_cache import ResponseCache
 
 PRICES_PATH = "/api/prices"
 
 
-def create_app(site: Site, pages: Sequence[BaseRoute] = ()) -> Starlette:
+def create_app(site: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are mounted behind the API: what people look at."""
-    prices = price_pages(site)
-    limiter = PerClient(site.posts_per_minute_max, site.clock)
+    prices = price_cache(site)
+    limiter = ClientRateLimit(site.posts_per_minute_max, site.clock)
     return _App(
         prices,
         routes=[*routes_of(operations(site, prices), limiter), *pages],
-        middleware=[Middleware(Edge, logger=site.logger)],
+        middleware=[Middleware(ErrorMiddleware, logger=site.logger)],
     )
 
 
-def operations(site: Site, prices: Pages) -> list[Operation]:
+def operations(site: WebDeps, prices: ResponseCache) -> list[Operation]:
     """Every route of the API."""
-    competition, chainhook, cron = Competition(site), Chainhook(site), Cron(site)
-    health, metrics = Health(site), Metrics(site)
+    competition, chainhook, cron = CompetitionRoutes(site), ChainhookRoute(site), CronRoutes(site)
+    health, metrics = HealthRoutes(site), MetricsRoute(site)
 
     def refreshed() -> None:
         prices.forget()
         competition.board.forget()
 
-    admin = Admin(site, on_refresh=refreshed)
+    admin = AdminRoutes(site, on_refresh=refreshed)
     found: list[Operation] = []
     docs = ApiDocs(site.version, found)
     found += [
@@ -84,7 +84,9 @@ def operations(site: Site, prices: Pages) -> list[Operation]:
 class _App(Starlette):
     """Sends a price page that is ready without routing it: that halves what the most asked route costs."""
 
-    def __init__(self, prices: Pages, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]) -> None:
+    def __init__(
+        self, prices: ResponseCache, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
+    ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found

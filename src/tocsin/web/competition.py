@@ -9,14 +9,14 @@ from starlette.types import ASGIApp
 from tocsin.bindings import JSON
 from tocsin.competition import board, trades
 from tocsin.competition.codes import Code
-from tocsin.competition.jobs import SUBMIT
+from tocsin.competition.request_jobs import SUBMIT
 from tocsin.errors import UsageError
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tokens import STATIC_TOKENS, TRADED_MAX, active_tokens, published_tokens
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, active_tokens, published_tokens
 from tocsin.web.body import json_body
-from tocsin.web.page import Pages
+from tocsin.web.deps import WebDeps
 from tocsin.web.respond import RETRY_S, json_response
-from tocsin.web.site import Site
+from tocsin.web.response_cache import ResponseCache
 
 BOARD_AGE_S = 5
 STATUS_AGE_S = 10
@@ -24,15 +24,15 @@ LIST_AGE_S = 3600
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-class Competition:
+class CompetitionRoutes:
     """Reads come from the database; only `submit` reaches the object, which asks the chain."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebDeps) -> None:
         self._site = site
-        self.board = Pages(site.clock, BOARD_AGE_S, self._board)
+        self.board = ResponseCache(site.clock, BOARD_AGE_S, self._board)
 
     async def status(self, request: Request) -> ASGIApp:
-        standing = await trades.standing_of(self._site.db, request.query_params.get("address", ""))
+        standing = await trades.trade_counts(self._site.db, request.query_params.get("address", ""))
         return json_response(standing, headers=_aged(STATUS_AGE_S))
 
     async def trades(self, request: Request) -> ASGIApp:

@@ -7,14 +7,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.web.auth import require_key
+from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
-from tocsin.web.site import Site
 
 
-class Cron:
+class CronRoutes:
     """A thin pass-through to the scheduler."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebDeps) -> None:
         self._site = site
 
     async def describe(self, _request: Request) -> ASGIApp:

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.errors import RequestRefused
+from tocsin.web.deps import HealthSnapshot, WebDeps
 from tocsin.web.respond import json_response
-from tocsin.web.site import HealthSnapshot, Site
 
 LOOP_TICK_AGE_MAX_S = 5.0
 ALARM_LATE_MAX_MS = 60_000
@@ -30,10 +30,10 @@ def not_ready(snapshot: HealthSnapshot, now: int) -> list[str]:
     return [*found, *snapshot.reasons]
 
 
-class Health:
+class HealthRoutes:
     """The two questions that a supervisor asks."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebDeps) -> None:
         self._site = site
 
     async def alive(self, _request: Request) -> ASGIApp:

@@ -11,10 +11,10 @@ from starlette.types import ASGIApp
 from tocsin.bindings import JSON
 from tocsin.errors import BindingMissing, ObjectError
 from tocsin.prices.pricing import Price, prices_of
-from tocsin.prices.tokens import tracked_tokens
+from tocsin.prices.tracked_tokens import tracked_tokens
 from tocsin.scheduler.run import ENDINGS
+from tocsin.web.deps import WebDeps
 from tocsin.web.health import not_ready
-from tocsin.web.site import Site
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -46,10 +46,10 @@ class Family:
                 yield f"tocsin_{self.name}{label} {float(value):.15g}"
 
 
-class Metrics:
+class MetricsRoute:
     """Reads everything anew for each scrape; a scheduler that does not answer leaves its part out."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebDeps) -> None:
         self._site = site
 
     async def show(self, _request: Request) -> ASGIApp:

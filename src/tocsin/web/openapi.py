@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
+from tocsin.web.operations import Operation, ResponseDoc
 from tocsin.web.respond import json_response
-from tocsin.web.route import Answer, Operation
 from tocsin.web.schemas import ERROR
 
 STYLE = """
@@ -106,7 +106,7 @@ def _described(operation: Operation) -> JSON:
     return described
 
 
-def _content_of(answer: Answer) -> dict[str, JSON]:
+def _content_of(answer: ResponseDoc) -> dict[str, JSON]:
     if answer.schema is None:
         return {}
     return {"content": _content(answer.schema, answer.example, answer.media_type)}

@@ -8,24 +8,24 @@ from starlette.datastructures import QueryParams
 from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tokens import is_token_id, tracked_tokens
-from tocsin.web.page import Pages
-from tocsin.web.site import Site
+from tocsin.prices.tracked_tokens import is_token_id, tracked_tokens
+from tocsin.web.deps import WebDeps
+from tocsin.web.response_cache import ResponseCache
 
 TOKENS_MAX = 100
 MAX_AGE_S = 30
 
 
-def price_pages(site: Site) -> Pages:
+def price_cache(site: WebDeps) -> ResponseCache:
     """Kept until a refresh on this process has ended, or for a second."""
 
     async def answer(query: QueryParams) -> dict[str, JSON]:
         return await _prices(site, query)
 
-    return Pages(site.clock, MAX_AGE_S, answer)
+    return ResponseCache(site.clock, MAX_AGE_S, answer)
 
 
-async def _prices(site: Site, query: QueryParams) -> dict[str, JSON]:
+async def _prices(site: WebDeps, query: QueryParams) -> dict[str, JSON]:
     kv, now = site.kv, site.clock.now()
     one = query.get("token")
     if one is not None:

@@ -1,7 +1,7 @@
 """JSON Schemas of what the routes answer, for `/openapi.json`."""
 
 from tocsin.bindings import JSON
-from tocsin.prices.tokens import TOKEN_ID_PATTERN
+from tocsin.prices.tracked_tokens import TOKEN_ID_PATTERN
 
 Schema = dict[str, JSON]
 

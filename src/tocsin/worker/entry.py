@@ -21,8 +21,7 @@ from starlette.routing import BaseRoute
 from workers import WorkerEntrypoint
 
 from tocsin import settings
-from tocsin.bindings import Clock
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import Clock, DurableObject
 from tocsin.errors import RequestRefused, TocsinError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.asgi import respond
@@ -32,22 +31,22 @@ from tocsin.platform.cloudflare.environment import SchedulerParts, open_logger, 
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
-from tocsin.web.limits import PerClient
-from tocsin.web.pages import ways_to_pages
+from tocsin.web.deps import WebDeps
+from tocsin.web.operations import Operation, OperationDoc, ResponseDoc, routes_of
+from tocsin.web.request_limits import ClientRateLimit
 from tocsin.web.respond import error_response, json_response
-from tocsin.web.route import About, Answer, Operation, routes_of
-from tocsin.web.site import Site
-from tocsin.worker.front import Front, at_hand, scheduler_stub
+from tocsin.web.static_pages import redirects
+from tocsin.worker.worker_app import WorkerApp, request_ctx, scheduler_stub
 
 DEPLOYED = "/api/deployed"
 WAKE_EVERY_MS = 60_000
-ABOUT_DEPLOYED = About(
-    summary="Wake the scheduler: the last step of a deployment.",
-    answers={200: Answer("when it rings next", {"type": "object"})},
+ABOUT_DEPLOYED = OperationDoc(
+    summary="ArmThrottle the scheduler: the last step of a deployment.",
+    answers={200: ResponseDoc("when it rings next", {"type": "object"})},
 )
 
 
-class Wake:
+class ArmThrottle:
     """When this isolate last made sure that the scheduler is armed."""
 
     def __init__(self) -> None:
@@ -94,12 +93,12 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
     """Requests and the cron trigger."""
 
     clock: ClassVar[Clock] = CloudflareClock()
-    wake: ClassVar = Wake()
-    front: ClassVar = Front()
+    wake: ClassVar = ArmThrottle()
+    front: ClassVar = WorkerApp()
 
     async def fetch(self, request: Any) -> Any:
-        ctx, env = javascript.beneath(self.ctx, "_ctx"), javascript.beneath(self.env, "_env")
-        with at_hand(ctx):
+        ctx, env = javascript.unwrap(self.ctx, "_ctx"), javascript.unwrap(self.env, "_env")
+        with request_ctx(ctx):
             try:
                 site, app = self.front.open(env, self.clock, extra_routes)
             except SettingsError as error:
@@ -109,21 +108,21 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
             return await respond(app, request, ctx)
 
     async def scheduled(self, *_event: Any) -> None:
-        env = javascript.beneath(self.env, "_env")
+        env = javascript.unwrap(self.env, "_env")
         await scheduler_stub(env, settings.read(texts(env)).instance).arm()
 
 
-def extra_routes(site: Site) -> Sequence[BaseRoute]:
+def extra_routes(site: WebDeps) -> Sequence[BaseRoute]:
     """What only a deployment has, and the ways to the pages that Cloudflare serves."""
 
     async def deployed(_request: Request) -> Response:
         return json_response({"name": site.instance, "nextAlarmAt": await site.scheduler().arm()})
 
-    limiter = PerClient(site.posts_per_minute_max, site.clock)
-    return [*routes_of([Operation("POST", DEPLOYED, deployed, ABOUT_DEPLOYED)], limiter), *ways_to_pages()]
+    limiter = ClientRateLimit(site.posts_per_minute_max, site.clock)
+    return [*routes_of([Operation("POST", DEPLOYED, deployed, ABOUT_DEPLOYED)], limiter), *redirects()]
 
 
-async def _arm_quietly(site: Site) -> None:
+async def _arm_quietly(site: WebDeps) -> None:
     """For a visitor's request, which must not fail for it; the next wake-up tries again."""
     try:
         await site.scheduler().arm()

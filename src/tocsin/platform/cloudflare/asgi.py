@@ -21,7 +21,7 @@ CLIENT_HEADER = b"cf-connecting-ip"  # Cloudflare sets it itself; a client canno
 
 async def respond(app: ASGIApp, request: Any, ctx: Any) -> Any:
     """The application's answer as a JavaScript Response; a stream goes on after this has returned."""
-    exchange = _Exchange(javascript.beneath(request, "js_object"))
+    exchange = _Exchange(javascript.unwrap(request, "js_object"))
     keep_alive(ctx, exchange.run(app))
     return await exchange.response
 

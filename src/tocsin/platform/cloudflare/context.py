@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tocsin.bindings import Logger
 from tocsin.platform.cloudflare import javascript
-from tocsin.platform.cloudflare.javascript import Carried, create_once_callable
+from tocsin.platform.cloudflare.javascript import PyWork, create_once_callable
 from tocsin.platform.cloudflare.storage import CloudflareStorage
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class CloudflareContext:
         self.storage = CloudflareStorage(ctx.storage)
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        carried = Carried[T]()
+        carried = PyWork[T]()
 
         async def body() -> None:
             await carried.run(work)

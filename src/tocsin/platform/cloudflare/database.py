@@ -14,8 +14,8 @@ from tocsin.errors import (
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_store
-from tocsin.platform.rules.sql import Value
-from tocsin.platform.statement import PreparedStatement, StatementDatabase
+from tocsin.platform.shared.sql_rules import Value
+from tocsin.platform.shared.statement import PreparedStatement, StatementDatabase
 
 EXACT_MAX = 2**53 - 1  # JavaScript's numbers; a larger integer would arrive as its neighbour
 

@@ -16,9 +16,9 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.database import D1Database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.kv import WorkersKV
-from tocsin.platform.cloudflare.log_shipper import LogShipper
+from tocsin.platform.cloudflare.log_sender import BackgroundLogSender
 from tocsin.platform.cloudflare.logs import ConsoleLogger, RpcLogs, is_logs_rpc
-from tocsin.platform.redaction import Redactor
+from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
@@ -51,7 +51,7 @@ def open_logger(
     console = ConsoleLogger(clock, redact, level_min, None)
     binding = getattr(env, "LOGS", None)
     if is_logs_rpc(binding):
-        shipper = LogShipper(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
+        shipper = BackgroundLogSender(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
         return ConsoleLogger(clock, redact, level_min, shipper.offer)
     if javascript.kind(binding) != "missing":
         console.error("binding.unusable", binding="LOGS", reason=_misfit("LOGS", binding, "the log service"))

@@ -10,7 +10,7 @@ from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_fetch
-from tocsin.platform.rules.fetch import check_request, without_secrets
+from tocsin.platform.shared.fetch_rules import check_request, without_secrets
 
 CONNECTIONS_MAX = 6  # Cloudflare lets no more wait for an answer at once; a seventh would wait unseen
 

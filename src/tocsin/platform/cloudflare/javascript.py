@@ -14,12 +14,12 @@ from pyodide.ffi import JsException, create_once_callable, create_proxy, to_js
 from tocsin.bindings import JSON
 from tocsin.errors import ObjectReset
 
-__all__ = ["Carried", "JsException", "Promised", "create_once_callable", "create_proxy", "js"]
+__all__ = ["JsException", "JsPromise", "PyWork", "create_once_callable", "create_proxy", "js"]
 
 T = TypeVar("T")
 
 
-def beneath(wrapped: Any, field: str) -> Any:
+def unwrap(wrapped: Any, field: str) -> Any:
     """The JavaScript object under a wrapper of the SDK, which would convert every value by its own rules."""
     return getattr(wrapped, field, wrapped)
 
@@ -71,7 +71,7 @@ def kind(value: Any) -> str:
     return str(getattr(constructor, "name", type(value).__name__))
 
 
-class Promised(Generic[T]):
+class JsPromise(Generic[T]):
     """A promise that JavaScript has already made, with what to do with its result. Await it or leave it."""
 
     def __init__(self, made: Any, read: Callable[[Any], T]) -> None:
@@ -86,7 +86,7 @@ class Promised(Generic[T]):
         return self._read(value)
 
 
-class Carried(Generic[T]):
+class PyWork(Generic[T]):
     """The outcome of Python work that JavaScript runs, kept as it was: what JavaScript returns is a text."""
 
     def __init__(self) -> None:
@@ -110,14 +110,14 @@ class Carried(Generic[T]):
     def error(self, thrown: Any) -> BaseException:
         return reset(thrown) if self._raised is None else self._raised
 
-    def outcome(self, made: Any) -> "Outcome[T]":
-        return Outcome(self, made)
+    def outcome(self, made: Any) -> "PyOutcome[T]":
+        return PyOutcome(self, made)
 
 
-class Outcome(Generic[T]):
+class PyOutcome(Generic[T]):
     """Awaits the promise around carried work, and answers for the work."""
 
-    def __init__(self, carried: Carried[T], made: Any) -> None:
+    def __init__(self, carried: PyWork[T], made: Any) -> None:
         self._carried = carried
         self._made = made
 

@@ -8,7 +8,7 @@ from tocsin.errors import StoreUnavailable, UsageError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_store
-from tocsin.platform.rules.kv import LIST_MAX, check_entry, check_key, check_keys, check_page
+from tocsin.platform.shared.kv_rules import LIST_MAX, check_entry, check_key, check_keys, check_page
 
 
 class WorkersKV:

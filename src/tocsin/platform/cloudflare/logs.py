@@ -12,8 +12,8 @@ from tocsin.errors import LogsError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_store
-from tocsin.platform.log_line import RANKS, Levels, renamed
-from tocsin.platform.redaction import Redactor
+from tocsin.platform.shared.log_line import RANKS, Levels, renamed
+from tocsin.platform.shared.redaction import Redactor
 
 _CONSOLE: dict[Level, str] = {"DEBUG": "debug", "INFO": "log", "WARN": "warn", "ERROR": "error"}
 

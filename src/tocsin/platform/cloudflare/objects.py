@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 
 from workers import DurableObject as WorkersObject
 
-from tocsin.bindings import JSON, AlarmInfo
-from tocsin.durable_object import DurableObject
+from tocsin.bindings import JSON, AlarmInfo, DurableObject
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import SUBREQUESTS_MAX, invocation
-from tocsin.platform.rpc import answer, error_text, read_answer
-from tocsin.values import encode
+from tocsin.platform.shared.json_values import encode
+from tocsin.platform.shared.rpc import answer, error_text, read_answer
 
 RETRY_START_MS = 60_000
 
@@ -33,11 +32,11 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
-        self._js_ctx = javascript.beneath(ctx, "_ctx")
+        self._js_ctx = javascript.unwrap(ctx, "_ctx")
         self._object: DurableObject | None = None
         self._refusal: Exception | None = None
         try:
-            self._object = self._make(self._js_ctx, javascript.beneath(env, "_env"))
+            self._object = self._make(self._js_ctx, javascript.unwrap(env, "_env"))
         except Exception as error:  # noqa: BLE001 - told to every caller
             self._refusal = error
             line = {"level": "ERROR", "event": "object.refused", "error": str(error)}

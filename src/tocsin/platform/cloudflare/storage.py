@@ -10,20 +10,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from tocsin.bindings import JSON, Transaction
+from tocsin.bindings import JSON, StorageTransaction
 from tocsin.errors import UsageError
 from tocsin.platform.cloudflare import javascript
-from tocsin.platform.cloudflare.javascript import Carried, JsException, Promised, create_once_callable
-from tocsin.platform.rules.storage import (
-    NOTHING,
-    Done,
+from tocsin.platform.cloudflare.javascript import JsException, JsPromise, PyWork, create_once_callable
+from tocsin.platform.shared.json_values import decode
+from tocsin.platform.shared.storage_rules import (
+    READY_NONE,
     OpenTransaction,
+    Ready,
     check_range,
     checked_key,
     entry_text,
     instant,
 )
-from tocsin.values import decode
 
 T = TypeVar("T")
 
@@ -41,9 +41,9 @@ class CloudflareStorage:
     def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
         if isinstance(key, str):
             text = self._read(key)
-            return Done(None if text is None else decode(text))
+            return Ready(None if text is None else decode(text))
         found = {k: self._read(k) for k in sorted(key)}
-        return Done({k: decode(text) for k, text in found.items() if text is not None})
+        return Ready({k: decode(text) for k, text in found.items() if text is not None})
 
     def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
         entries = {key: value} if isinstance(key, str) else key
@@ -51,12 +51,12 @@ class CloudflareStorage:
         texts = {checked_key(k): entry_text(k, v) for k, v in entries.items()}
         for k, text in texts.items():
             _guarded(self._entries.put, k, text)
-        return NOTHING
+        return READY_NONE
 
     def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
         if isinstance(key, str):
-            return Done(self._delete(checked_key(key)))
-        return Done(sum(self._delete(k) for k in [checked_key(k) for k in key]))
+            return Ready(self._delete(checked_key(key)))
+        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
 
     def list(
         self,
@@ -80,45 +80,45 @@ class CloudflareStorage:
             }
         )
         rows = _guarded(lambda: javascript.js.Array.from_(self._entries.list(wanted)).to_py())
-        return Done({key: decode(text) for key, text in rows})
+        return Ready({key: decode(text) for key, text in rows})
 
     def delete_all(self) -> Awaitable[None]:
         if self._open_transactions:
             raise UsageError("Cannot call delete_all() within a transaction")
-        return Promised(_guarded(self._js.deleteAll), _nothing)
+        return JsPromise(_guarded(self._js.deleteAll), _nothing)
 
     # The alarm
 
     def get_alarm(self) -> Awaitable[int | None]:
-        return Promised(_guarded(self._js.getAlarm), javascript.number)
+        return JsPromise(_guarded(self._js.getAlarm), javascript.number)
 
     def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
-        return Promised(_guarded(self._js.setAlarm, instant(scheduled_time)), _nothing)
+        return JsPromise(_guarded(self._js.setAlarm, instant(scheduled_time)), _nothing)
 
     def delete_alarm(self) -> Awaitable[None]:
-        return Promised(_guarded(self._js.deleteAlarm), _nothing)
+        return JsPromise(_guarded(self._js.deleteAlarm), _nothing)
 
     # Transactions
 
     def sync(self) -> Awaitable[None]:
-        return Promised(_guarded(self._js.sync), _nothing)
+        return JsPromise(_guarded(self._js.sync), _nothing)
 
-    def transaction(self, work: Callable[[Transaction], Awaitable[T]]) -> Awaitable[T]:
+    def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
         """Run work as a critical section; its writes all happen, or none when it raises."""
-        carried = Carried[T]()
+        carried = PyWork[T]()
 
         async def body(transaction: Any) -> None:
             self._open_transactions += 1
             try:
                 opened = OpenTransaction(self, transaction.rollback)
-                await carried.run(lambda: work(cast("Transaction", opened)))
+                await carried.run(lambda: work(cast("StorageTransaction", opened)))
             finally:
                 self._open_transactions -= 1
 
         return carried.outcome(_guarded(self._js.transaction, create_once_callable(body)))
 
     def transaction_sync(self, work: Callable[[], T]) -> T:
-        carried = Carried[T]()
+        carried = PyWork[T]()
         self._open_transactions += 1
         try:
             self._js.transactionSync(create_once_callable(lambda: carried.run_sync(work)))

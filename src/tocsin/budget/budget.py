@@ -1,0 +1,205 @@
+"""One upstream's budget: may I call now, when may I, and what cadence can a task afford. Pure.
+
+**Windows.** Second and minute slide (`windows.py`), the month is paced (`month.py`). A call is counted when
+it is granted, before it is made: a process that dies in between has spent it, and so has a retry.
+
+**Lanes.** Tasks and requests spend the same budget. Of every second and minute a share is kept for
+requests, and half for tasks; of the month each has a cup of its own. Requests go first while they are within
+their share, and by arrival beyond it. So neither can starve the other.
+
+**Time.** Two clocks (`windows.Moment`). Setting the wall clock moves months only. After a restart the second
+and the minute count as just filled, and a back-off goes on for what is left of it.
+
+What an answer changes is in `settle.py`. State is plain JSON (`to_json`), small enough for one storage key.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from tocsin.bindings import JSON
+from tocsin.budget.limiter import Denial, Lane, LimitReading
+from tocsin.budget.month import Month
+from tocsin.budget.windows import Bucket, Moment, SlidingWindow, lane_max, reserve_of
+from tocsin.errors import UsageError
+
+CLOSED_MAX_MS = 3_600_000
+PROBE_RECHECK_MS = 1_000
+
+_SECOND = SlidingWindow(length_ms=1_000, bucket_ms=100)
+_MINUTE = SlidingWindow(length_ms=60_000, bucket_ms=5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Calls per window; None is "no such window". `request_share` is what is kept for requests."""
+
+    second: int | None = None
+    minute: int | None = None
+    month: int | None = None
+    request_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("second", "minute", "month"):
+            limit = getattr(self, name)
+            if limit is not None and limit < 1:
+                raise UsageError(f"A plan's limit per {name} is 1 or more, or none at all; not {limit}.")
+        if not 0 <= self.request_share <= 0.9:
+            raise UsageError(f"The share kept for requests is 0 to 0.9, not {self.request_share}.")
+
+    def to_json(self) -> JSON:
+        return {
+            "second": self.second,
+            "minute": self.minute,
+            "month": self.month,
+            "requestShare": self.request_share,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What was spent, what may be spent. Every change gives a new one."""
+
+    plan: Quota
+    limits: Quota  # the plan, corrected by headers
+    month: Month
+    second: SlidingWindow = _SECOND
+    minute: SlidingWindow = _MINUTE
+    closed_until: int = 0  # on the steady clock
+    limited_in_a_row: int = 0  # 429s in a row
+    in_flight: int = 0
+    told: LimitReading = LimitReading()  # noqa: RUF009 - frozen, so one for all is safe
+    low_in: str | None = None  # the month for which the low quota was reported
+    contradicted: bool = False
+
+    @classmethod
+    def begin(cls, plan: Quota, moment: Moment) -> "Budget":
+        return cls(plan, plan, Month.begin(moment, plan.month or 0, plan.request_share))
+
+    def ask(self, lane: Lane, moment: Moment) -> Denial | None:
+        """May this lane call now? None is yes; a refusal says when to ask again, and why."""
+        wait_ms, reason = self._closed(moment)
+        for name, window in (("second", self.second), ("minute", self.minute)):
+            limit = getattr(self.limits, name)
+            if limit is None:
+                continue
+            of_lane = lane_max(lane, limit, self.limits.request_share)
+            full_ms = window.wait_ms(lane, limit, of_lane, moment.monotonic_ms)
+            if full_ms > wait_ms:
+                wait_ms, reason = full_ms, f"the limit of {limit} calls per {name} is reached"
+        limit = self.limits.month
+        if limit is not None:
+            month = self.month_at(moment)
+            probing = self.plan.month is None or month.spent < self.plan.month
+            paced_ms = month.wait_ms(lane, limit, self.limits.request_share, probing=probing)
+            if paced_ms > wait_ms:
+                wait_ms, reason = paced_ms, self._month_reason(month, limit)
+        return Denial(wait_ms, moment.wall_ms + wait_ms, reason) if wait_ms > 0 else None
+
+    def granted(self, lane: Lane, moment: Moment) -> "Budget":
+        """Spend one call; only after `ask` gave None."""
+        by_task, by_request = int(lane is Lane.TASK), int(lane is Lane.REQUEST)
+        return replace(
+            self,
+            second=self.second.plus(moment.monotonic_ms, by_task, by_request),
+            minute=self.minute.plus(moment.monotonic_ms, by_task, by_request),
+            month=self.month_at(moment).spend(lane, self.limits.month or 0, self.limits.request_share),
+            in_flight=self.in_flight + 1,
+        )
+
+    def request_first(self, moment: Moment) -> bool:
+        """Whether requests are within their share and go before tasks that came earlier."""
+        return all(
+            window.tally(moment.monotonic_ms).requests < reserve_of(limit, self.limits.request_share)
+            for window, limit in ((self.second, self.limits.second), (self.minute, self.limits.minute))
+            if limit is not None
+        )
+
+    def month_at(self, moment: Moment) -> Month:
+        return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
+
+    def _closed(self, moment: Moment) -> tuple[int, str]:
+        if moment.monotonic_ms < self.closed_until:
+            return self.closed_until - moment.monotonic_ms, "everybody waits after a 429"
+        if self.limited_in_a_row and self.in_flight:
+            return PROBE_RECHECK_MS, "after a 429, one call at a time"
+        return 0, ""
+
+    def _month_reason(self, month: Month, limit: int) -> str:
+        turn = _date(month.span.ends_at)
+        if month.rest(limit) > 0:
+            return f"paced: {month.rest(limit)} of {limit} calls are left until {turn}"
+        return f"all {limit} calls of the month are used until {turn}, {month.others} of them by others"
+
+    def describe(self, moment: Moment) -> JSON:
+        """The budget as `status()` shows it."""
+        month = self.month_at(moment)
+        limit = self.limits.month
+        return {
+            "plan": self.plan.to_json(),
+            "limits": self.limits.to_json(),
+            "spent": {
+                "second": sum(self.second.tally(moment.monotonic_ms)),
+                "minute": sum(self.minute.tally(moment.monotonic_ms)),
+                "month": month.spent + month.others,
+                "monthByOthers": month.others,
+            },
+            "left": {"month": None if limit is None else month.rest(limit)},
+            "told": {
+                "minuteRemaining": self.told.minute.remaining,
+                "monthRemaining": self.told.month.remaining,
+                "anonymous": self.told.anonymous,
+            },
+            "monthEndsAt": month.span.ends_at,
+            "closedUntil": self.closed_until_wall(moment),
+            "inFlight": self.in_flight,
+        }
+
+    def to_json(self, moment: Moment) -> JSON:
+        return {
+            "plan": self.plan.to_json(),
+            "limits": self.limits.to_json(),
+            "month": self.month.to_json(),
+            "second": [list(slot) for slot in self.second.slots],
+            "minute": [list(slot) for slot in self.minute.slots],
+            "closedUntil": self.closed_until_wall(moment),
+            "savedAt": moment.wall_ms,
+            "limited_in_a_row": self.limited_in_a_row,
+            "lowIn": self.low_in,
+        }
+
+    @classmethod
+    def from_json(cls, plan: Quota, stored: JSON, moment: Moment) -> "Budget":
+        """As stored, for this process. Limits told under another plan are forgotten, counts are not.
+
+        Raises KeyError, TypeError or ValueError when it is not what `to_json` gave.
+        """
+        limits = plan
+        if stored["plan"] == plan.to_json():
+            told = stored["limits"]
+            limits = replace(plan, second=told["second"], minute=told["minute"], month=told["month"])
+        closed_ms = 0
+        if stored["closedUntil"] is not None:
+            passed_ms = max(0, moment.wall_ms - stored["savedAt"])
+            closed_ms = stored["closedUntil"] - stored["savedAt"] - passed_ms
+        return cls(
+            plan,
+            limits,
+            Month.from_json(stored["month"], moment),
+            second=replace(_SECOND, slots=_slots(stored["second"])).restarted(moment.monotonic_ms),
+            minute=replace(_MINUTE, slots=_slots(stored["minute"])).restarted(moment.monotonic_ms),
+            closed_until=moment.monotonic_ms + max(0, min(CLOSED_MAX_MS, closed_ms)),
+            limited_in_a_row=stored["limited_in_a_row"],
+            low_in=stored["lowIn"],
+        )
+
+    def closed_until_wall(self, moment: Moment) -> int | None:
+        closed_ms = self.closed_until - moment.monotonic_ms
+        return moment.wall_ms + closed_ms if closed_ms > 0 else None
+
+
+def _slots(stored: JSON) -> tuple[Bucket, ...]:
+    return tuple((number, tasks, requests, others) for number, tasks, requests, others in stored)
+
+
+def _date(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,81 @@
+"""`tocsin check`: what would stop or harm a start, each with its fix. Reads only."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tocsin.budget.cadence import Demand, overdraft
+from tocsin.errors import StartError, TocsinError
+from tocsin.platform.local.sqlite.data_dir import try_to_write
+from tocsin.platform.local.sqlite.migrations import Migration
+from tocsin.platform.local.sqlite.store_check import examine
+from tocsin.scheduler.config import scheduler_config
+from tocsin.settings import Settings
+from tocsin.tasks import tasks
+
+KEY_LENGTH_MIN = 8
+
+
+def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
+    return [*_keys(settings), *_data(settings, schemas), *_plans(settings)]
+
+
+def _keys(settings: Settings) -> list[str]:
+    found = []
+    if settings.admin_key is None:
+        found.append(
+            "ADMIN_KEY is not set: the console and the admin routes will refuse. Set a long random text."
+        )
+    if settings.hiro_api_key is None and (settings.hiro_plan_minute or 0) > 50:
+        found.append(
+            "HIRO_API_KEY is not set, but the plan counts on more than 50 calls a minute: set the key."
+        )
+    without_key = Settings()
+    plan = settings.tenero_plan_minute, settings.tenero_plan_month
+    if settings.tenero_api_key and plan == (without_key.tenero_plan_minute, without_key.tenero_plan_month):
+        found.append(
+            "TENERO_API_KEY is set, and a key has limits of its own (Starter: 10 a minute, 10,000 a month),"
+            " but the plan is the one without a key: set TOCSIN_TENERO_PLAN_MINUTE and _MONTH to yours."
+        )
+    for name, key in (("ADMIN_KEY", settings.admin_key), ("CRON_SECRET", settings.cron_secret)):
+        if key is not None and len(key) < KEY_LENGTH_MIN:
+            found.append(f"{name} is short enough to be guessed: set a random text of 20 characters or more.")
+    return found
+
+
+def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
+    path, found = Path(settings.data_dir), []
+    if not path.exists():
+        if not path.absolute().parent.is_dir():
+            found.append(f"{path}: the directory above it does not exist. Make it: mkdir -p {path.parent}")
+        return found
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        return [f"{path} is not a directory that can be written. Choose another: TOCSIN_DATA_DIR"]
+    try:
+        try_to_write(path)
+    except StartError as error:
+        found.append(str(error))
+    for name, migrations in schemas.items():
+        try:
+            examine(path / name, migrations)
+        except (StartError, OSError) as error:
+            found.append(str(error))
+    return found
+
+
+def _plans(settings: Settings) -> list[str]:
+    """What the tasks may do, and whether the upstreams' plans cover it."""
+    try:
+        planned = tasks(settings)
+    except TocsinError as error:
+        return [str(error)]
+    config = scheduler_config(settings)
+    sentences = []
+    for upstream, plan in config.plans.items():
+        wanted = {
+            task.name: Demand(task.cadence_ms, task.calls_per_run)
+            for task in planned
+            if task.upstream == upstream and task.enabled
+        }
+        sentences.append(overdraft(plan, wanted))
+    return [sentence for sentence in sentences if sentence is not None]

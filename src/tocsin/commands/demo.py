@@ -1,0 +1,86 @@
+"""The demo: the whole service against the bundled simulator, on one port, with a key made for it.
+
+The simulator is mounted under `/simulator` of the same server and reached over HTTP like the real upstreams.
+Cadences are short, so that there is something to see; everything else is the real thing.
+"""
+
+import asyncio
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from starlette.routing import Mount
+
+from tocsin.bindings import Clock
+from tocsin.commands.import_agents import take
+from tocsin.competition.agent_rows import lines_of
+from tocsin.settings import Settings
+from tocsin.simulator.http_app import simulator_app
+from tocsin.simulator.serve import Options, build_simulator
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import EVERYDAY, Traffic
+from tocsin.simulator.wallets import import_lines
+
+PATH = "/simulator"
+WALLETS = 60
+HISTORY_HOURS = 21 * 24
+PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY)
+PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY)
+ENDLESS = 10**9  # what the simulator tells when it limits nobody
+
+
+def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
+    """The given settings, made lively and pointed at the simulator."""
+    return replace(
+        settings,
+        admin_key=settings.admin_key or secrets.token_urlsafe(12),
+        hiro_api_url=f"{url}{PATH}/hiro",
+        tenero_api_url=f"{url}{PATH}/tenero",
+        hiro_api_key=settings.hiro_api_key or "demo-key",
+        data_dir=data_dir,
+        tenero_cadence=10_000,
+        tenero_slice=8_000,
+        tenero_plan_minute=ENDLESS,
+        tenero_plan_month=ENDLESS,
+        sweep_cadence=20_000,
+        sweep_slice=18_000,
+        hiro_plan_second=ENDLESS,
+        hiro_plan_minute=ENDLESS,
+        hiro_plan_month=ENDLESS,
+    )
+
+
+def build(clock: Clock) -> Simulator:
+    """A living chain and market: three quiet weeks lie behind it, and now it is busy."""
+    options = Options(
+        seed=1,
+        wallets=WALLETS,
+        limits=False,
+        history_hours=HISTORY_HOURS,
+        traffic=PAST,
+        more_traffic=PRESENT,
+    )
+    return build_simulator(options, clock)
+
+
+def mount(simulator: Simulator) -> Mount:
+    return Mount(PATH, simulator_app(simulator, asyncio.Event()))
+
+
+def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:
+    """The chain's wallets, as agents that take part."""
+    report = take(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
+    assert not report.refused, report.refused
+
+
+@contextmanager
+def demo_directory(chosen: str | None, *, demo: bool) -> Iterator[str | None]:
+    """The directory that was chosen, or one that is gone with the demo; None when there is no demo."""
+    if not demo or chosen is not None:
+        yield chosen if demo else None
+        return
+    with tempfile.TemporaryDirectory(prefix="tocsin-demo-") as made:
+        yield made

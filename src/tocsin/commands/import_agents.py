@@ -1,0 +1,176 @@
+"""`tocsin import`: a file of agents and claims into the data directory's database, whole or not at all.
+
+Without a service the directory is opened as a service would open it, under its lock. Beside a running one the
+rows go straight into its `db.sqlite`: SQLite lets one writer in at a time, both sides wait for each other for
+some seconds, and the next sweep reads who is registered. Checking a file takes no lock; only the last step,
+which takes all rows at once, does.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+
+from tocsin.bindings import Logger
+from tocsin.competition import agent_rows
+from tocsin.competition.agent_rows import TABLES, ImportRow, RowError, Table
+from tocsin.competition.sql_export import read_export
+from tocsin.errors import DataDirInUse, ImportRefused, SchemaMismatch
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.migrations import Migration, check
+
+DATABASE = "db.sqlite"
+LINE_MAX = 1_000_000  # bytes of one agent
+CHUNK = 1_000_000  # characters of SQL read at once
+REFUSALS_MAX = 100  # that are told; the others are counted
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """What became of a table's rows."""
+
+    new: int
+    updated: int
+    unchanged: int
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What was taken; nothing, if anything was refused."""
+
+    taken: dict[Table, TableCounts] = field(default_factory=dict)
+    refused: list[RowError] = field(default_factory=list)
+    refused_count: int = 0
+
+    def refuse(self, refusal: RowError) -> None:
+        self.refused_count += 1
+        if len(self.refused) < REFUSALS_MAX:
+            self.refused.append(refusal)
+
+
+def import_file(
+    connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]
+) -> ImportReport:
+    """Take all of a file, or nothing of it. `on_progress` is told how many bytes were read."""
+    report = take(connection, read_rows(file, on_progress))
+    if not report.refused and not any(taken != TableCounts(0, 0, 0) for taken in report.taken.values()):
+        raise ImportRefused(
+            f"{file} holds no agents and no claims. Give JSON lines, or the .sql file of a D1 export"
+        )
+    return report
+
+
+def take(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError]) -> ImportReport:
+    """Take rows in one transaction, unless one of them is refused."""
+    report = ImportReport()
+    with sqlite_file.store_errors("import"):
+        connection.execute(agent_rows.INCOMING)
+        connection.execute("BEGIN")  # of the temporary table: it locks nothing
+        connection.executemany(agent_rows.STAGE, _staged(rows, report))
+        connection.execute("COMMIT")
+        connection.execute(agent_rows.INDEX)
+        connection.execute("BEGIN IMMEDIATE")
+        for line, reason in connection.execute(agent_rows.CONFLICTS):
+            report.refuse(RowError(line, reason))
+        if report.refused:
+            connection.execute("ROLLBACK")
+            report.refused.sort(key=lambda refusal: refusal.line)
+        else:
+            report.taken = {table: _take(connection, table) for table in TABLES}
+            connection.execute("COMMIT")
+    return report
+
+
+def _staged(
+    rows: Iterable[ImportRow | RowError], report: ImportReport
+) -> Iterator[tuple[int, str, str, str | None, str]]:
+    for row in rows:
+        if isinstance(row, RowError):
+            report.refuse(row)
+        else:
+            yield row.staged()
+
+
+def _take(connection: sqlite3.Connection, table: Table) -> TableCounts:
+    total, new = connection.execute(agent_rows.count_new(table)).fetchone()
+    before = connection.total_changes
+    connection.execute(agent_rows.take(table))
+    touched = connection.total_changes - before
+    return TableCounts(new, touched - new, total - touched)
+
+
+def read_rows(file: Path, on_progress: Callable[[int], None]) -> Iterator[ImportRow | RowError]:
+    """The rows of a file, each checked by itself."""
+    try:
+        if file.suffix.lower() == ".sql":
+            for row in read_export(_chunks(file, on_progress)):
+                yield agent_rows.checked(row) if isinstance(row, ImportRow) else row
+        else:
+            for number, raw in _lines(file, on_progress):
+                if raw is None:
+                    yield RowError(number, f"it is longer than {LINE_MAX} bytes")
+                else:
+                    yield from agent_rows.read_line(number, raw)
+    except OSError as error:
+        raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ImportRefused(f"{file} is not UTF-8: save it as that") from error
+
+
+def _lines(file: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
+    """Lines with their numbers, without empty ones; None where one is too long."""
+    with file.open("rb") as stream:
+        number = done = 0
+        while raw := stream.readline(LINE_MAX + 1):
+            number += 1
+            too_long = len(raw) > LINE_MAX
+            done += len(raw)
+            while too_long and raw and not raw.endswith(b"\n"):
+                raw = stream.readline(LINE_MAX)
+                done += len(raw)
+            on_progress(done)
+            line = raw.removeprefix(BYTE_ORDER_MARK).strip() if number == 1 else raw.strip()
+            if too_long or line:
+                yield number, None if too_long else line
+
+
+def _chunks(file: Path, on_progress: Callable[[int], None]) -> Iterator[str]:
+    with file.open("rb") as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as stream:
+        while chunk := stream.read(CHUNK):  # line ends inside texts stay as they are
+            on_progress(raw.tell())
+            yield chunk
+
+
+@contextmanager
+def opened(
+    data_dir: Path, schemas: Mapping[str, Sequence[Migration]], *, now: int, logger: Logger
+) -> Iterator[sqlite3.Connection]:
+    """The directory's database: ours alone, or a running service's if its schema is the one we know."""
+    try:
+        data = DataDir(data_dir, schemas, now=now, logger=logger)
+    except DataDirInUse:
+        data = None
+    try:
+        with sqlite_file.store_errors("import"):
+            connection = sqlite_file.connect(data_dir / DATABASE)
+        with closing(connection):
+            _check_schema(connection, schemas[DATABASE], data_dir / DATABASE)
+            yield connection
+    finally:
+        if data is not None:
+            data.close()
+
+
+def _check_schema(connection: sqlite3.Connection, migrations: Sequence[Migration], path: Path) -> None:
+    """A running service may be of another version than this command."""
+    with sqlite_file.store_errors("import"):
+        pending = check(connection, migrations, str(path))
+    if pending:
+        raise SchemaMismatch(
+            f"{path} is in use by an older version of the service: it lacks {pending[0].name}."
+            " Stop that service, then import again"
+        )

@@ -1,0 +1,264 @@
+"""Agents and claims as files bring them: which fields there are, what fits, and how they enter the tables.
+
+Everything here is pure: text in, rows or refusals out, and the SQL that takes them. `importing.py` reads the
+file and runs the SQL; `sql_export.py` reads the other format.
+
+Rows are gathered in a temporary table first. There they are compared with each other and with what is
+registered, so that a file of any size needs little memory, and the database is locked for the last step only.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from tocsin.bindings import JSON
+
+Table: TypeAlias = Literal["agents", "claims"]
+Kind: TypeAlias = Literal["text", "whole"]
+
+TABLES: tuple[Table, ...] = get_args(Table)  # in the order of their foreign keys
+WHOLE_MAX = 2**63 - 1  # what SQLite holds
+STATUSES = ("pending", "verified", "rewarded", "failed")
+
+COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
+    "agents": {
+        "btc_address": "text",
+        "stx_address": "text",
+        "stx_public_key": "text",
+        "btc_public_key": "text",
+        "taproot_address": "text",
+        "display_name": "text",
+        "description": "text",
+        "bns_name": "text",
+        "owner": "text",
+        "verified_at": "text",
+        "last_active_at": "text",
+        "erc8004_agent_id": "whole",
+        "nostr_public_key": "text",
+        "capabilities_json": "text",
+        "last_identity_check": "text",
+        "github_username": "text",
+        "referred_by_btc": "text",
+        "referral_code": "text",
+        "last_check_in_at": "text",
+    },
+    "claims": {
+        "btc_address": "text",
+        "display_name": "text",
+        "tweet_url": "text",
+        "tweet_author": "text",
+        "claimed_at": "text",
+        "reward_satoshis": "whole",
+        "reward_txid": "text",
+        "status": "text",
+    },
+}
+
+_BTC_ADDRESS = re.compile(r"[!-~]{1,128}")
+_STX_ADDRESS = re.compile(r"S[MP][0-9A-Z]{38,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRow:
+    """A row that a file gives. Columns that are not among its fields are left as they are."""
+
+    table: Table
+    line: int
+    fields: Mapping[str, JSON]
+
+    def staged(self) -> tuple[int, str, str, str | None, str]:
+        """The values of STAGE."""
+        fields: Mapping[str, Any] = self.fields
+        text = json.dumps(fields, ensure_ascii=False)
+        return self.line, self.table, fields["btc_address"], fields.get("stx_address"), text
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """A row that does not fit, and why."""
+
+    line: int
+    reason: str
+
+
+def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
+    """One line of JSON: an agent, and its claim if it has one. One refusal stands for all of the line."""
+    try:
+        agent = _parse(raw)
+        claim = agent.pop("claim", None)
+        found = [ImportRow("agents", line, agent)]
+        _check(found[0])
+        if claim is not None:
+            if not isinstance(claim, dict) or "btc_address" in claim:
+                raise ValueError('claim: expected an object like {"status": "verified"}')  # noqa: TRY301 - a refusal, told below
+            found.append(ImportRow("claims", line, {"btc_address": agent["btc_address"], **claim}))
+            _check(found[1], "claim.")
+    except ValueError as error:
+        yield RowError(line, str(error))
+    else:
+        yield from found
+
+
+def checked(given: ImportRow) -> ImportRow | RowError:
+    """The row itself, if it fits."""
+    try:
+        _check(given)
+    except ValueError as error:
+        return RowError(given.line, str(error))
+    return given
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(raw.decode(), object_pairs_hook=_without_duplicates, parse_int=_whole)
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8: save the file as that") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("it is not JSON of an agent: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError('it is not an object like {"btc_address": "bc1…", "stx_address": "SP…"}')  # noqa: TRY004 - told as a refusal
+    return value
+
+
+def _whole(digits: str) -> int:
+    """Python refuses to read thousands of digits; a hundred are as much too many."""
+    return int(digits[:100])
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a field is there twice")
+    return value
+
+
+def _check(given: ImportRow, prefix: str = "") -> None:
+    """Raise ValueError with the field's name and what would be right."""
+    columns, fields = COLUMNS[given.table], given.fields
+    for name, value in fields.items():
+        if name not in columns:
+            known = ", ".join(columns)
+            raise ValueError(f"there is no field {prefix}{_shown(name)}; known are {known}")
+        _check_kind(prefix + name, value, columns[name])
+    if given.table == "agents":
+        _check_pattern(
+            "stx_address", fields.get("stx_address"), _STX_ADDRESS, "SP or SM and 38 to 40 of 0-9A-Z"
+        )
+    elif fields.get("status") not in STATUSES:
+        raise ValueError(f"{prefix}status: expected one of {', '.join(STATUSES)}{_found(fields, 'status')}")
+    _check_pattern("btc_address", fields.get("btc_address"), _BTC_ADDRESS, "1 to 128 letters and digits")
+
+
+def _check_kind(name: str, value: Any, kind: Kind) -> None:
+    if value is None:
+        return
+    if kind == "whole":
+        if type(value) is not int or not 0 <= value <= WHOLE_MAX:
+            raise ValueError(f"{name}: expected a whole number of 0 or more, or null, found {_shown(value)}")
+    elif type(value) is not str:
+        raise ValueError(f"{name}: expected text or null, found {_shown(value)}")
+    elif "\0" in value or not _is_encodable(value):
+        raise ValueError(f"{name}: holds a character that no text may hold (NUL, or half of a pair)")
+
+
+def _check_pattern(name: str, value: Any, pattern: re.Pattern[str], expected: str) -> None:
+    if value is None:
+        raise ValueError(f"{name} is missing")
+    if pattern.fullmatch(value) is None:
+        raise ValueError(f"{name}: expected {expected}, found {_shown(value)}")
+
+
+def _is_encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _found(fields: Mapping[str, Any], name: str) -> str:
+    return f", found {_shown(fields[name])}" if name in fields else ""
+
+
+def _shown(value: Any) -> str:
+    """Short: a hostile value may have megabytes. A number of many digits may not even be printed."""
+    if isinstance(value, str):
+        return ascii(value[:40])
+    if isinstance(value, dict | list | bytes):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and abs(value) > WHOLE_MAX:
+        return "a number of more than 64 bits"
+    return str(value)
+
+
+# The SQL that takes rows, for a connection that has temporary tables.
+
+INCOMING = """
+CREATE TEMP TABLE incoming (line INTEGER, kind TEXT, btc_address TEXT, stx_address TEXT, fields TEXT)"""
+STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
+INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
+# Rows that fit alone, but not with each other or with what is registered.
+CONFLICTS = """
+SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on line ' || first || ' already'
+FROM (
+  SELECT line, kind, btc_address, first_value(line) OVER w AS first, row_number() OVER w AS nth FROM incoming
+  WINDOW w AS (PARTITION BY kind, btc_address ORDER BY rowid)
+) WHERE nth > 1
+UNION ALL
+SELECT line, 'stx_address ' || stx_address || ' is on line ' || first || ' already'
+FROM (
+  SELECT line, btc_address, stx_address,
+    first_value(line) OVER w AS first, first_value(btc_address) OVER w AS whose
+  FROM incoming WHERE stx_address IS NOT NULL
+  WINDOW w AS (PARTITION BY stx_address ORDER BY rowid)
+) WHERE whose <> btc_address
+UNION ALL
+SELECT i.line, 'stx_address ' || i.stx_address || ' is that of the registered agent ' || a.btc_address
+FROM incoming i JOIN agents a ON a.stx_address = i.stx_address AND a.btc_address <> i.btc_address
+UNION ALL
+SELECT i.line, 'stx_address: ' || i.btc_address || ' has swaps recorded as ' || a.stx_address
+  || ', so its address cannot become ' || i.stx_address || '; register the new one as an agent of its own'
+FROM incoming i JOIN agents a ON a.btc_address = i.btc_address AND a.stx_address <> i.stx_address
+WHERE EXISTS (SELECT 1 FROM swaps s WHERE s.sender = a.stx_address)
+UNION ALL
+SELECT i.line, 'no agent ' || i.btc_address || ' was taken from this file, and none is registered'
+FROM incoming i
+WHERE i.kind = 'claims'
+  AND NOT EXISTS (SELECT 1 FROM incoming o WHERE o.kind = 'agents' AND o.btc_address = i.btc_address)
+  AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.btc_address = i.btc_address)
+ORDER BY 1"""
+
+
+def count_new(table: Table) -> str:
+    """SQL: how many rows there are for a table, and how many of them are new to it."""
+    return f"""
+SELECT count(*), count(*) FILTER (WHERE t.btc_address IS NULL)
+FROM incoming i LEFT JOIN {table} t ON t.btc_address = i.btc_address WHERE i.kind = '{table}'"""  # noqa: S608 - names of our own
+
+
+def take(table: Table) -> str:
+    """SQL: insert what is new, update what differs, touch nothing else."""
+    names = list(COLUMNS[table])
+    merged = ", ".join(_merged(name) for name in names)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names)
+    differs = " OR ".join(f"{table}.{name} IS NOT excluded.{name}" for name in names)
+    return f"""
+INSERT INTO {table} ({", ".join(names)})
+SELECT {merged} FROM incoming i LEFT JOIN {table} t ON t.btc_address = i.btc_address WHERE i.kind = '{table}'
+ON CONFLICT (btc_address) DO UPDATE SET {updates} WHERE {differs}"""  # noqa: S608 - names of our own
+
+
+def _merged(name: str) -> str:
+    """What a column becomes: a field that is given, be it null, else what is there."""
+    path = f"i.fields, '$.{name}'"
+    return f"CASE WHEN json_type({path}) IS NULL THEN t.{name} ELSE json_extract({path}) END"
+
+
+def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:
+    """Rows of lines that are text already."""
+    for number, line in enumerate(agents, 1):
+        yield from read_line(number, line.encode())

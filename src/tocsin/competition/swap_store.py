@@ -1,0 +1,269 @@
+"""What is known of transactions: swaps, refusals, and candidates that are still to be settled.
+
+Every write is a statement to be put into one batch with others, so that a unit of work is there whole or not
+at all. Lists travel as one JSON value: a batch then has a few statements, whatever the length of the list.
+
+The object is the only writer. Still, every write may be repeated: an insert that finds the swap there changes
+nothing, and the first to report a transaction stays its `source`.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from tocsin.bindings import Database, Row, Statement
+from tocsin.chain_model import ContractCall, MinedAt, Transaction
+from tocsin.competition.codes import Code
+from tocsin.competition.rules import Rules, judge
+from tocsin.competition.swap import Net, Swap
+
+SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
+
+NEVER_S = 2**53 - 1
+INSERT_AT = 2  # which of the statements of `record` is the insert itself
+
+_KNOWN = (
+    "SELECT txid, block_hash FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
+    "SELECT txid, block_hash, code FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
+)
+_KEEP_SOURCE = """
+INSERT INTO candidates (txid, source, added_at, due_at)
+SELECT txid, source, 0, 0 FROM swaps WHERE txid IN (SELECT value FROM json_each(?))
+ON CONFLICT (txid) DO NOTHING"""
+_REMOVE_MOVED = """
+DELETE FROM swaps
+WHERE txid IN (SELECT json_extract(value, '$.txid') FROM json_each(?))
+  AND txid || block_hash NOT IN
+    (SELECT json_extract(value, '$.txid') || json_extract(value, '$.block_hash') FROM json_each(?))"""
+_INSERT = """
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, block_hash, tx_index, source, provider, allowlist_version, recorded_at)
+SELECT json_extract(s.value, '$.txid'), a.stx_address, json_extract(s.value, '$.contract_id'),
+  json_extract(s.value, '$.function_name'), json_extract(s.value, '$.token_in'),
+  json_extract(s.value, '$.amount_in'), json_extract(s.value, '$.token_out'),
+  json_extract(s.value, '$.amount_out'), json_extract(s.value, '$.burn_block_time'),
+  json_extract(s.value, '$.block_height'), json_extract(s.value, '$.block_hash'),
+  json_extract(s.value, '$.tx_index'), coalesce(c.source, json_extract(s.value, '$.source')),
+  json_extract(s.value, '$.provider'), json_extract(s.value, '$.allowlist_version'), ?
+FROM json_each(?) s
+JOIN agents a ON a.stx_address = json_extract(s.value, '$.sender')
+LEFT JOIN candidates c ON c.txid = json_extract(s.value, '$.txid')
+WHERE true
+ON CONFLICT (txid) DO NOTHING
+RETURNING txid"""
+_REFUSE = """
+INSERT INTO refusals (txid, code, reason, sender, contract_id, function_name, burn_block_time, block_height,
+  block_hash, legs_json, source, allowlist_version, refused_at)
+SELECT json_extract(r.value, '$.txid'), json_extract(r.value, '$.code'), json_extract(r.value, '$.reason'),
+  json_extract(r.value, '$.sender'), json_extract(r.value, '$.contract_id'),
+  json_extract(r.value, '$.function_name'), json_extract(r.value, '$.burn_block_time'),
+  json_extract(r.value, '$.block_height'), json_extract(r.value, '$.block_hash'),
+  json_extract(r.value, '$.legs_json'), json_extract(r.value, '$.source'),
+  json_extract(r.value, '$.allowlist_version'), ?
+FROM json_each(?) r
+WHERE true
+ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
+  burn_block_time = excluded.burn_block_time, block_height = excluded.block_height,
+  block_hash = excluded.block_hash, legs_json = excluded.legs_json,
+  allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
+_ENQUEUE = """
+INSERT INTO candidates (txid, source, added_at, due_at)
+SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?
+FROM json_each(?) c
+LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
+WHERE true
+ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
+  added_at = max(added_at, excluded.added_at)"""
+_FORGET = (
+    "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
+    "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
+    "DELETE FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
+)
+_POSTPONE = """
+UPDATE candidates SET attempts = attempts + ?, due_at = ? WHERE txid IN (SELECT value FROM json_each(?))"""
+_OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= ? LIMIT ?"
+_CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
+_OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
+_DUE = """
+SELECT txid, source, attempts, added_at FROM candidates WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A transaction to be settled."""
+
+    txid: str
+    source: SwapSource
+    attempts: int = 0
+    added_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A transaction that does not count, and why."""
+
+    transaction: Transaction
+    code: Code
+    reason: str
+    source: SwapSource
+    net: Net | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewSwap:
+    """A swap that is to be recorded."""
+
+    transaction: Transaction
+    swap: Swap
+    source: SwapSource
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where a transaction is known from; `block_hash` is the block that it was seen in."""
+
+    kind: Literal["swap", "refusal"]
+    block_hash: str
+    code: Code | None = None
+
+
+async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
+    """What is settled of these."""
+    if not txids:
+        return {}
+    asked = json.dumps(txids)
+    swaps, refusals = await db.batch([db.prepare(sql).bind(asked) for sql in _KNOWN])
+    found = {row["txid"]: Known("refusal", row["block_hash"], Code(row["code"])) for row in refusals.results}
+    found |= {row["txid"]: Known("swap", row["block_hash"]) for row in swaps.results}
+    return found
+
+
+def record(db: Database, swaps: Sequence[NewSwap], rules: Rules, now: int) -> list[Statement]:
+    """Record swaps, instead of what an abandoned block had; statement `INSERT_AT` answers the new ones."""
+    if not swaps:
+        return []
+    rows = json.dumps([_swap_row(new, rules) for new in swaps])
+    txids = json.dumps([new.transaction.tx_id for new in swaps])
+    return [
+        db.prepare(_KEEP_SOURCE).bind(txids),
+        db.prepare(_REMOVE_MOVED).bind(rows, rows),
+        db.prepare(_INSERT).bind(now, rows),
+        *(db.prepare(sql).bind(txids) for sql in _FORGET[:2]),
+    ]
+
+
+def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) -> list[Statement]:
+    """Keep refusals; one of a recorded swap takes it out."""
+    if not refusals:
+        return []
+    rows = json.dumps([_refusal_row(refusal, rules) for refusal in refusals])
+    txids = json.dumps([refusal.transaction.tx_id for refusal in refusals])
+    return [
+        db.prepare(_REFUSE).bind(now, rows),
+        db.prepare(_FORGET[0]).bind(txids),
+        db.prepare(_FORGET[2]).bind(txids),
+    ]
+
+
+async def outdated(db: Database, rules: Rules, limit: int) -> list[Refusal]:
+    """Recorded swaps that do not count under these rules, as the refusals that they are. Reads all swaps."""
+    end_s = NEVER_S if rules.end_s is None else rules.end_s
+    rows = (await db.prepare(_OUTSIDE).bind(rules.start_s, end_s, limit).all()).results
+    for call in (await db.prepare(_CALLS).all()).results:
+        names = call["contract_id"], call["function_name"]
+        if not rules.allowlist.allows(ContractCall(*names)) and len(rows) < limit:
+            rows += (await db.prepare(_OF_CALL).bind(*names, limit - len(rows)).all()).results
+    return [_refusal_of(row, rules) for row in {row["txid"]: row for row in rows}.values()]
+
+
+def _refusal_of(swap: Row, rules: Rules) -> Refusal:
+    mined = MinedAt(swap["block_height"], swap["block_hash"], swap["tx_index"], swap["burn_block_time"])
+    call = ContractCall(swap["contract_id"], swap["function_name"])
+    transaction = Transaction(
+        tx_id=swap["txid"],
+        sender=swap["sender"],
+        sponsored=False,
+        fee=0,
+        status="success",
+        type="contract_call",
+        contract_call=call,
+        mined=mined,
+        canonical=True,
+        event_count=None,
+    )
+    check = judge(transaction, "eligible", rules)
+    assert check is not None, "only what does not count is asked about"
+    assert check.code is not None, "a failed check has its code"
+    return Refusal(transaction, check.code, check.said, swap["source"])
+
+
+def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
+    """Have transactions settled soon; those in line already keep their place and their first reporter."""
+    if not candidates:
+        return []
+    rows = json.dumps([[candidate.txid, candidate.source] for candidate in candidates])
+    return [db.prepare(_ENQUEUE).bind(now, now, rows)]
+
+
+def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
+    """Take swaps out that are on chain no more; as candidates they may come back."""
+    return [db.prepare(_FORGET[2]).bind(json.dumps(txids))] if txids else []
+
+
+def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:
+    """Stop looking at candidates."""
+    return [db.prepare(_FORGET[0]).bind(json.dumps(txids))] if txids else []
+
+
+def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int = 0) -> list[Statement]:
+    """Look at candidates later."""
+    return [db.prepare(_POSTPONE).bind(attempts, due_at, json.dumps(txids))] if txids else []
+
+
+async def due(db: Database, now: int, limit: int) -> list[Candidate]:
+    """Candidates whose time has come."""
+    rows = (await db.prepare(_DUE).bind(now, limit).all()).results
+    return [Candidate(**row) for row in rows]
+
+
+def _swap_row(new: NewSwap, rules: Rules) -> dict[str, Any]:
+    swap = new.swap
+    return {
+        **_facts(new.transaction),
+        "token_in": swap.token_in,
+        "amount_in": str(swap.amount_in),
+        "token_out": swap.token_out,
+        "amount_out": str(swap.amount_out),
+        "source": new.source,
+        "provider": new.provider,
+        "allowlist_version": rules.allowlist.version,
+    }
+
+
+def _refusal_row(refusal: Refusal, rules: Rules) -> dict[str, Any]:
+    net = refusal.net
+    return {
+        **_facts(refusal.transaction),
+        "code": refusal.code,
+        "reason": refusal.reason,
+        "legs_json": None if net is None else json.dumps({asset: str(net[asset]) for asset in net}),
+        "source": refusal.source,
+        "allowlist_version": rules.allowlist.version,
+    }
+
+
+def _facts(transaction: Transaction) -> dict[str, Any]:
+    call, mined = transaction.contract_call, transaction.mined
+    assert mined is not None, "only what was mined is settled"
+    return {
+        "txid": transaction.tx_id,
+        "sender": transaction.sender,
+        "contract_id": call.contract_id if call else None,
+        "function_name": call.function_name if call else None,
+        "burn_block_time": mined.burn_block_time,
+        "block_height": mined.height,
+        "block_hash": mined.block_hash,
+        "tx_index": mined.tx_index,
+    }

@@ -1,0 +1,68 @@
+"""Which rows of a list are worth a call: what is new, and neither settled nor never to count. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tocsin.chain_model import Transaction
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.competition.eligibility import Tier
+from tocsin.competition.rules import Rules, judge
+from tocsin.competition.swap_store import Candidate, Known, Refusal
+
+
+@dataclass(slots=True)
+class Triaged:
+    """The rows of a page that matter. `found` counts listed calls of registered senders."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    found: int = 0
+    already_known: int = 0
+
+
+def relevant_to(
+    principal: str, rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules
+) -> list[Transaction]:
+    """The calls that a walk is responsible for.
+
+    A contract's: listed calls of it by registered senders. A wallet's: its own listed calls, and those of
+    other contracts that look like swaps, to be told to the operator and to be found when the list grows.
+    """
+    return [row for row in rows if _concerns(principal, row, tiers, rules)]
+
+
+def triage(
+    rows: Iterable[Transaction], known: Mapping[str, Known], tiers: Mapping[str, Tier], rules: Rules
+) -> Triaged:
+    """Sort rows: to be verified, refused at sight, or settled already in the block they are listed in."""
+    sifted = Triaged()
+    for row in rows:
+        check = judge(row, tiers.get(row.sender, "not_registered"), rules)
+        code = check.code if check else None
+        before = known.get(row.tx_id)
+        sifted.found += code is not Code.CONTRACT_NOT_ALLOWLISTED
+        if before is not None and _is_settled(before, row, code):
+            sifted.already_known += before.kind == "swap"
+        elif check is None or code is None:
+            sifted.candidates.append(Candidate(row.tx_id, "cron"))
+        elif MEANINGS[code].final:
+            sifted.refusals.append(Refusal(row, code, check.said, "cron"))
+    return sifted
+
+
+def _concerns(principal: str, row: Transaction, tiers: Mapping[str, Tier], rules: Rules) -> bool:
+    call = row.contract_call
+    if call is None:
+        return False
+    if row.sender == principal:
+        return rules.allowlist.allows(call) or "swap" in call.function_name
+    return call.contract_id == principal and rules.allowlist.allows(call) and row.sender in tiers
+
+
+def _is_settled(before: Known, row: Transaction, code: Code | None) -> bool:
+    """Nothing to do: seen in this block, and what was said of it then would be said today."""
+    if row.mined is None or before.block_hash != row.mined.block_hash:
+        return False
+    if before.kind == "refusal" and before.code is not None:
+        return before.code == code or (code is None and MEANINGS[before.code].reopened_by is None)
+    return True

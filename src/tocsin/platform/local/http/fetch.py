@@ -1,0 +1,127 @@
+"""`fetch` on aiohttp: one exchange, bounded in time and size, sent once.
+
+aiohttp is imported when the first `HttpFetch` is made: it costs 150 to 200 ms, and a command that only
+prints help has no use for it. It decompresses in small pieces and waits until they are read, so 100 MB
+that came as 100 kB cost 2 MB of memory before a `body_max` of 1 MB refuses them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tocsin import __version__
+from tocsin.bindings import FetchResponse
+from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
+from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.shared.fetch_rules import check_request, without_secrets
+
+if TYPE_CHECKING:
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
+
+CONNECTIONS_MAX = 64
+CONNECTIONS_PER_HOST_MAX = 16
+KEEP_ALIVE_S = 15.0  # shorter than servers' own, so that we seldom write to a connection they have left
+CHUNK_BYTES = 64 * 1024
+
+
+class HttpFetch:
+    """The `Fetch` binding. Make it on the loop that uses it; close it there."""
+
+    def __init__(self) -> None:
+        import aiohttp
+
+        self._no_answer = (aiohttp.ClientError, OSError, ValueError)
+        self._session: ClientSession | None = None
+        self._closed = False
+
+    async def __call__(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 8.0,
+        body_max: int = 8 * 1024 * 1024,
+    ) -> FetchResponse:
+        check_request(url, method, headers or {})
+        await output_gate()
+        from yarl import URL
+
+        where = f"{method} {without_secrets(url)}"
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._open_session().request(
+                    method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
+                ) as response,
+            ):
+                content = await _read(response, body_max, where)
+                return FetchResponse(response.status, _lower_case(response), content)
+        except TimeoutError as error:
+            raise FetchTimeout(f"{where}: no complete answer within {timeout_s:g} s") from error
+        except self._no_answer as error:
+            raise FetchFailed(f"{where}: {_reason(error)}") from error
+
+    def _open_session(self) -> "ClientSession":
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+        if self._closed:
+            raise FetchFailed("fetch is closed: the process is stopping")
+        if self._session is None:
+            self._session = ClientSession(
+                connector=TCPConnector(
+                    limit=CONNECTIONS_MAX,
+                    limit_per_host=CONNECTIONS_PER_HOST_MAX,
+                    keepalive_timeout=KEEP_ALIVE_S,
+                ),
+                headers={"User-Agent": f"tocsin/{__version__}", "Accept-Encoding": "gzip, deflate"},
+                cookie_jar=DummyCookieJar(),  # one exchange leaves nothing behind for the next
+                timeout=ClientTimeout(total=None, sock_connect=None),  # the caller's deadline is the only one
+                middlewares=(_send_once,),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+async def _send_once(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
+    """Keep aiohttp from sending an idempotent request again by itself: upstream budgets count every one."""
+    import aiohttp
+
+    try:
+        return await handler(request)
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+        raise  # nothing was sent, and aiohttp does not retry these
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        where = f"{request.method} {without_secrets(str(request.url))}"
+        raise FetchFailed(f"{where}: {_reason(error)}") from error
+
+
+async def _read(response: "ClientResponse", body_max: int, where: str) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+        body += chunk
+        if len(body) > body_max:
+            response.close()
+            raise FetchTooLarge(f"{where}: the body is larger than {body_max} bytes")
+    return bytes(body)
+
+
+def _lower_case(response: "ClientResponse") -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        lower = name.lower()
+        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
+    return headers
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the URL and headers that aiohttp's own texts repeat."""
+    said = getattr(error, "message", None) or getattr(error, "strerror", None)
+    name = type(error).__name__
+    return f"{name}, {said}" if isinstance(said, str) else name

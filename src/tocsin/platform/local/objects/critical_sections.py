@@ -1,0 +1,104 @@
+"""Critical sections: while one runs, nothing else of the object does.
+
+`block_concurrency_while` and `transaction` are both sections. They differ in what a failure means: the
+first resets the object, the second is raised to whoever called.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from tocsin.errors import ObjectReset
+from tocsin.platform.local.objects.turns import (
+    ACTIVITY,
+    Activity,
+    InputGate,
+    ObjectUnwound,
+    Turning,
+    Turns,
+    coroutine,
+)
+
+T = TypeVar("T")
+
+SECTION_LIMIT_S = 30.0
+
+
+class Sectioned(Turning, Protocol):
+    """The object whose sections these are."""
+
+    def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None: ...
+    def reset(self, error: ObjectReset) -> None: ...
+    def time_out(self, what: str, limit_s: float) -> None: ...
+
+
+class Sections:
+    """All sections of one object, the outermost of which is the object itself."""
+
+    def __init__(self, sectioned: Sectioned) -> None:
+        self._object = sectioned
+        self._gate = InputGate()
+        self._tickets = itertools.count()
+
+    def activity(self) -> Activity:
+        """For an event that arrives now: outside of every section, behind those who came before."""
+        return Activity(self._object, self._gate, next(self._tickets))
+
+    def enter(self, work: Callable[[], Awaitable[T]], *, fatal: bool) -> "asyncio.Future[T]":
+        current = ACTIVITY.get()
+        around = current.gate if current is not None and current.object is self._object else self._gate
+        parent = around.living()
+        gate = InputGate(parent)
+        if parent.holder is None:
+            parent.holder = gate  # closed from here on, not only when the section's task starts
+        activity = Activity(self._object, gate, next(self._tickets))
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._object.spawn(self._run(parent, work, result, activity, fatal=fatal), activity)
+        return result
+
+    async def _run(
+        self,
+        parent: InputGate,
+        work: Callable[[], Awaitable[T]],
+        result: "asyncio.Future[T]",
+        activity: Activity,
+        *,
+        fatal: bool,
+    ) -> None:
+        gate = activity.gate
+        while parent.holder is not gate:
+            if parent.holder is None:
+                parent.holder = gate
+            else:
+                await parent.wait(activity.ticket)
+        limit = asyncio.get_running_loop().call_later(
+            SECTION_LIMIT_S, self._object.time_out, "A call to block_concurrency_while()", SECTION_LIMIT_S
+        )
+        try:
+            value = await Turns(coroutine(work), activity)
+        except Exception as error:
+            if fatal:
+                self._object.reset(ObjectReset(str(error)))
+                result.cancel()
+                raise ObjectUnwound from error
+            _settle(result, error=error)
+        except BaseException:
+            result.cancel()
+            raise
+        else:
+            _settle(result, value)
+        finally:
+            limit.cancel()
+            gate.ended = True
+            # The caller was woken first, by its result; now those who wait at the gate.
+            parent.release()
+
+
+def _settle(result: "asyncio.Future[Any]", value: object = None, error: Exception | None = None) -> None:
+    if result.done():
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)

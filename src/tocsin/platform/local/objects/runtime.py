@@ -1,0 +1,288 @@
+"""Durable Objects in one process: namespaces, stubs, live objects and their alarms.
+
+    runtime = Runtime(path, clock=SystemClock(), logger=logger, env=env)
+    env.COUNTER = runtime.namespace("COUNTER", Counter)
+    await runtime.open()                      # alarms that came due meanwhile ring now
+    stub = env.COUNTER.get(env.COUNTER.id_from_name("v1"))
+    await stub.increment()
+
+It emits `alarm.failed`, `alarm.exhausted`, `object.reset` and counts them in `metrics`. An alarm whose
+retries are exhausted is never dropped silently: `on_exhausted` is told, and may arm it again.
+"""
+
+import asyncio
+import contextvars
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tocsin.bindings import JSON, DurableObject, Logger
+from tocsin.errors import ObjectReset, UsageError, ValueRefused
+from tocsin.platform.local.clock import LocalClock
+from tocsin.platform.local.objects.alarm import Alarm, after_failure
+from tocsin.platform.local.objects.alarm_schedule import AlarmSchedule
+from tocsin.platform.local.objects.live_object import LiveObject, Ring
+from tocsin.platform.local.objects.object_id import IdFactory, LocalObjectId
+from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
+from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.local.objects.turns import ACTIVITY, Turns
+from tocsin.platform.shared.json_values import encode
+
+
+@dataclass(slots=True)
+class RuntimeCounters:
+    """What happened since the process started."""
+
+    calls: int = 0
+    alarms_rung: int = 0
+    alarms_failed: int = 0
+    alarms_exhausted: int = 0
+    objects_reset: int = 0
+
+
+class Runtime:
+    """Holds every object of this process. One per data directory."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: LocalClock,
+        logger: Logger,
+        env: Any,
+        on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,
+        on_fatal: Callable[[OSError], None] | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.clock = clock
+        self.logger = logger
+        self.env = env
+        self.metrics = RuntimeCounters()
+        self.store = ObjectStore(path, on_fatal=self._disk_failed)
+        self.alarms = AlarmSchedule(clock, self._alarm_due)
+        self._on_exhausted = on_exhausted
+        self._on_fatal = on_fatal
+        self._chance = chance
+        self._namespaces: dict[str, LocalNamespace] = {}
+        self._live: dict[str, LiveObject] = {}
+        self._ringing: set[str] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    def namespace(self, name: str, cls: type[DurableObject]) -> "LocalNamespace":
+        if not issubclass(cls, DurableObject):
+            raise UsageError(f"{cls.__name__} cannot be an object: make it a subclass of DurableObject")
+        self._namespaces[name] = LocalNamespace(self, name, cls)
+        return self._namespaces[name]
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.store.open()
+        self._previous_factory = loop.get_task_factory()
+        loop.set_task_factory(self._task_factory)
+        self.alarms.open()
+        for owner, alarm in self.store.read_alarms():
+            if owner.namespace in self._namespaces:
+                self.alarms.set(owner, alarm)
+            else:
+                self.logger.warn("alarm.orphaned", namespace=owner.namespace, object=owner.object)
+
+    async def close(self) -> None:
+        """Stop at once, as a kill would, but tidily: interrupted alarms ring again at the next start."""
+        self._closing = True
+        self.alarms.close()
+        for live in list(self._live.values()):
+            await live.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        asyncio.get_running_loop().set_task_factory(self._previous_factory)
+        await self.store.close()
+
+    # As objects see it
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None:
+        self.alarms.set(owner, alarm)
+
+    def forget(self, live: LiveObject) -> None:
+        if self._live.get(live.owner.object) is live:
+            del self._live[live.owner.object]
+        if live.broken and not self._closing:
+            self.metrics.objects_reset += 1
+            self.logger.warn("object.reset", **_who(live.owner))
+
+    def live(self, owner: Owner) -> LiveObject:
+        """The live instance of an object; made when there is none."""
+        live = self._live.get(owner.object)
+        if live is None:
+            if self._closing:
+                raise UsageError("the runtime is closed")
+            cls = self._namespaces[owner.namespace].cls
+            live = self._live[owner.object] = LiveObject(self, cls, self.env, owner)
+        return live
+
+    def _task_factory(
+        self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any
+    ) -> "asyncio.Task[Any]":
+        """Tasks that an object's code starts are the object's: they take turns, and end with it."""
+        context = options.get("context")
+        activity = ACTIVITY.get() if context is None else context.get(ACTIVITY)
+        if activity is None:
+            return asyncio.Task(coro, loop=loop, **options)
+        task = asyncio.Task(_turns(Turns(coro, activity)), loop=loop, **options)
+        task.add_done_callback(lambda _done: coro.close())  # if it was cancelled before it began
+        assert isinstance(activity.object, LiveObject)
+        activity.object.adopt(task)
+        return task
+
+    # Alarms
+
+    def _alarm_due(self, owner: Owner, alarm: Alarm) -> None:
+        if owner.object in self._ringing:
+            return  # alarm() never overlaps itself; _ring looks again when it has ended
+        self._ringing.add(owner.object)
+        # In a context of its own: the timer may have been set from inside an object, whose child this is not.
+        task = asyncio.Task(self._ring(owner, alarm), context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ring(self, owner: Owner, alarm: Alarm) -> None:
+        ring = Ring(alarm)
+        failure: Exception | None = None
+        try:
+            self.live(owner).deliver(ring)
+            if await ring.reply:
+                self.metrics.alarms_rung += 1
+        except Exception as error:  # noqa: BLE001 - whatever it was, the alarm is tried again
+            failure = error
+        self._ringing.discard(owner.object)
+        if self._closing:
+            return
+        current = self.store.read_alarm(owner.object)
+        if failure is not None:
+            self.metrics.alarms_failed += 1
+            if current is not None and current.generation == alarm.generation:
+                await self._failed(owner, ring, failure)
+                return
+            self.logger.warn("alarm.failed", **_who(owner), error=repr(failure), retry_at=None)
+        if current is not None:
+            self.alarms.set(owner, current)  # set while the handler ran, perhaps already due
+
+    async def _failed(self, owner: Owner, ring: Ring, failure: Exception) -> None:
+        retry = None
+        if ring.retry:
+            # What the constructor or the disk did is not the handler's failure, and exhausts nothing.
+            by_platform = isinstance(failure, ObjectReset) and failure.by_platform
+            counted = ring.handler_started and not by_platform
+            retry = after_failure(ring.alarm, counted=counted, now=self.now(), chance=self._chance())
+        self._reschedule(owner, retry)
+        if retry is not None or not ring.retry:
+            retry_at = None if retry is None else retry.due_at
+            self.logger.warn("alarm.failed", **_who(owner), error=repr(failure), retry_at=retry_at)
+            return
+        self.metrics.alarms_exhausted += 1
+        self.logger.error(
+            "alarm.exhausted", **_who(owner), error=repr(failure), runs=ring.alarm.retry_count + 1
+        )
+        if self._on_exhausted is not None:
+            try:
+                await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
+            except Exception as error:  # noqa: BLE001 - a hook must not end the runtime
+                self.logger.error("alarm.hook_failed", **_who(owner), error=repr(error))  # noqa: TRY400 - ours
+
+    def _reschedule(self, owner: Owner, alarm: Alarm | None) -> None:
+        """Store the retry. If the disk does not take it, memory does: a restart would ring again at once."""
+        try:
+            self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
+        except (sqlite3.Error, OSError) as error:
+            self.logger.error("alarm.unsaved", **_who(owner), error=repr(error))  # noqa: TRY400 - ours
+        if (live := self._live.get(owner.object)) is not None:
+            live.storage.alarm_rescheduled(alarm)
+        self.alarms.set(owner, alarm)
+
+    def _disk_failed(self, error: OSError) -> None:
+        self.logger.error("store.failed", error=repr(error))
+        for live in list(self._live.values()):
+            live.reset(ObjectReset(f"Writes cannot be made durable any more ({error}): start again."))
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+
+
+class LocalNamespace:
+    """A binding: finds objects of one class."""
+
+    def __init__(self, runtime: Runtime, name: str, cls: type[DurableObject]) -> None:
+        self.cls = cls
+        self._runtime = runtime
+        self._name = name
+        self._ids = IdFactory(name)
+
+    def id_from_name(self, name: str) -> LocalObjectId:
+        return self._ids.from_name(name)
+
+    def id_from_string(self, text: str) -> LocalObjectId:
+        return self._ids.from_string(text)
+
+    def new_unique_id(self) -> LocalObjectId:
+        return self._ids.new_unique()
+
+    def get(self, id: LocalObjectId) -> "Stub":  # noqa: A002 - Cloudflare's word
+        if not isinstance(id, LocalObjectId):
+            raise ValueRefused(
+                f"get() takes an id of this namespace, not {type(id).__name__}: id_from_name(...)"
+            )
+        self._ids.from_string(id.hex)
+        return Stub(self._runtime, Owner(id.hex, self._name, id.name), id)
+
+    def get_by_name(self, name: str) -> "Stub":
+        return self.get(self.id_from_name(name))
+
+
+class Stub:
+    """Carries calls to one object: `await stub.method(...)`. Calls on one stub arrive in order.
+
+    The call is on its way when the method is called; awaiting fetches its result. After the object was
+    reset every call on this stub fails with the same reason: get a new stub, it costs nothing.
+    """
+
+    def __init__(self, runtime: Runtime, owner: Owner, id: LocalObjectId) -> None:  # noqa: A002 - Cloudflare's word
+        self._runtime = runtime
+        self._owner = owner
+        self._live: LiveObject | None = None
+        self.id = id
+        self.name = id.name
+
+    def __getattr__(self, method: str) -> Callable[..., "asyncio.Future[JSON]"]:
+        if method.startswith("__"):
+            raise AttributeError(method)
+
+        def call(*arguments: JSON) -> "asyncio.Future[JSON]":
+            text = encode(list(arguments), f"the arguments of {method}()")
+            if ACTIVITY.get() is None:
+                return self._deliver(method, text)
+            # From inside an object this is output: it leaves when the caller's writes are durable.
+            return asyncio.ensure_future(self._leave(method, text))
+
+        return call
+
+    async def _leave(self, method: str, arguments: str) -> JSON:
+        await output_gate()
+        return await self._deliver(method, arguments)
+
+    def _deliver(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
+        self._runtime.metrics.calls += 1
+        if self._live is None or not self._live.broken:
+            self._live = self._runtime.live(self._owner)
+        return self._live.call(method, arguments)
+
+
+async def _turns(turns: Turns[Any]) -> Any:
+    return await turns
+
+
+def _who(owner: Owner) -> dict[str, JSON]:
+    return {"namespace": owner.namespace, "object": owner.object[:12], "name": owner.name}

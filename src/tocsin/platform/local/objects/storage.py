@@ -1,0 +1,297 @@
+"""An object's storage: what `ctx.storage` and the transaction handed to `transaction()` are.
+
+Every call takes effect at once and never yields to the loop; awaiting it only fetches the result.
+Writes collect in layers: the lowest is the turn (everything since the last real suspension), each
+explicit transaction puts one on top. A layer is either merged into the one below or dropped; the
+lowest is committed by the runtime when the turn ends. Reads look through the layers into the file.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Protocol, TypeVar, cast
+
+from tocsin.bindings import JSON, StorageTransaction
+from tocsin.errors import UsageError, ValueRefused
+from tocsin.platform.local.objects.alarm import Alarm
+from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
+from tocsin.platform.shared.json_values import decode
+from tocsin.platform.shared.storage_rules import (
+    READY_NONE,
+    OpenTransaction,
+    Ready,
+    check_range,
+    checked_key,
+    entry_text,
+    instant,
+)
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What storage needs of the runtime around the object: critical sections, the turn's end, the clock."""
+
+    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    def wrote(self) -> None: ...
+    def end_turn(self) -> None: ...
+    async def durable(self) -> None: ...
+    def now(self) -> int: ...
+
+
+class ObjectStorage:
+    """`ctx.storage`."""
+
+    def __init__(self, store: ObjectStore, owner: Owner, host: Host, *, has_alarm_handler: bool) -> None:
+        self._store = store
+        self._owner = owner
+        self._host = host
+        self._has_alarm_handler = has_alarm_handler
+        self._layers = [Changes()]
+        self._broken: BaseException | None = None
+        self._alarm = store.read_alarm(owner.object)
+        self.ringing: int | None = None  # generation of the alarm whose handler runs now
+
+    # Entries
+
+    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        self._usable()
+        if isinstance(key, str):
+            text = self._read(key)
+            return Ready(None if text is None else decode(text))
+        found = {k: self._read(checked_key(k)) for k in key}
+        return Ready({k: decode(text) for k, text in sorted(found.items()) if text is not None})
+
+    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
+        self._usable()
+        entries = {key: value} if isinstance(key, str) else key
+        # All are checked before the first is written: one bad value and nothing of the call happens.
+        texts = {checked_key(k): entry_text(k, v) for k, v in entries.items()}
+        self._writing().entries.update(texts)
+        return READY_NONE
+
+    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        self._usable()
+        if isinstance(key, str):
+            return Ready(self._delete(checked_key(key)))
+        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
+
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, JSON]]:
+        self._usable()
+        check_range(start, start_after, limit)
+        first = start or ""
+        if start_after is not None:
+            first = start_after + "\0"  # the next text in byte order
+        first = max(first, prefix or "", key=_byte_order)
+        rows = self._scan(first, _Range(first, end, prefix or ""))
+        if reverse or any(layer.entries or layer.cleared for layer in self._layers):
+            rows = self._merged(rows, _Range(first, end, prefix or ""), reverse=reverse)
+        return Ready({key: decode(text) for key, text in islice(rows, limit)})
+
+    def delete_all(self) -> Awaitable[None]:
+        self._usable()
+        if len(self._layers) > 1:
+            raise UsageError("Cannot call delete_all() within a transaction")
+        self._host.wrote()
+        self._layers[0] = Changes(cleared=True, alarm_changed=True)
+        return READY_NONE
+
+    # The alarm
+
+    def get_alarm(self) -> Awaitable[int | None]:
+        self._usable()
+        alarm = self._current_alarm()
+        # While its handler runs the alarm looks gone to everybody; on disk it stays until success.
+        if alarm is None or alarm.generation == self.ringing:
+            return READY_NONE
+        return Ready(alarm.scheduled_at)
+
+    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
+        self._usable()
+        if not self._has_alarm_handler:
+            raise ValueRefused("the class must have an alarm() handler before set_alarm() can be called")
+        now = self._host.now()
+        at = max(instant(scheduled_time), now)
+        self._change_alarm(Alarm(at, at, now, self._store.next_generation()))
+        return READY_NONE
+
+    def delete_alarm(self) -> Awaitable[None]:
+        self._usable()
+        if self._current_alarm() is not None:
+            self._change_alarm(None)
+        return READY_NONE
+
+    # Transactions
+
+    async def sync(self) -> None:
+        self._usable()
+        self._host.end_turn()
+        await self._host.durable()
+
+    def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
+        """Run work as a critical section; its writes all happen, or none when it raises."""
+        self._usable()
+
+        async def body() -> T:
+            self._host.end_turn()
+            layer = self._push()
+            try:
+                result = await work(
+                    cast("StorageTransaction", OpenTransaction(self, lambda: self.drop(layer)))
+                )
+            except BaseException:
+                self.drop(layer)
+                raise
+            if layer in self._layers:  # not rolled back
+                self._merge(layer)
+                self._host.end_turn()
+            return result
+
+        return self._host.enter(body)
+
+    def transaction_sync(self, work: Callable[[], T]) -> T:
+        self._usable()
+        layer = self._push()
+        try:
+            result = work()
+        except BaseException:
+            self.drop(layer)
+            raise
+        self._merge(layer)
+        return result
+
+    # For the runtime
+
+    def take_turn(self) -> Changes | None:
+        """What is to be committed now; None while nothing was written or a transaction is open."""
+        if len(self._layers) > 1 or not self._layers[0]:
+            return None
+        return self._layers[0]
+
+    def turn_committed(self) -> None:
+        if self._layers[0].alarm_changed:
+            self._alarm = self._layers[0].alarm
+        self._layers[0] = Changes()
+
+    def alarm_in_force(self, generation: int) -> bool:
+        """Is the alarm of this generation still the one that is set?"""
+        alarm = self._current_alarm()
+        return alarm is not None and alarm.generation == generation
+
+    def alarm_succeeded(self, generation: int) -> None:
+        """Remove the alarm together with the handler's last writes, unless it set another."""
+        if self.alarm_in_force(generation):
+            self._change_alarm(None)
+
+    def alarm_rescheduled(self, alarm: Alarm | None) -> None:
+        """The runtime has committed a retry, or the end of the retries."""
+        self._alarm = alarm
+
+    def break_with(self, error: BaseException) -> None:
+        self._broken = error
+        self._layers = [Changes()]
+
+    def drop(self, layer: Changes) -> None:
+        while layer in self._layers:
+            self._layers.pop()
+
+    def _usable(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _writing(self) -> Changes:
+        self._host.wrote()
+        return self._layers[-1]
+
+    def _push(self) -> Changes:
+        layer = _Layer()
+        self._layers.append(layer)
+        return layer
+
+    def _merge(self, layer: Changes) -> None:
+        assert self._layers[-1] is layer, "transactions end in the opposite order of their beginning"
+        self._layers.pop()
+        self._layers[-1].absorb(layer)
+
+    def _read(self, key: str) -> str | None:
+        checked_key(key)
+        for layer in reversed(self._layers):
+            if key in layer.entries:
+                return layer.entries[key]
+            if layer.cleared:
+                return None
+        return self._store.read(self._owner.object, key)
+
+    def _delete(self, key: str) -> bool:
+        existed = self._read(key) is not None
+        if existed:
+            self._writing().entries[key] = None
+        return existed
+
+    def _scan(self, first: str, wanted: "_Range") -> Iterator[tuple[str, str]]:
+        """What the file has, in order, without what was written since."""
+        for key, text in self._store.read_from(self._owner.object, first):
+            if key not in wanted:
+                return  # keys come in order: nothing more fits
+            yield key, text
+
+    def _merged(
+        self, scanned: Iterable[tuple[str, str]], wanted: "_Range", *, reverse: bool
+    ) -> Iterator[tuple[str, str]]:
+        rows = dict(scanned)
+        for layer in self._layers:
+            if layer.cleared:
+                rows.clear()
+            for key, text in layer.entries.items():
+                if key in wanted:
+                    if text is None:
+                        rows.pop(key, None)
+                    else:
+                        rows[key] = text
+        return iter(sorted(rows.items(), key=lambda row: _byte_order(row[0]), reverse=reverse))
+
+    def _current_alarm(self) -> Alarm | None:
+        for layer in reversed(self._layers):
+            if layer.alarm_changed:
+                return layer.alarm
+        return self._alarm
+
+    def _change_alarm(self, alarm: Alarm | None) -> None:
+        layer = self._writing()
+        layer.alarm, layer.alarm_changed = alarm, True
+
+
+class _Layer(Changes):
+    """A transaction's own writes. Two empty ones are not the same one."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class _Range:
+    """Keys from first (included) to end (excluded) that begin with the prefix."""
+
+    def __init__(self, first: str, end: str | None, prefix: str) -> None:
+        self._first = _byte_order(first)
+        self._end = None if end is None else _byte_order(end)
+        self._prefix = prefix
+
+    def __contains__(self, key: str) -> bool:
+        order = _byte_order(key)
+        return (
+            order >= self._first and (self._end is None or order < self._end) and key.startswith(self._prefix)
+        )
+
+
+def _byte_order(key: str) -> bytes:
+    return key.encode()

@@ -1,0 +1,123 @@
+"""Turns and the input gate: how an object's code is run on an asyncio loop.
+
+A *turn* is what runs between two real suspensions. `Turns` drives a coroutine by hand: whenever it
+suspends, the turn has ended and the object commits what it wrote; before it resumes, the gate must be
+open. The gate is closed for everybody outside while a critical section (`block_concurrency_while`,
+`transaction`) is running; sections nest, and those who wait are let in by the order of their arrival.
+"""
+
+import asyncio
+import bisect
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import ContextVar
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class ObjectUnwound(asyncio.CancelledError):
+    """Ends the code of an object that was reset. Like any cancellation, let it pass."""
+
+
+class InputGate:
+    """One level of exclusion: the object itself, or a critical section inside it."""
+
+    __slots__ = ("_waiting", "ended", "holder", "parent")
+
+    def __init__(self, parent: "InputGate | None" = None) -> None:
+        self.parent = parent
+        self.holder: InputGate | None = None  # the critical section that runs now
+        self.ended = False
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def living(self) -> "InputGate":
+        """Tasks that outlive their section belong to the one around it."""
+        gate = self
+        while gate.ended and gate.parent is not None:
+            gate = gate.parent
+        return gate
+
+    def wait(self, ticket: int) -> "asyncio.Future[None]":
+        future = asyncio.get_running_loop().create_future()
+        bisect.insort(self._waiting, (ticket, future), key=lambda entry: entry[0])
+        return future
+
+    def release(self) -> None:
+        self.holder = None
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:  # each looks again when it wakes; the first may close the gate anew
+            if not future.done():
+                future.set_result(None)
+
+
+class Turning(Protocol):
+    """The object whose turns these are."""
+
+    in_turn: bool
+
+    @property
+    def broken(self) -> bool: ...
+    def end_turn(self) -> None: ...
+
+
+class Activity:
+    """Whose code a task runs, and inside which section. Child tasks inherit it."""
+
+    __slots__ = ("gate", "object", "ticket")
+
+    def __init__(self, turning: Turning, gate: InputGate, ticket: int) -> None:
+        self.object = turning
+        self.gate = gate
+        self.ticket = ticket
+
+
+ACTIVITY: ContextVar[Activity | None] = ContextVar("tocsin_activity", default=None)
+
+
+class Turns(Generic[T]):
+    """Await it to run the work to its end, turn by turn."""
+
+    __slots__ = ("_activity", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], activity: Activity) -> None:
+        self._work = work
+        self._activity = activity
+
+    def __await__(self) -> Generator[Any, None, T]:
+        work, activity, turning = self._work, self._activity, self._activity.object
+        error: BaseException | None = None
+        while True:
+            while activity.gate.living().holder is not None and not turning.broken:
+                try:
+                    yield from activity.gate.living().wait(activity.ticket)
+                except BaseException as thrown:  # noqa: BLE001 - handed to the work, which decides
+                    error = thrown
+            if turning.broken and error is None:
+                error = ObjectUnwound()
+            turning.in_turn = True
+            try:
+                suspended_on = work.send(None) if error is None else work.throw(error)
+            except StopIteration as returned:
+                turning.end_turn()
+                result: T = returned.value
+                return result
+            except BaseException:
+                turning.end_turn()  # what was written before the exception stays written
+                raise
+            finally:
+                turning.in_turn = False
+            error = None
+            try:
+                turning.end_turn()
+            except BaseException:
+                work.close()
+                raise
+            try:
+                yield suspended_on
+            except BaseException as thrown:  # noqa: BLE001 - as above
+                error = thrown
+
+
+async def coroutine(work: Callable[[], Awaitable[T]]) -> T:
+    """Any awaitable as a coroutine, which is what `Turns` can drive."""
+    return await work()

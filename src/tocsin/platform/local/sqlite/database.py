@@ -1,0 +1,77 @@
+"""`DB`: D1's shape on one SQLite file.
+
+Two connections, each on a thread of its own: the only writer, and a reader that SQLite itself keeps from
+writing (`query_only`). In WAL mode neither waits for the other, and the event loop waits for neither.
+
+Which of the two a statement belongs to is decided by SQLite, not by us: the sqlite3 module does not show
+`sqlite3_stmt_readonly`, so the first word makes a guess, and what the reader refuses as a write goes to the
+writer. A wrong guess costs one trip to a thread (about 0.1 ms), never an answer.
+
+Every call is one transaction: a statement as well as a batch. A write has been fsynced when it returns.
+D1's limits hold here too, so that what works here works there.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from tocsin.bindings import DBMeta, DBResult
+from tocsin.errors import StoreUnavailable
+from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.local.sqlite.sqlite_file import SqliteThread, store_errors
+from tocsin.platform.shared.sql_rules import first_word
+from tocsin.platform.shared.statement import PreparedStatement, StatementDatabase
+
+_READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
+_D1_LIMITS = {
+    sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 32,
+    sqlite3.SQLITE_LIMIT_LENGTH: 2_000_000,  # bytes of a text, a blob or a row
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 100,
+}
+
+
+class SqliteDatabase(StatementDatabase):
+    """The `Database` binding on a file that exists."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = SqliteThread(path, limits=_D1_LIMITS)
+        self._reader = SqliteThread(path, limits=_D1_LIMITS, query_only=True)
+
+    async def _execute(self, statements: Sequence[PreparedStatement]) -> list[DBResult]:
+        await output_gate()
+        if all(first_word(statement.sql) in _READS for statement in statements):
+            try:
+                return await self._reader.run(lambda connection: _execute(connection, "BEGIN", statements))
+            except StoreUnavailable as error:
+                if getattr(error.__cause__, "sqlite_errorcode", None) != sqlite3.SQLITE_READONLY:
+                    raise
+        return await self._writer.run(lambda connection: _execute(connection, "BEGIN IMMEDIATE", statements))
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._writer.close()
+
+
+def _execute(
+    connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]
+) -> list[DBResult]:
+    with store_errors("DB: transaction"):
+        connection.execute(begin)
+        results = [_execute_one(connection, statement) for statement in statements]
+        connection.execute("COMMIT")
+    return results
+
+
+def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:
+    changes_before = connection.total_changes
+    with store_errors(f"DB: {' '.join(statement.sql.split())[:80]}"):
+        cursor = connection.execute(statement.sql, statement.values)
+        names = [column[0] for column in cursor.description or ()]
+        rows = [dict(zip(names, values, strict=True)) for values in cursor]
+    changes = connection.total_changes - changes_before
+    # SQLite's own counters of rows visited are out of the sqlite3 module's reach: rows_read counts what was
+    # answered, rows_written what was changed. `changes` includes the rows changed by triggers and cascades.
+    return DBResult(rows, DBMeta(changes, cursor.lastrowid or 0, rows_read=len(rows), rows_written=changes))

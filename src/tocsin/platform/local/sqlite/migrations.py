@@ -1,0 +1,186 @@
+"""Numbered `.sql` files bring a database to the schema that this code expects, or say why they will not.
+
+Each file is applied in one transaction and recorded with its number, name and checksum. The files hold
+statements that SQLite and D1 both take; D1 opens the transaction itself, so a file never says BEGIN.
+Beside them lies `schema.sql`, what they add up to: the text to read, and what the tests compare with.
+
+`check` only reads. It refuses a database that is newer than the code, whose applied migrations were edited,
+or whose tables differ from what its own migrations made.
+"""
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from tocsin.errors import MigrationFailed, SchemaMismatch, UsageError
+from tocsin.platform.local.sqlite.sql_text import plain, split
+from tocsin.platform.shared.sql_rules import refuse_owned
+
+DIFFERENCE_MAX = 20  # lines of a difference that a message shows
+
+_FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+_RECORDS = """
+CREATE TABLE IF NOT EXISTS tocsin_migrations (
+  number INTEGER PRIMARY KEY NOT NULL,
+  name TEXT NOT NULL,
+  checksum TEXT NOT NULL,
+  applied_at INTEGER NOT NULL
+)"""
+# Kept by SQLite, by us and by D1: no part of a schema.
+_LIVE_SCHEMA = """
+SELECT type, sql FROM sqlite_schema
+WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '_cf_*'
+  AND name NOT IN ('tocsin_migrations', 'd1_migrations')
+ORDER BY type DESC, name"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file."""
+
+    number: int
+    name: str
+    checksum: str
+    statements: tuple[str, ...]
+
+
+def load(directory: Path) -> list[Migration]:
+    """Read the migrations of a directory, in order."""
+    names = sorted(path.name for path in directory.glob("*.sql") if path.name != "schema.sql")
+    for expected, name in enumerate(names, 1):
+        found = _FILE_NAME.fullmatch(name)
+        if found is None:
+            raise SchemaMismatch(f"{directory / name}: call it 0001_what_it_does.sql, in lower case")
+        if int(found[1]) != expected:
+            raise SchemaMismatch(
+                f"{directory}: {name} stands where number {expected:04} is due; number without gaps"
+            )
+    return [_read(directory / name) for name in names]
+
+
+def _read(path: Path) -> Migration:
+    text = path.read_text(encoding="utf-8")  # line ends become \n, so a checkout's style does not matter
+    statements = split(text)
+    for statement in statements:
+        try:
+            refuse_owned(statement)
+        except UsageError as error:
+            raise SchemaMismatch(f"{path}: {error}; a migration already is one transaction") from error
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    return Migration(int(path.name[:4]), path.stem, checksum, tuple(statements))
+
+
+def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str) -> list[Migration]:
+    """Answer what is still to be applied; raise if the database is not what those before it made."""
+    pending = _pending(_applied(connection), migrations, file_name)
+    expected = schema_of(
+        statement
+        for migration in migrations[: len(migrations) - len(pending)]
+        for statement in migration.statements
+    )
+    lines = difference(expected, describe(connection))
+    if lines:
+        shown = "\n  ".join(lines[:DIFFERENCE_MAX])
+        more = f"\n  and {len(lines) - DIFFERENCE_MAX} more" if len(lines) > DIFFERENCE_MAX else ""
+        raise SchemaMismatch(
+            f"{file_name} is not as its migrations made it. Undo the change by hand or restore a backup; "
+            f"what differs:\n  {shown}{more}"
+        )
+    return pending
+
+
+def migrate(
+    connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str, *, now: int
+) -> list[Migration]:
+    """Check, then apply what is pending, each in its own transaction. Answers what was applied."""
+    pending = check(connection, migrations, file_name)
+    for migration in pending:
+        try:
+            _apply(connection, migration, now)
+        except (sqlite3.Error, MigrationFailed) as error:
+            raise MigrationFailed(
+                f"{file_name}: migration {migration.name} failed ({error}); nothing of it was kept. "
+                "Mend the data or the migration, then start again"
+            ) from error
+        finally:
+            if connection.in_transaction:
+                connection.rollback()
+    return pending
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration, now: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in migration.statements:
+        connection.execute(statement)
+    orphan = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if orphan is not None:
+        raise MigrationFailed(f"a row of {orphan[0]} would refer to a row of {orphan[2]} that does not exist")
+    connection.execute(_RECORDS)
+    connection.execute(
+        "INSERT INTO tocsin_migrations (number, name, checksum, applied_at) VALUES (?, ?, ?, ?)",
+        (migration.number, migration.name, migration.checksum, now),
+    )
+    connection.execute("COMMIT")
+
+
+def _applied(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'tocsin_migrations'").fetchall():
+        return []
+    return connection.execute(
+        "SELECT number, name, checksum FROM tocsin_migrations ORDER BY number"
+    ).fetchall()
+
+
+def _pending(
+    applied: Sequence[tuple[int, str, str]], migrations: Sequence[Migration], file_name: str
+) -> list[Migration]:
+    if len(applied) > len(migrations):
+        raise SchemaMismatch(
+            f"{file_name} is newer than this code: it has migration {applied[-1][1]}, this code ends at "
+            f"number {len(migrations):04}. Run the newer version, or restore a backup from before it"
+        )
+    for (number, name, checksum), migration in zip(applied, migrations, strict=False):
+        if (number, name) != (migration.number, migration.name):
+            raise SchemaMismatch(
+                f"{file_name} has migration {name} as its number {number:04}, this code has "
+                f"{migration.name}: they come from different versions. Run the version that made the database"
+            )
+        if checksum != migration.checksum:
+            raise SchemaMismatch(
+                f"{name}.sql was edited after {file_name} took it. Restore the file's old text and put the "
+                f"change into a new migration, number {len(migrations) + 1:04}"
+            )
+    return list(migrations[len(applied) :])
+
+
+def describe(connection: sqlite3.Connection) -> list[str]:
+    """The live schema, one line per column or clause, without layout, case and comments."""
+    lines = []
+    for _, sql in connection.execute(_LIVE_SCHEMA):
+        head, *items = plain(sql)
+        name = head.removeprefix("create ")
+        lines += [name, *(f"{name}: {item}" for item in items if item != ")")]
+    return lines
+
+
+def schema_of(statements: Iterable[str]) -> list[str]:
+    """What `describe` says of a database that these statements made."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        return describe(connection)
+
+
+def difference(expected: Sequence[str], found: Sequence[str]) -> list[str]:
+    """Line by line: what is missing, what is there instead."""
+    lines = []
+    for _, i1, i2, j1, j2 in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
+        if expected[i1:i2] != found[j1:j2]:
+            lines += [f"missing:    {line}" for line in expected[i1:i2]]
+            lines += [f"unexpected: {line}" for line in found[j1:j2]]
+    return lines

@@ -1,0 +1,54 @@
+"""What the platform must know about SQL text: its first word, its statements, its sense without its looks."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+from tocsin.platform.shared.sql_rules import SKIPPED, first_word
+
+_TOKEN = re.compile(
+    rf"(?P<skipped>{SKIPPED})|(?P<text>x?'(?:[^']|'')*')"
+    r'|(?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])|(?P<word>[\w$]+)|(?P<sign><=|>=|<>|!=|==|\|\||.)',
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def split(script: str) -> list[str]:
+    """The statements of a script. SQLite itself says where one ends, so triggers stay whole."""
+    statements: list[str] = []
+    rest = ""
+    for piece in script.split(";"):
+        rest += piece
+        if sqlite3.complete_statement(rest + ";"):
+            statements.append(rest.strip())
+            rest = ""
+        else:
+            rest += ";"
+    statements.append(rest.removesuffix(";").strip())
+    return [statement for statement in statements if first_word(statement)]
+
+
+def _tokens(sql: str) -> Iterator[str]:
+    for found in _TOKEN.finditer(sql):
+        if found["text"]:
+            yield found["text"]
+        elif found["quoted"]:
+            yield found["quoted"][1:-1].lower()
+        elif not found["skipped"]:
+            yield found[0].lower()
+
+
+def plain(sql: str) -> list[str]:
+    """A CREATE statement without comments, case, quotes and layout: its head, then a line per item."""
+    lines = [""]
+    depth = 0
+    for word in _tokens(sql):
+        depth += (word == "(") - (word == ")")
+        opens_or_divides = word in {"(", ","} and depth == 1
+        if opens_or_divides:
+            lines.append("")
+        elif word == ")" and depth == 0:
+            lines.append(")")
+        else:
+            lines[-1] += f" {word}"
+    return [line.strip() for line in lines if line.strip()]

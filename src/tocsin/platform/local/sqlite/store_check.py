@@ -1,0 +1,106 @@
+"""Looks at a database file before it is opened, and writes nothing: neither to it nor beside it.
+
+Opening a database is a write: SQLite replays the log that a killed process left, and makes its index file.
+So a file whose log is empty is opened as `immutable`, and one that has a log is copied aside with it and the
+copy is looked at. Files above EXAMINE_BYTES_MAX get the cheap checks only (137 MB take 0.1 s).
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tocsin.errors import StoreUnusable
+from tocsin.platform.local.sqlite.migrations import Migration, check
+
+EXAMINE_BYTES_MAX = 256 * 1024 * 1024
+
+_HEADER = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_LOG_MAGIC = (bytes.fromhex("377f0682"), bytes.fromhex("377f0683"))
+_LOG_HEADER_BYTES = 32
+_RESTORE = "Restore it from a backup"
+
+
+def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
+    """Raise if this database cannot be used, or is not one that these migrations can start from."""
+    log = path.with_name(path.name + "-wal")
+    if not path.exists():
+        if _size(log):
+            raise StoreUnusable(
+                f"{path} is missing but its log {log.name} is there. {_RESTORE}, or remove the log"
+            )
+        return
+    _check_writable(path)
+    _check_headers(path, log)
+    if path.stat().st_size + _size(log) > EXAMINE_BYTES_MAX:
+        return
+    try:
+        with _view(path, log) as connection:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise StoreUnusable(f"{path} is damaged ({' '.join(verdict.split())}). {_RESTORE}")
+            if migrations is not None:
+                check(connection, migrations, path.name)
+    except sqlite3.DatabaseError as error:
+        raise StoreUnusable(f"{path} is damaged ({error}). {_RESTORE}") from error
+
+
+def _check_writable(path: Path) -> None:
+    os.close(os.open(path, os.O_RDWR))
+
+
+def _check_headers(path: Path, log: Path) -> None:
+    """What SQLite would take for an empty database or an empty log, and thereby lose."""
+    header = _first_bytes(path, _HEADER_BYTES)
+    if not header:
+        raise StoreUnusable(f"{path} is empty: its content is lost. {_RESTORE}, or remove it to begin anew")
+    if len(header) < _HEADER_BYTES or not header.startswith(_HEADER):
+        raise StoreUnusable(f"{path} is not a SQLite database. {_RESTORE}, or remove it to begin anew")
+    log_header = _first_bytes(log, _LOG_HEADER_BYTES)
+    # A crash may leave a short header or one of zeros: then nothing in that log was ever acknowledged.
+    torn = len(log_header) < _LOG_HEADER_BYTES or not any(log_header)
+    if not torn and not log_header.startswith(_LOG_MAGIC):
+        raise StoreUnusable(
+            f"{log} is damaged: it holds the latest writes to {path.name}. Restore both from a backup"
+        )
+
+
+@contextmanager
+def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that sees what the file and its log hold."""
+    if not _size(log):
+        uri = f"{path.absolute().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            yield connection
+        return
+    with TemporaryDirectory(prefix="tocsin-check-") as scratch:
+        copy = Path(scratch) / path.name
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(log, copy.with_name(log.name))
+        except OSError as error:
+            raise StoreUnusable(
+                f"{path} was not closed properly, and cannot be copied to {scratch} to be checked "
+                f"({error.strerror}). Set TMPDIR to a directory with more space"
+            ) from error
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            yield connection
+
+
+def _first_bytes(path: Path, count: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except FileNotFoundError:
+        return b""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,106 @@
+"""Entries and alarms: keys, values as one JSON text each, ranges, instants."""
+
+import math
+from collections.abc import Callable, Generator
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from tocsin.bindings import JSON
+from tocsin.errors import UsageError, ValueRefused
+from tocsin.platform.shared.json_values import encode
+
+T = TypeVar("T")
+
+ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together: Cloudflare's limit
+ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189, as on Cloudflare
+
+
+class Ready(Generic[T]):
+    """A result that is already there: awaiting it does not suspend."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, T]:
+        yield from ()
+        return self._value
+
+
+READY_NONE: Ready[None] = Ready(None)
+
+
+class OpenTransaction:
+    """Storage as seen inside `transaction()`; unusable once rolled back."""
+
+    def __init__(self, storage: Any, undo: Callable[[], None]) -> None:
+        self._storage = storage
+        self._undo = undo
+        self._rolled_back = False
+
+    def rollback(self) -> None:
+        self._check("rollback")
+        self._undo()
+        self._rolled_back = True
+
+    def __getattr__(self, call: str) -> Any:
+        if call not in _TRANSACTION_CALLS:
+            raise AttributeError(f"a transaction has no {call}()")
+        self._check(call)
+        return getattr(self._storage, call)
+
+    def _check(self, call: str) -> None:
+        if self._rolled_back:
+            raise UsageError(f"Cannot {call}() on rolled back transaction")
+
+
+_TRANSACTION_CALLS = frozenset(
+    ["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"]
+)
+
+
+def checked_key(key: str) -> str:
+    if type(key) is not str:
+        raise ValueRefused(f"the key {key!r} is of type {type(key).__name__}: keys are text")
+    if not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise ValueRefused(f"the key {key!r} is not valid Unicode text") from None
+    return key
+
+
+def entry_text(key: str, value: JSON) -> str:
+    text = encode(value, f"the value of {key!r}")
+    if len(key.encode()) + len(text) > ENTRY_MAX:  # the text is ASCII
+        raise ValueRefused(
+            f"the value of {key!r} takes {len(text):,} bytes as JSON; "
+            f"key and value together may take {ENTRY_MAX:,}"
+        )
+    return text
+
+
+def instant(value: float | datetime) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueRefused("set_alarm() takes an aware datetime: give it a time zone")
+        value = value.timestamp() * 1000
+    if type(value) is not int and type(value) is not float:
+        raise ValueRefused(
+            f"set_alarm() takes unix milliseconds or an aware datetime, not {type(value).__name__}"
+        )
+    if type(value) is float and not math.isfinite(value):
+        raise ValueRefused(f"set_alarm() cannot be called with {value}: it is no time")
+    if value <= 0:
+        raise ValueRefused("set_alarm() cannot be called with an alarm time <= 0")
+    if value >= ALARM_MAX_MS:
+        raise ValueRefused("set_alarm() cannot be called with a time after the year 2189")
+    return int(value)
+
+
+def check_range(start: str | None, start_after: str | None, limit: int | None) -> None:
+    if start is not None and start_after is not None:
+        raise ValueRefused("list() takes start or start_after, not both")
+    if limit is not None and (type(limit) is not int or limit <= 0):
+        raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; leave it out for all")

@@ -1,0 +1,205 @@
+"""What a chain is made of: events, transactions, blocks, and who is touched by which transaction."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+NO_MICROBLOCK = 2_147_483_647  # the microblock sequence of every transaction since Nakamoto
+
+Action: TypeAlias = Literal["transfer", "mint", "burn"]
+Position: TypeAlias = tuple[int, int, int]  # height, microblock sequence, index in the block
+AssetKey: TypeAlias = tuple[int, str]  # STX_KIND, FT_KIND or NFT_KIND, and the asset: sorts as Hiro's rows do
+STX_KIND, FT_KIND, NFT_KIND = 1, 2, 3
+
+# mempool: waiting · mined: on the canonical chain · dropped: left the mempool, its status says why ·
+# forked: only on an abandoned fork, v1 still shows that copy · vanished: no node knows it any more
+State: TypeAlias = Literal["mempool", "mined", "dropped", "forked", "vanished"]
+
+
+@dataclass(frozen=True, slots=True)
+class AssetEvent:
+    """An amount of STX or of a fungible token moves. A mint has no sender, a burn no recipient."""
+
+    asset: str
+    action: Action
+    sender: str
+    recipient: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class NftEvent:
+    """One item of a collection moves; there is no amount."""
+
+    asset: str
+    action: Action
+    sender: str
+    recipient: str
+    item: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A contract printed what it did."""
+
+    contract: str
+    action: str
+
+
+Event: TypeAlias = AssetEvent | NftEvent | LogEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a contract call; `value` is an unsigned integer, a principal, or None for `none`."""
+
+    name: str
+    value: int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCall:
+    """The payload of a call."""
+
+    contract: str
+    function: str
+    arguments: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTransfer:
+    """The payload of a plain STX transfer."""
+
+    recipient: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntendedSwap:
+    """What the wallet gave and got in all: the generator's intent, never derived from events."""
+
+    token_in: str
+    amount_in: int
+    token_out: str
+    amount_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block that holds transactions; empty ones exist only as heights."""
+
+    height: int
+    hash: str
+    parent_hash: str
+    index_hash: str
+    parent_index_hash: str
+    time_s: int
+    burn_height: int
+    burn_time_s: int
+    transactions: list["ChainTransaction"] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class ChainTransaction:
+    """A transaction and its fate so far."""
+
+    tx_id: str
+    sender: str
+    nonce: int
+    fee: int
+    payload: SimulatedCall | TokenTransfer
+    events: tuple[Event, ...]
+    outcome: str  # the status word once it is mined
+    received_ms: int
+    received_height: int
+    swap: IntendedSwap | None = None
+    sponsor: str | None = None
+    sponsor_nonce: int = 0
+    state: State = "mempool"
+    status: str = "pending"
+    replaced_by: str | None = None
+    block: Block | None = None
+    index: int = 0
+    # Rendered rows by name, kept until the fate changes: a page of fifty rows is asked for many times.
+    rendered: dict[str, Any] = field(default_factory=dict)
+    _changes: dict[str, dict[AssetKey, list[int]]] | None = None
+
+    @property
+    def position(self) -> Position:
+        assert self.block is not None, "only a mined transaction has a position"
+        return self.block.height, NO_MICROBLOCK, self.index
+
+    @property
+    def fee_payer(self) -> str:
+        return self.sponsor or self.sender
+
+    def become(self, state: State, status: str) -> None:
+        self.state = state
+        self.status = status
+        self.rendered.clear()
+
+    def principals(self) -> set[str]:
+        """Everybody who finds this transaction in their list."""
+        touched = {self.sender, self.fee_payer}
+        if isinstance(self.payload, SimulatedCall):
+            touched.add(self.payload.contract)
+        for event in self.events:
+            if not isinstance(event, LogEvent):
+                touched.update((event.sender, event.recipient))
+        touched.discard("")
+        return touched
+
+    def balance_changes(self, principal: str) -> dict[AssetKey, list[int]]:
+        """Sent and received per asset; the fee is part of what its payer sent in STX."""
+        if self._changes is None:
+            self._changes = _sum_changes(self)
+        return self._changes.get(principal, {})
+
+
+def _sum_changes(tx: ChainTransaction) -> dict[str, dict[AssetKey, list[int]]]:
+    changes: dict[str, dict[AssetKey, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    changes[tx.fee_payer][STX_KIND, "stx"][0] += tx.fee
+    for event in tx.events:
+        if isinstance(event, LogEvent):
+            continue
+        key, amount = _asset_key(event), event.amount if isinstance(event, AssetEvent) else 1
+        if event.sender:
+            changes[event.sender][key][0] += amount
+        if event.recipient:
+            changes[event.recipient][key][1] += amount
+    return changes
+
+
+def _asset_key(event: AssetEvent | NftEvent) -> AssetKey:
+    if isinstance(event, NftEvent):
+        return NFT_KIND, event.asset
+    return (STX_KIND if event.asset == "stx" else FT_KIND), event.asset
+
+
+class PrincipalIndex:
+    """Mined transactions by principal, oldest first; a reorg takes the newest away again."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, list[ChainTransaction]] = defaultdict(list)
+
+    def add(self, tx: ChainTransaction) -> None:
+        for principal in tx.principals():
+            self._lists[principal].append(tx)
+
+    def remove(self, orphans: Iterable[ChainTransaction]) -> None:
+        """Take away transactions that are the newest of everybody they touch."""
+        gone = set(orphans)
+        for tx in gone:
+            for principal in tx.principals():
+                listed = self._lists[principal]
+                while listed and listed[-1] in gone:
+                    listed.pop()
+
+    def of(self, principal: str) -> Sequence[ChainTransaction]:
+        return self._lists.get(principal, ())
+
+    def up_to(self, principal: str, position: Position) -> int:
+        """How many of a principal's transactions lie at or before this position."""
+        return bisect_right(self.of(principal), position, key=lambda tx: tx.position)

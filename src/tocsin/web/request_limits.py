@@ -1,0 +1,86 @@
+"""Bounds on what a client may send: the size of a body, and how often it may post."""
+
+import asyncio
+from collections import OrderedDict
+from ipaddress import IPv6Address, ip_address
+from math import ceil
+
+from starlette.types import Message, Receive, Scope
+
+from tocsin.bindings import Clock
+from tocsin.errors import RequestRefused
+
+BODY_MAX = 64 * 1024
+BODY_WAIT_S = 30
+CLIENTS_MAX = 10_000  # remembered at once; the one quiet longest is forgotten first
+
+
+class ClientRateLimit:
+    """So many posts a minute for each client, in bursts if it likes."""
+
+    def __init__(self, per_minute_max: int, clock: Clock) -> None:
+        self._burst = float(per_minute_max)
+        self._per_s = per_minute_max / 60
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # posts left, as of then
+
+    def count(self, client: str) -> None:
+        """Count a post; refuses it when the client has none left."""
+        now = self._clock.monotonic()
+        left, then = self._left.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - then) * self._per_s)
+        allowed = left >= 1
+        self._left[client] = (left - 1 if allowed else left, now)
+        if len(self._left) > CLIENTS_MAX:
+            self._left.popitem(last=False)
+        if not allowed:
+            wait_s = max(1, ceil((1 - left) / self._per_s))
+            raise RequestRefused(
+                429,
+                "too_many_requests",
+                f"At most {self._burst:.0f} posts a minute are taken from one client: wait {wait_s} s.",
+                retryable=True,
+                headers={"Retry-After": str(wait_s)},
+            )
+
+
+def client_of(scope: Scope) -> str:
+    """Whom a request counts for: an address, or the network that one household has in IPv6."""
+    host = str((scope.get("client") or ("unknown",))[0])
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return f"{int(address) >> 64:x}::/64"
+    return host
+
+
+def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
+    """`receive`, refusing a body beyond the cap as soon as that is known, and one that does not come."""
+    too_large = RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
+    too_slow = RequestRefused(
+        408, "body_too_slow", f"The body was not there within {BODY_WAIT_S} s: send it again.", retryable=True
+    )
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if announced.isdigit() and int(announced[:18]) > body_max:
+        raise too_large
+    size, complete = 0, False
+    ends_at = asyncio.get_running_loop().time() + BODY_WAIT_S
+
+    async def receive_capped() -> Message:
+        nonlocal size, complete
+        if complete:
+            return await receive()  # nothing more but the client's leaving
+        try:
+            async with asyncio.timeout_at(ends_at):
+                message = await receive()
+        except TimeoutError:
+            raise too_slow from None
+        size += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
+        if size > body_max:
+            raise too_large
+        return message
+
+    return receive_capped

@@ -1,0 +1,206 @@
+"""The budget never exceeds a window, believes headers with care, and backs off without latching."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.budget_world import HOUR_MS, MAY, World
+from tocsin.budget.budget import Quota
+from tocsin.budget.limiter import Lane, LimitReading, WindowReading
+from tocsin.budget.month import DAY_MS
+from tocsin.budget.windows import SlidingWindow
+from tocsin.errors import UsageError
+
+lanes = st.sampled_from(list(Lane))
+readings = st.builds(
+    LimitReading,
+    *(
+        st.builds(WindowReading, st.none() | st.integers(1, 12), st.none() | st.integers(0, 15))
+        for _ in "smm"
+    ),
+)
+steps = st.one_of(
+    st.tuples(st.just("call"), lanes),
+    st.tuples(st.just("call"), lanes),
+    st.tuples(st.just("wait"), st.integers(0, 2_000) | st.integers(0, 70_000) | st.integers(0, 20 * DAY_MS)),
+    st.tuples(st.just("jump"), st.integers(-90_000, 90_000) | st.integers(-70 * DAY_MS, 70 * DAY_MS)),
+    st.tuples(st.just("restart"), st.integers(0, 10**9)),
+    st.tuples(st.just("hear"), st.none() | readings),
+    st.tuples(st.just("limited"), st.none() | st.integers(0, 10**8)),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    plan=st.builds(
+        Quota, st.integers(1, 4), st.integers(2, 8), st.integers(3, 20), st.sampled_from([0, 0.2, 0.5])
+    ),
+    script=st.lists(steps, max_size=60),
+)
+def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[str, Any]]) -> None:
+    """Whatever the order of calls, waits, clock jumps, restarts and headers: every limit holds."""
+    world = World(plan)
+    for kind, value in script:
+        match kind:
+            case "call":
+                world.call(value)
+            case "wait":
+                world.wait(value)
+            case "jump":
+                world.jump(value)
+            case "restart":
+                world.restart(value)
+            case "hear":
+                world.hear(value)
+            case "limited":
+                world.hear(LimitReading(), limited=True, retry_after_ms=value)
+                world.hear(None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=st.lists(steps, max_size=40), lane=lanes)
+def test_a_refusal_ends(script: list[tuple[str, Any]], lane: Lane) -> None:
+    """From any state, somebody who waits as long as told gets a permit in a month not used up before."""
+    world = World(Quota(2, 5, 10))
+    for kind, value in script:
+        getattr(world, kind, lambda _value: None)(value)
+    given_up_at = world.true_ms + (len(world.by_month) + 2) * 31 * DAY_MS
+    while (refusal := world.budget.ask(lane, world.moment)) is not None:
+        assert refusal.wait_ms > 0
+        assert refusal.reason
+        world.wait(refusal.wait_ms)
+        world.hear(None)  # whoever was under way is so no longer
+        assert world.true_ms <= given_up_at
+
+
+def test_a_told_limit_replaces_the_plan_and_is_reported() -> None:
+    """Headers that contradict the configuration are believed, in both directions, and said once."""
+    world = World(Quota(minute=500, month=150_000))
+
+    lower = world.hear(LimitReading(minute=WindowReading(limit=50, remaining=49)))
+    again = world.hear(LimitReading(minute=WindowReading(limit=50, remaining=48)))
+    higher = world.hear(LimitReading(month=WindowReading(limit=500_000, remaining=499_000)))
+
+    assert [(note.event, note.fields["told"]) for note in lower] == [("budget.limit_corrected", 50)]
+    assert again == []
+    assert [(note.event, note.fields["was"]) for note in higher] == [("budget.limit_corrected", 150_000)]
+    assert replace(world.budget.limits, month=None) == Quota(minute=50)
+    assert world.budget.limits.month == 500_000
+
+
+def test_more_remaining_than_the_plan_has_is_reported_once() -> None:
+    """An upstream that tells no limit but has more than the plan contradicts it; the plan stands."""
+    world = World(Quota(minute=10, month=10_000))
+    reading = LimitReading(month=WindowReading(remaining=49_000))
+
+    assert [note.event for note in world.hear(reading)] == ["budget.plan_contradicted"]
+    assert world.hear(reading) == []
+    assert world.budget.limits.month == 10_000
+
+
+def test_a_low_quota_is_told_once_and_not_at_the_months_end() -> None:
+    """Below a fifth of the header's own limit one line is written, unless the month is nearly over."""
+    low = LimitReading(month=WindowReading(limit=150_000, remaining=29_000))
+    early, late = World(Quota(month=150_000)), World(Quota(month=150_000), MAY.ends_at - 3 * DAY_MS)
+
+    assert [note.event for note in early.hear(low)] == ["budget.quota_low"]
+    assert early.hear(low) == []
+    assert late.hear(low) == []
+
+
+def test_a_429_closes_the_gate_for_as_long_as_it_says() -> None:
+    """Retry-After is kept to the millisecond, an hour at most; afterwards one call at a time."""
+    world = World(Quota())
+    assert world.call(Lane.TASK)
+    notes = world.hear(LimitReading(), limited=True, retry_after_ms=22_000)
+    refusal = world.budget.ask(Lane.REQUEST, world.moment)
+
+    assert [note.event for note in notes] == ["budget.gate_closed"]
+    assert refusal is not None
+    assert refusal.wait_ms == 22_000
+    world.wait(22_000)
+    assert world.call(Lane.TASK)
+    assert not world.call(Lane.TASK)
+    world.hear(LimitReading())
+    assert world.call(Lane.TASK)
+    assert world.call(Lane.TASK)
+    world.hear(LimitReading(), limited=True, retry_after_ms=10**9)
+    refusal = world.budget.ask(Lane.TASK, world.moment)
+    assert refusal is not None
+    assert refusal.wait_ms == HOUR_MS
+
+
+def test_back_off_doubles_with_new_429s_only() -> None:
+    """Each 429 after the gate was open doubles the pause; those of calls already under way do not."""
+    world = World(Quota())
+    pauses = []
+    for _ in range(12):
+        for _ in range(3):
+            world.hear(LimitReading(), limited=True)
+        refusal = world.budget.ask(Lane.TASK, world.moment)
+        assert refusal is not None
+        pauses.append(refusal.wait_ms)
+        world.wait(refusal.wait_ms)
+
+    assert pauses[:4] == [1_000, 2_000, 4_000, 8_000]
+    assert pauses[-1] == 150_000
+
+
+def test_a_back_off_goes_on_after_a_restart() -> None:
+    """What is left of it, by the wall clock; a clock set back does not lengthen it."""
+    world = World(Quota())
+    world.hear(LimitReading(), limited=True, retry_after_ms=600_000)
+    world.saved = world.budget.to_json(world.moment)
+    world.wait(200_000)
+    world.restart(5)
+    refusal = world.budget.ask(Lane.TASK, world.moment)
+    assert refusal is not None
+    assert refusal.wait_ms == 400_000
+
+    world.jump(-10 * HOUR_MS)
+    world.restart(5)
+    refusal = world.budget.ask(Lane.TASK, world.moment)
+    assert refusal is not None
+    assert refusal.wait_ms == 600_000
+
+
+def test_limits_told_under_another_plan_are_forgotten() -> None:
+    """Changing the configured plan takes effect at the next start; what was spent stays spent."""
+    world = World(Quota(minute=500, month=1_000))
+    assert world.call(Lane.TASK)
+    world.hear(LimitReading(minute=WindowReading(limit=50, remaining=40)))
+    assert world.call(Lane.TASK)
+
+    world.restart(0)
+    assert world.budget.limits.minute == 50
+    world.plan = Quota(minute=300, month=1_000)
+    world.restart(0)
+    assert world.budget.limits.minute == 300
+    assert world.budget.month.spent == 2
+
+
+@pytest.mark.parametrize("wrong", [{"minute": 0}, {"month": -1}, {"request_share": 1.0}])
+def test_an_impossible_plan_is_refused(wrong: dict[str, Any]) -> None:
+    """A limit below 1 or a share that leaves tasks nothing is the configuration's mistake."""
+    with pytest.raises(UsageError, match=r"limit per|share kept"):
+        Quota(**wrong)
+
+
+@given(
+    calls=st.lists(st.integers(0, 3_000), max_size=40),
+    limit=st.integers(1, 5),
+)
+def test_a_sliding_window_frees_exactly_when_it_says(calls: list[int], limit: int) -> None:
+    """After the told wait a call fits, and a millisecond earlier it does not."""
+    window, now = SlidingWindow(1_000, 100), 0
+    for gap in calls:
+        now += gap
+        wait_ms = window.wait_ms(Lane.REQUEST, limit, limit, now)
+        if wait_ms:
+            assert window.wait_ms(Lane.REQUEST, limit, limit, now + wait_ms - 1) == 1
+            now += wait_ms
+        assert window.wait_ms(Lane.REQUEST, limit, limit, now) == 0
+        window = window.plus(now, requests=1)

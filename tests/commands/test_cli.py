@@ -1,0 +1,329 @@
+"""The command, as a process of its own, against a served app."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from support.processes import ADMIN_KEY as SERVICE_KEY
+from support.processes import ServiceProcess
+from support.processes import running as process
+from support.scripted_scheduler import ADMIN_KEY, task_status
+from support.simulator_process import running_simulator
+from support.virtual_time import START_MS
+from support.web_thread import NAME, Running, served_in_thread
+from tocsin.cli import app
+from tocsin.commands.service_client import client_of
+
+TOCSIN = Path(sys.executable).parent / "tocsin"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
+        yield made
+
+
+def tocsin(
+    *arguments: str, port: int, directory: Path | None = None, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command; it knows the port and the key unless told otherwise."""
+    known = {"PATH": os.environ["PATH"], "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
+    return subprocess.run(
+        [TOCSIN, *arguments],
+        capture_output=True,
+        text=True,
+        env=known,
+        cwd=directory,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_status_shows_tasks_and_budgets(running: Running) -> None:
+    """State, next slot, failures and the last error of each task."""
+    done = tocsin("status", port=running.port)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Next alarm:" in done.stdout
+    assert "tenero" in done.stdout
+    assert "hiro said 503" in done.stdout
+    assert "48,211" in done.stdout
+
+
+def test_status_as_json_is_what_the_service_said(running: Running) -> None:
+    """For scripts."""
+    done = tocsin("status", "--json", port=running.port)
+
+    told = json.loads(done.stdout)
+    assert told["tasks"]["sweep"]["lastError"]["message"] == "hiro said 503"
+    assert set(told) == set(running.scheduler.shown)
+
+
+def test_refresh_runs_a_task_and_says_what_came_of_it(running: Running) -> None:
+    """The counters of its result, and success."""
+    done = tocsin("refresh", "tenero", port=running.port)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tenero: ok succeeded=9 failed=0" in done.stdout
+    assert ("refresh_now", "tenero") in running.scheduler.calls
+
+
+def test_a_failed_refresh_exits_with_1(running: Running) -> None:
+    """Alone or among all, and its error is told."""
+    done, every = (tocsin("refresh", task, port=running.port) for task in ("sweep", "all"))
+
+    assert (done.returncode, every.returncode) == (1, 1)
+    assert "sweep: failed scanned=430" in done.stdout
+    assert "TaskFailed: hiro said 503" in done.stdout
+    assert "tenero: ok" in every.stdout
+
+
+def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
+    """The command reads the status again and again until the run has ended."""
+    scheduler = running.scheduler
+    tasks = {"tenero": task_status(running={"startedAt": START_MS, "done": 3, "total": 9})}
+    running.do(lambda: scheduler.shown.update(tasks=tasks))
+    scheduler.statuses_per_refresh = 2
+    done = tocsin("refresh", "tenero", port=running.port)
+    scheduler.statuses_per_refresh = 0
+
+    assert done.returncode == 0
+    assert "succeeded=9" in done.stdout
+
+
+def test_pause_and_resume(running: Running) -> None:
+    """For a while by the service's clock, or until a time."""
+    paused = tocsin("pause", "--for", "2h", port=running.port)
+    until = tocsin("pause", "--until", "2099-01-01T00:00:00Z", port=running.port)
+    shown = tocsin("status", port=running.port)
+    resumed = tocsin("resume", port=running.port)
+
+    assert paused.returncode == until.returncode == resumed.returncode == 0
+    assert paused.stdout.startswith("Paused until ")
+    assert "Paused until 2099-01-01 00:00:00 UTC" in until.stdout
+    assert "Paused until 2099-01-01" in shown.stdout
+    assert resumed.stdout == "Resumed.\n"
+    assert running.scheduler.shown["pausedUntil"] is None
+
+
+def test_runs_lists_the_history(running: Running) -> None:
+    """Of one task, if one is named."""
+    running.scheduler.history = [
+        {
+            "task": "sweep",
+            "trigger": "alarm",
+            "outcome": "failed",
+            "startedAt": START_MS,
+            "durationMs": 2_140,
+            "result": {"scanned": 3},
+            "error": {"class": "X", "message": "hiro said 503"},
+        },
+        {
+            "task": "tenero",
+            "trigger": "refresh",
+            "outcome": "running",
+            "startedAt": START_MS,
+            "durationMs": None,
+            "result": {},
+            "error": None,
+        },
+    ]
+
+    everything = tocsin("runs", port=running.port)
+    one = tocsin("runs", "--task", "tenero", "--json", port=running.port)
+
+    assert "2026-05-13 19:30:00 UTC" in everything.stdout
+    assert "scanned=3" in everything.stdout
+    assert "hiro said 503" in everything.stdout
+    assert [run["task"] for run in json.loads(one.stdout)["runs"]] == ["tenero"]
+
+
+def test_prices_and_board_need_no_key(running: Running) -> None:
+    """What visitors see, anybody may see."""
+    shown = tocsin("prices", port=running.port, ADMIN_KEY="")
+    one = tocsin("prices", "stx", "--json", port=running.port, ADMIN_KEY="")
+    board = tocsin("board", port=running.port, ADMIN_KEY="")
+
+    assert "0.85" in shown.stdout
+    assert "Not priced yet: SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token" in shown.stdout
+    assert json.loads(one.stdout)["prices"]["stx"]["priceUsd"] == 0.85
+    assert "Ann[bold] ?]0;owned?:smile:" in board.stdout  # a name is text, not a command to the terminal
+    assert "1,234.50" in board.stdout
+    (row,) = json.loads(tocsin("board", "--json", port=running.port).stdout)["rows"]
+    assert row["displayName"] == NAME
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "said"),
+    [
+        (("prices", "no-id"), {}, 2, "'no-id' is no token id"),
+        (("refresh", "bogus"), {}, 2, "tenero, sweep or all"),
+        (("refresh",), {}, 2, "Missing argument"),
+        (("pause",), {}, 2, "Say for how long"),
+        (("pause", "--for", "2h", "--until", "1"), {}, 2, "Say for how long"),
+        (("pause", "--for", "soon"), {}, 2, "such as 90s, 15m, 2h or 1d"),
+        (("pause", "--until", "1"), {}, 2, "still to come"),
+        (("status",), {"ADMIN_KEY": ""}, 2, "set ADMIN_KEY"),
+        (("status",), {"ADMIN_KEY": "wrong"}, 1, "ADMIN_KEY"),
+        (("status",), {"TOCSIN_PORT": "ninety"}, 2, "such as 8787"),
+        (("nonsense",), {}, 2, "No such command"),
+        (("runs", "--limit", "0"), {}, 2, "limit"),
+    ],
+)
+def test_every_mistake_is_a_sentence_and_an_exit_code(
+    running: Running, arguments: tuple[str, ...], environment: Mapping[str, str], code: int, said: str
+) -> None:
+    """2 for wrong usage, 1 for what failed, and never a traceback."""
+    done = tocsin(*arguments, **{"port": running.port, **environment})  # type: ignore[arg-type]
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_service_that_does_not_run_gives_a_sentence_with_the_fix() -> None:
+    """Nobody listens there."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        done = tocsin("status", port=free.getsockname()[1])
+
+    assert done.returncode == 1
+    assert "Start it with `tocsin serve`" in done.stderr
+
+
+def test_whoever_else_answers_is_not_taken_for_the_service() -> None:
+    """Another program on the port is named as that."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = subprocess.Popen(
+            [TOCSIN, "prices", "--port", str(server.getsockname()[1])], stderr=subprocess.PIPE, text=True
+        )
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+        _, errors = command.communicate(timeout=60)
+
+    assert command.returncode == 1
+    assert "does not speak HTTP" in errors
+
+
+def test_the_environment_comes_before_the_file_and_options_before_both(tmp_path: Path) -> None:
+    """Where the service is: --port, TOCSIN_PORT, .env, 8787."""
+    dotenv = tmp_path / ".env"
+    assert (client_of({}, dotenv).host, client_of({}, dotenv).port) == ("127.0.0.1", 8787)
+    dotenv.write_text("# a comment\nexport TOCSIN_HOST='0.0.0.0'\nTOCSIN_PORT=9001\nADMIN_KEY=\"k=1\"\n")
+
+    by_file = client_of({}, dotenv)
+    by_environment = client_of({"TOCSIN_PORT": "9002"}, dotenv)
+    by_option = client_of({"TOCSIN_PORT": "nonsense"}, dotenv, host="::", port=9003)
+
+    assert (by_file.host, by_file.port, by_file.key) == ("127.0.0.1", 9001, "k=1")
+    assert by_environment.port == 9002
+    assert (by_option.host, by_option.port) == ("::1", 9003)
+    assert "k=1" not in repr(by_file)
+
+
+def test_the_dotenv_file_of_the_directory_is_read(running: Running, tmp_path: Path) -> None:
+    """A key in `.env` is enough."""
+    (tmp_path / ".env").write_text(f"ADMIN_KEY={ADMIN_KEY}\nTOCSIN_PORT={running.port}\n")
+    done = subprocess.run(
+        [TOCSIN, "status", "--json"],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0
+
+
+HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "structlog", "sqlite3", "http.client")
+
+
+def test_the_command_imports_only_what_it_needs() -> None:
+    """A quick start: nothing of the service, the network or the tables before a command wants it."""
+    script = "import sys, tocsin.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script, *HEAVY], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_simulate_says_where_it_is_and_stops_on_an_interrupt() -> None:
+    """Only the simulator, until Ctrl-C."""
+    command = subprocess.Popen([TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True)
+    assert command.stdout is not None
+    first = command.stdout.readline()
+    command.send_signal(2)
+    command.communicate(timeout=60)
+
+    assert first.startswith("HIRO_API_URL=http://127.0.0.1:")
+    assert command.returncode == 0
+
+
+def test_a_port_in_use_is_a_sentence() -> None:
+    """The simulator cannot start there, and says why."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = tocsin("simulate", "--port", str(taken.getsockname()[1]), port=1)
+
+    assert done.returncode == 1
+    assert "cannot listen on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_serve_and_check_are_the_services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The options go where they belong; findings are printed, each a line, and make the exit code 1."""
+    seen: list[dict[str, object]] = []
+    findings: list[str] = []
+    service = ModuleType("tocsin.service")
+    service.serve = lambda **options: seen.append(options)  # type: ignore[attr-defined]
+    service.check = lambda: findings  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tocsin.service", service)
+    runner = CliRunner()
+
+    runner.invoke(app, ["serve", "--demo", "--port", "0", "--data-dir", str(tmp_path)])
+    fine = runner.invoke(app, ["check"])
+    findings.append("ADMIN_KEY is not set: set it, or the admin routes refuse")
+    wrong = runner.invoke(app, ["check"])
+
+    assert seen == [{"as_demo": True, "host": None, "port": 0, "data_dir": tmp_path}]
+    assert (fine.exit_code, fine.stdout) == (0, "All fine.\n")
+    assert (wrong.exit_code, wrong.stdout) == (1, f"{findings[0]}\n")
+
+
+def test_every_command_is_documented() -> None:
+    """docs/commands.md names each of them, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    known = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
+
+    assert set(re.findall(r"^\| `tocsin (\w+)", page, re.MULTILINE)) == known
+
+
+def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
+    """Against `tocsin serve` and the simulator: every command understands what it is told."""
+    with running_simulator() as upstreams, process(ServiceProcess(tmp_path / "data", **upstreams)) as service:
+        port = int(service.url.rpartition(":")[2])
+        known = {"port": port, "ADMIN_KEY": SERVICE_KEY}
+        refreshed = tocsin("refresh", "tenero", **known)  # type: ignore[arg-type]
+        paused = tocsin("pause", "--for", "2h", **known)  # type: ignore[arg-type]
+        status = tocsin("status", **known)  # type: ignore[arg-type]
+        runs = tocsin("runs", "--task", "tenero", **known)  # type: ignore[arg-type]
+        prices = tocsin("prices", **known)  # type: ignore[arg-type]
+
+    assert [done.returncode for done in (refreshed, paused, status, runs, prices)] == [0] * 5
+    assert "tenero: ok" in refreshed.stdout
+    assert "Paused until" in status.stdout
+    assert "succeeded=3" in runs.stdout
+    assert "tenero" in prices.stdout

@@ -1,0 +1,36 @@
+"""`tocsin rebuild` as a process: totals that somebody spoilt are told and mended."""
+
+from contextlib import closing
+from pathlib import Path
+
+from support.local_store import open_competition
+from support.processes import Process
+from support.web_thread import one_trade
+from tocsin.platform.local.sqlite import sqlite_file
+
+
+def rebuild(data_dir: Path) -> tuple[int, str, str]:
+    return Process("tocsin", "rebuild", "--data-dir", str(data_dir)).end()
+
+
+async def test_spoilt_totals_are_counted_anew(tmp_path: Path) -> None:
+    """The first time it tells what differed, the second time that all is well."""
+    async with open_competition(tmp_path) as db:
+        await one_trade(db)
+    with closing(sqlite_file.connect(tmp_path / "db.sqlite")) as connection:
+        connection.execute("UPDATE sender_totals SET trades = 99")
+        connection.execute("DELETE FROM token_totals")
+
+    first, again = rebuild(tmp_path), rebuild(tmp_path)
+
+    assert first == (0, "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nCounted anew.\n", "")
+    assert again == (0, "All totals agree with the swaps.\n", "")
+
+
+def test_without_a_database_it_says_where_it_looked(tmp_path: Path) -> None:
+    """Nothing is made that was not there."""
+    code, out, error = rebuild(tmp_path / "nowhere")
+
+    assert (code, out) == (2, "")
+    assert "nowhere" in error
+    assert not (tmp_path / "nowhere").exists()

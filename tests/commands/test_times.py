@@ -1,0 +1,76 @@
+"""Times as people write and read them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.commands.times import (
+    parse_duration_ms,
+    parse_instant_ms,
+    shown_ago,
+    shown_duration,
+    shown_instant,
+    shown_until,
+)
+from tocsin.errors import UsageError
+
+NOW = 1_778_700_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)]
+)
+def test_durations(text: str, ms: int) -> None:
+    """A number and a unit."""
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2H", "1.5h", "2h30"])
+def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+    """The sentence shows how to write one."""
+    with pytest.raises(UsageError, match="90s, 15m, 2h or 1d"):
+        parse_duration_ms(text)
+
+
+def test_instants() -> None:
+    """ISO with a zone, a date, or unix milliseconds."""
+    assert parse_instant_ms("2026-05-13T19:30:00Z") == NOW
+    assert parse_instant_ms("2026-05-13T21:30+02:00") == NOW
+    assert parse_instant_ms(str(NOW)) == NOW
+    with pytest.raises(UsageError, match="unix milliseconds"):
+        parse_instant_ms("tomorrow")
+    with pytest.raises(UsageError, match="unix milliseconds"):
+        parse_instant_ms("9999999999999999")
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0ms"),
+        (210, "210ms"),
+        (48_000, "48s"),
+        (61_000, "1m 1s"),
+        (3_600_000, "1h"),
+        (90_061_000, "1d 1h"),
+    ],
+)
+def test_durations_are_shown_in_two_units(ms: int, text: str) -> None:
+    """As much as one reads at a glance."""
+    assert shown_duration(ms) == text
+
+
+def test_moments_are_shown_beside_now() -> None:
+    """Past, present, future and never."""
+    assert shown_ago(NOW - 61_000, NOW) == "1m 1s ago"
+    assert shown_ago(None, NOW) == "never"
+    assert shown_until(NOW + 5_000, NOW) == "in 5s"
+    assert shown_until(NOW, NOW) == "now"
+    assert shown_until(None, NOW) == "-"
+    assert shown_instant(NOW) == "2026-05-13 19:30:00 UTC"
+    assert shown_instant(None) == "-"
+
+
+@given(st.integers(0, 10**12))
+def test_every_duration_can_be_shown(ms: int) -> None:
+    """And never as nothing."""
+    assert shown_duration(ms)

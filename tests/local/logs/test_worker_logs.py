@@ -1,0 +1,77 @@
+"""The worker-logs service over HTTP: what is sent, and which answers count as taken."""
+
+import asyncio
+import json
+
+import pytest
+
+from support.loopback import Request, http, serving
+from tocsin.bindings import LogEntry, Logs
+from tocsin.errors import LogsError
+from tocsin.platform.local.http.fetch import HttpFetch
+from tocsin.platform.local.logs.worker_logs import WorkerLogs
+from tocsin.platform.shared.redaction import Redactor
+
+ENTRY = LogEntry("WARN", "upstream.failed", {"status": 429, "key": "hunter2"})
+
+
+async def send_to(answer: bytes) -> list[Request]:
+    async def write(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+
+    fetch = HttpFetch()
+    try:
+        async with serving(write) as server:
+            logs: Logs = WorkerLogs(fetch, f"{server.url}/", "api-key", Redactor(["hunter2"]))
+            await logs.log_batch("aibtc-landing", [ENTRY, ENTRY])
+            return server.requests
+    finally:
+        await fetch.close()
+
+
+async def test_a_batch_is_one_request_with_the_apps_id_and_key() -> None:
+    """The service's own shape: level, message, context; secrets masked here too."""
+    (request,) = await send_to(http(200, b'{"ok": true, "data": []}'))
+    masked = {"level": "WARN", "message": "upstream.failed", "context": {"status": 429, "key": "[redacted]"}}
+
+    assert request.line == "POST /logs HTTP/1.1"
+    assert request.headers["x-app-id"] == "aibtc-landing"
+    assert request.headers["x-api-key"] == "api-key"
+    assert json.loads(request.body) == {"logs": [masked, masked]}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "retryable"),
+    [
+        (200, b'{"ok": false, "error": {"code": "INTERNAL_ERROR"}}', True),
+        (200, b"<html>not the service</html>", True),
+        (200, b"[]", True),
+        (302, b"", True),
+        (401, b'{"ok": false}', True),
+        (503, b'{"ok": false}', True),
+        (400, b'{"ok": false, "error": {"code": "BAD_REQUEST", "message": "hunter2"}}', False),
+        (413, b"", False),
+    ],
+)
+async def test_an_answer_without_ok_is_a_failure(status: int, body: bytes, *, retryable: bool) -> None:
+    """A 200 that says `ok: false` failed too; only what can never be taken is not to be sent again."""
+    with pytest.raises(LogsError, match=f"answered {status}") as caught:
+        await send_to(http(status, body))
+
+    assert caught.value.retryable is retryable
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_no_answer_is_a_failure_to_retry() -> None:
+    """A service that hangs is given up after a while."""
+    fetch = HttpFetch()
+
+    async def hang(_request: Request, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(hang) as server:
+        with pytest.raises(LogsError, match="no complete answer") as caught:
+            await WorkerLogs(fetch, server.url, "k", Redactor()).log_batch("app", [ENTRY])
+    await fetch.close()
+
+    assert caught.value.retryable

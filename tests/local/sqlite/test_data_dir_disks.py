@@ -1,0 +1,152 @@
+"""Disks that cannot be written: read-only, full, somebody else's. Real file systems, in a mount namespace.
+
+The mounts are seen by the tested process only and vanish with it, so nothing has to be cleaned up. Where
+the system allows no such namespace, these tests say so and are skipped.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tocsin.errors import StoreUnusable
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
+from tocsin.platform.local.sqlite.migrations import load
+from tocsin.platform.shared.redaction import Redactor
+
+TESTS = Path(__file__).parents[2]
+CONTENT = 'ls -A "$D"; find "$D" -type f -exec sha256sum {} +'
+NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
+
+
+def open_dir(path: Path) -> DataDir:
+    clock = SystemClock()
+    logger = open_logger(StringIO(), clock, Redactor())
+    return DataDir(path, {"kv.sqlite": load(KV_MIGRATIONS)}, now=clock.now(), logger=logger)
+
+
+def works(namespace: list[str]) -> bool:
+    trial = [*namespace, "sh", "-c", "mount -t tmpfs none /mnt"]
+    try:
+        return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def namespace() -> list[str]:
+    for candidate in NAMESPACES:
+        if works(candidate):
+            return candidate
+    pytest.skip("this system lets nobody mount in a namespace of their own (unshare)")
+
+
+def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, str]:
+    """Mount, look, start, look again: answers the directory before, what the start said, and after."""
+    script = f"""set -e; cd {TESTS}; {mounts}
+        ({CONTENT}) 2>&1; echo ====; "$@" </dev/null || true; echo ====; ({CONTENT}) 2>&1"""
+    program = [sys.executable, "-m", "support.hold_data_dir", str(data), f"kv.sqlite={KV_MIGRATIONS}"]
+    done = subprocess.run(
+        [*namespace, "sh", "-c", script, "sh", *program],
+        env={**os.environ, "D": str(data)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, said, after = done.stdout.split("====\n")
+    return before, said, after
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    open_dir(tmp_path / "data").close()
+    return tmp_path / "data"
+
+
+def test_a_read_only_disk_is_refused(namespace: list[str], data: Path) -> None:
+    """A directory with data on a file system that was mounted read-only."""
+    mounts = 'mount --bind "$D" "$D"; mount -o remount,bind,ro "$D"'
+    before, said, after = start_in(namespace, data, mounts)
+
+    assert said.startswith(f"StoreUnusable: {data} is on a read-only file system. Mount it writable")
+    assert before == after
+
+
+def test_a_read_only_file_is_refused(namespace: list[str], data: Path) -> None:
+    """One database file that cannot be written, in a directory that can."""
+    mounts = 'mount --bind "$D/kv.sqlite" "$D/kv.sqlite"; mount -o remount,bind,ro "$D/kv.sqlite"'
+    before, said, after = start_in(namespace, data, mounts)
+
+    assert said.startswith(f"StoreUnusable: {data}/kv.sqlite is on a read-only file system.")
+    assert before == after
+
+
+def test_a_full_disk_is_refused_before_anything_is_made(namespace: list[str], tmp_path: Path) -> None:
+    """A new directory on a disk too small for a start: nothing is left in it."""
+    before, said, after = start_in(namespace, tmp_path, 'mount -t tmpfs -o size=64k none "$D"')
+
+    assert said.startswith(f"StoreUnusable: {tmp_path} is on a full disk.")
+    assert before == after == ""
+
+
+def test_a_disk_that_became_full_is_refused_with_its_data_untouched(namespace: list[str], data: Path) -> None:
+    """A directory with data on a disk that others filled since."""
+    mounts = """cp -a "$D" "$D.copy"; mount -t tmpfs -o size=2m none "$D"; cp -a "$D.copy/." "$D"
+        (dd if=/dev/zero of="$D/filler" bs=4k 2>&1 || true) >/dev/null"""
+    before, said, after = start_in(namespace, data, mounts)
+
+    assert said.startswith(f"StoreUnusable: {data} is on a full disk.")
+    assert "kv.sqlite" in before
+    assert before == after
+
+
+def test_the_same_disk_with_space_is_taken(namespace: list[str], data: Path) -> None:
+    """The counter-proof: what is refused above is accepted when there is room."""
+    _, said, after = start_in(namespace, data, 'mount -t tmpfs -o size=8m none "$D"')
+
+    assert said == "open\n"
+    assert "kv.sqlite" in after
+
+
+@contextmanager
+def as_an_ordinary_user() -> Iterator[None]:
+    """Permissions do not stop root; a test run as root steps down for a moment."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+def test_a_directory_that_this_user_may_not_write_is_refused() -> None:
+    """The message says whose it should be."""
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch)
+        path.chmod(0o555)
+        with (
+            as_an_ordinary_user(),
+            pytest.raises(StoreUnusable, match=r"may not be written by this user.*chown"),
+        ):
+            open_dir(path)
+
+        assert list(path.iterdir()) == []
+
+
+def test_a_directory_that_this_user_may_not_make_is_refused() -> None:
+    """The same for a new directory in a place that belongs to others."""
+    with TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o555)
+        with as_an_ordinary_user(), pytest.raises(StoreUnusable, match="may not be written by this user"):
+            open_dir(Path(scratch) / "data")

@@ -1,0 +1,257 @@
+"""DB: D1's shape, whole transactions, reads beside writes, errors that say what to do."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from support.local_store import ITEMS, item_names, open_database
+from tocsin.bindings import DBMeta
+from tocsin.errors import (
+    ConstraintKind,
+    ConstraintViolated,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+    ValueRefused,
+)
+from tocsin.platform.shared.sql_rules import INT_MAX
+
+PARTS = "CREATE TABLE parts (item INTEGER NOT NULL REFERENCES items (id))"
+
+BEYOND_BMP_AND_NUL = "\0 zażółć 🐍 \U0010ffff"
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (None, None),
+        (True, 1),
+        (False, 0),
+        (INT_MAX, INT_MAX),
+        (-INT_MAX - 1, -INT_MAX - 1),
+        (0.1, 0.1),
+        (b"\0\xff", b"\0\xff"),
+        (BEYOND_BMP_AND_NUL, BEYOND_BMP_AND_NUL),
+    ],
+)
+async def test_values_come_back_as_they_went(
+    tmp_path: Path, value: str | float | None, stored: object
+) -> None:
+    """Text, integers, floats, bytes and None are kept exactly; a bool becomes 1 or 0."""
+    async with open_database(tmp_path, "CREATE TABLE v (x)") as database:
+        await database.prepare("INSERT INTO v VALUES (?)").bind(value).run()
+        row = await database.prepare("SELECT x FROM v").first()
+
+    assert row == {"x": stored}
+    assert row is not None
+    assert type(row["x"]) is type(stored)
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (2**63, "bind amounts as text"),
+        (-(2**63) - 1, "bind amounts as text"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        ("half \ud83d", "lone surrogate"),
+        (["list"], "a list"),
+        ({"a": 1}, "a dict"),
+    ],
+)
+async def test_a_value_that_cannot_be_kept_is_refused_at_bind(
+    tmp_path: Path, value: str, complaint: str
+) -> None:
+    """The message counts the values and says what to do; no value is bent to fit."""
+    async with open_database(tmp_path) as database:
+        with pytest.raises(ValueRefused, match=f"value 2 .*{complaint}"):
+            database.prepare("SELECT ?, ?").bind(1, value)
+
+
+async def test_meta_tells_what_a_statement_did(tmp_path: Path) -> None:
+    """`changes` and `last_row_id` are right for each kind of write, and zero for a read."""
+    async with open_database(tmp_path, ITEMS) as database:
+        metas = [
+            (await database.prepare(sql).run()).meta
+            for sql in (
+                "INSERT INTO items (id, name) VALUES (7, 'a'), (8, 'b')",
+                "INSERT OR IGNORE INTO items (id, name) VALUES (9, 'a')",
+                "WITH x AS (SELECT 'c' AS name) INSERT INTO items (name) SELECT name FROM x",
+                "UPDATE items SET n = n + 1 WHERE id >= 8",
+                "DELETE FROM items WHERE id = 7",
+                "SELECT id FROM items",
+            )
+        ]
+
+    assert metas == [
+        DBMeta(2, 8, rows_read=0, rows_written=2),
+        DBMeta(0, 8, rows_read=0, rows_written=0),
+        DBMeta(1, 9, rows_read=0, rows_written=1),
+        DBMeta(2, 9, rows_read=0, rows_written=2),
+        DBMeta(1, 9, rows_read=0, rows_written=1),
+        DBMeta(0, 0, rows_read=2, rows_written=0),
+    ]
+
+
+async def test_first_answers_a_row_or_none(tmp_path: Path) -> None:
+    """`first` gives the first row as a dict, None when there is none, and the row of RETURNING."""
+    async with open_database(tmp_path, ITEMS) as database:
+        insert = database.prepare("INSERT INTO items (name) VALUES (?) RETURNING id, name")
+
+        assert await database.prepare("SELECT * FROM items").first() is None
+        assert await insert.bind("a").first() == {"id": 1, "name": "a"}
+        assert await insert.bind("b").first() == {"id": 2, "name": "b"}
+        assert await database.prepare("SELECT name FROM items ORDER BY id").first() == {"name": "a"}
+
+
+async def test_bind_leaves_the_statement_as_it_was(tmp_path: Path) -> None:
+    """A statement is prepared once and bound many times."""
+    async with open_database(tmp_path) as database:
+        question = database.prepare("SELECT ?1 AS a, ?2 AS b")
+        first, second = question.bind(1, 2), question.bind(3, 4)
+
+        assert await second.first() == {"a": 3, "b": 4}
+        assert await first.first() == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("INSERT INTO items (name) VALUES ('taken')", "unique"),
+        ("INSERT INTO items (id) VALUES (1)", "unique"),
+        ("INSERT INTO parts VALUES (404)", "foreign_key"),
+        ("INSERT INTO items (n) VALUES (-1)", "check"),
+        ("INSERT INTO items (n) VALUES (NULL)", "not_null"),
+    ],
+)
+async def test_a_batch_that_breaks_a_rule_leaves_nothing(
+    tmp_path: Path, sql: str, kind: ConstraintKind
+) -> None:
+    """Each kind of broken rule is told apart, and undoes the statements before it."""
+    async with open_database(
+        tmp_path, ITEMS, PARTS, "INSERT INTO items (id, name) VALUES (1, 'taken')"
+    ) as database:
+        before = database.prepare("INSERT INTO items (name) VALUES ('before')")
+        with pytest.raises(ConstraintViolated, match="nothing of the call was written") as caught:
+            await database.batch([before, database.prepare(sql), before])
+
+        assert caught.value.kind == kind
+        assert await item_names(database) == ["taken"]
+
+
+async def test_a_batch_answers_one_result_per_statement(tmp_path: Path) -> None:
+    """A later statement sees what an earlier one wrote; an empty batch is no batch."""
+    async with open_database(tmp_path, ITEMS) as database:
+        insert = database.prepare("INSERT INTO items (name) VALUES (?)")
+        results = await database.batch(
+            [insert.bind("a"), database.prepare("SELECT name FROM items"), insert.bind("b")]
+        )
+
+        assert [result.results for result in results] == [[], [{"name": "a"}], []]
+        assert [result.meta.last_row_id for result in results] == [1, 1, 2]
+        assert await database.batch([]) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "BEGIN",
+        "  commit",
+        "/* a */ -- b\n ROLLBACK",
+        "SAVEPOINT a",
+        "\ufeffEND",
+        "ATTACH 'x' AS y",
+        "VACUUM INTO 'copy'",
+        "PRAGMA synchronous = OFF",
+        "pragma/**/journal_mode=delete",
+        "PRAGMA main.foreign_keys = OFF",
+    ],
+)
+async def test_transactions_and_settings_stay_with_the_platform(tmp_path: Path, sql: str) -> None:
+    """Statements that would open a transaction, another file or change the connection are refused."""
+    async with open_database(tmp_path) as database:
+        with pytest.raises(UsageError):
+            database.prepare(sql)
+
+
+async def test_harmless_pragmas_are_answered(tmp_path: Path) -> None:
+    """What D1 answers about a schema is answered here."""
+    async with open_database(tmp_path, ITEMS) as database:
+        columns = (await database.prepare("PRAGMA table_info(items)").all()).results
+
+    assert [column["name"] for column in columns] == ["id", "name", "n"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "values", "error", "complaint"),
+    [
+        ("SELEC 1", (), StoreError, "SELEC 1: near .* syntax error"),
+        ("SELECT ?", (), UsageError, "Incorrect number of bindings"),
+        ("SELECT 1; SELECT 2", (), UsageError, "one statement at a time"),
+        (f"SELECT {', '.join('?' * 101)}", (1,) * 101, StoreError, "too many"),
+        ("SELECT zeroblob(2000001)", (), StoreError, "too big"),
+    ],
+)
+async def test_a_mistake_is_named(
+    tmp_path: Path, sql: str, values: tuple[int, ...], error: type[Exception], complaint: str
+) -> None:
+    """The caller's mistakes and D1's limits are errors of their own, with SQLite's reason in them."""
+    async with open_database(tmp_path) as database:
+        with pytest.raises(error, match=complaint) as caught:
+            await database.prepare(sql).bind(*values).all()
+
+        assert type(caught.value) is error
+
+
+async def test_a_full_disk_undoes_the_batch_and_the_next_one_works(tmp_path: Path) -> None:
+    """When SQLite finds no space the call fails as unavailable, nothing of it stays, and space heals it."""
+    async with open_database(tmp_path, ITEMS) as database:
+        insert = database.prepare("INSERT INTO items (name) VALUES (?)")
+        await insert.bind("kept").run()
+        await database._writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 1"))
+        with pytest.raises(StoreUnavailable, match="full"):
+            await database.batch([insert.bind("lost"), insert.bind("x" * 100_000)])
+
+        assert await item_names(database) == ["kept"]
+
+        await database._writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 100000"))
+        await insert.bind("y" * 100_000).run()
+
+        assert await item_names(database) == ["kept", "y" * 100_000]
+
+
+async def test_a_file_that_another_program_locks_is_unavailable_not_broken(tmp_path: Path) -> None:
+    """A lock that outlasts the patience is `StoreUnavailable`; the same call works afterwards."""
+    async with open_database(tmp_path, ITEMS) as database:
+        insert = database.prepare("INSERT INTO items (name) VALUES ('x')")
+        await database._writer.run(lambda connection: connection.execute("PRAGMA busy_timeout = 1"))
+        other = sqlite3.connect(tmp_path / "db.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await insert.run()
+        other.close()
+        await insert.run()
+
+        assert await item_names(database) == ["x"]
+
+
+async def test_each_connection_has_the_settings_that_durability_needs(tmp_path: Path) -> None:
+    """WAL, an fsync per commit, foreign keys; and a reader that cannot write."""
+    async with open_database(tmp_path) as database:
+        for thread, query_only in ((database._writer, 0), (database._reader, 1)):
+            found = await thread.run(
+                lambda connection: [
+                    connection.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("journal_mode", "synchronous", "foreign_keys", "query_only")
+                ]
+            )
+
+            assert found == ["wal", 2, 1, query_only]
+
+
+async def test_a_batch_takes_only_its_own_statements(tmp_path: Path) -> None:
+    """Plain SQL text in a batch is told apart from a statement."""
+    async with open_database(tmp_path) as database:
+        with pytest.raises(UsageError, match="prepared"):
+            await database.batch(["SELECT 1"])

@@ -1,0 +1,57 @@
+"""kill -9 in the midst of writing: what returned is there, and no batch is there by half."""
+
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from support.virtual_time import START_MS
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
+from tocsin.platform.local.sqlite.migrations import Migration, load
+from tocsin.platform.shared.redaction import Redactor
+
+TESTS = Path(__file__).parents[2]
+PAIRS = Migration(1, "0001_pairs", "", ("CREATE TABLE pairs (n INTEGER, half TEXT, PRIMARY KEY (n, half))",))
+SCHEMAS = {"db.sqlite": [PAIRS], "kv.sqlite": load(KV_MIGRATIONS)}
+
+
+def open_dir(path: Path) -> DataDir:
+    return DataDir(path, SCHEMAS, now=START_MS, logger=open_logger(StringIO(), SystemClock(), Redactor()))
+
+
+@pytest.mark.parametrize("acknowledged", [1, 7, 150])
+def test_what_was_acknowledged_survives_kill(tmp_path: Path, acknowledged: int) -> None:
+    """Every write that returned before the kill is found by the next start, batches whole."""
+    open_dir(tmp_path).close()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "support.write_until_killed", str(tmp_path)],
+        cwd=TESTS,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(2 * acknowledged)]
+    process.send_signal(signal.SIGKILL)
+    said += process.stdout.readlines()
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    last = {line.split()[0]: int(line.split()[1]) for line in said if line.endswith("\n")}
+
+    open_dir(tmp_path).close()
+    with closing(sqlite_file.connect(tmp_path / "db.sqlite")) as connection:
+        halves = connection.execute("SELECT n, count(*) FROM pairs GROUP BY n ORDER BY n").fetchall()
+    with closing(sqlite_file.connect(tmp_path / "kv.sqlite")) as connection:
+        (keys,) = connection.execute("SELECT count(*) FROM entries").fetchone()
+
+    assert last["db"] >= acknowledged
+    assert len(halves) in {last["db"], last["db"] + 1}
+    assert set(halves) == {(number, 2) for number in range(1, len(halves) + 1)}
+    assert keys in {last["kv"], last["kv"] + 1}

@@ -1,0 +1,223 @@
+"""KV: text under keys, with expiry, in byte order, within Cloudflare's limits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from support.local_store import open_kv
+from support.virtual_time import VirtualClock
+from tocsin.errors import ObjectReset, StoreUnavailable, UsageError, ValueRefused
+from tocsin.platform.local.objects.output_gate import GATE
+from tocsin.platform.local.sqlite.kv import PURGE_MAX, SqliteKV
+from tocsin.platform.shared.kv_rules import KEY_BYTES_MAX, VALUE_BYTES_MAX
+
+EVERY_PLANE = (
+    "".join(chr(plane * 0x10000 + 0x42) for plane in range(17)) + "\0\x7f\x80\ud7ff\ue000\uffff\U0010ffff"
+)
+
+
+async def rows(kv: SqliteKV) -> int:
+    count = await kv._thread.run(
+        lambda connection: connection.execute("SELECT count(*) FROM entries").fetchone()[0]
+    )
+    assert isinstance(count, int)
+    return count
+
+
+@pytest.mark.parametrize("text", ["", "plain", "a\0b\0", EVERY_PLANE, "\r\n\u2028", '{"priceUsd": null}'])
+async def test_text_comes_back_as_it_went(tmp_path: Path, text: str) -> None:
+    """Any text is a value, and with a letter before it a key, NULs and all planes included."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        await kv.put(f"k{text}", text)
+
+        assert await kv.get(f"k{text}") == text
+        assert await kv.get_many(["absent", f"k{text}"]) == {f"k{text}": text}
+        assert (await kv.list()).keys == [f"k{text}"]
+
+        await kv.delete(f"k{text}")
+
+        assert await kv.get(f"k{text}") is None
+
+
+async def test_the_largest_value_fits_and_one_byte_more_does_not(tmp_path: Path) -> None:
+    """The limit counts bytes of UTF-8, not characters."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        largest = "é" * (VALUE_BYTES_MAX // 2)
+        await kv.put("k", largest)
+        with pytest.raises(ValueRefused, match=f"{VALUE_BYTES_MAX + 1} bytes"):
+            await kv.put("k", largest + "x")
+
+        assert await kv.get("k") == largest
+
+
+@pytest.mark.parametrize(
+    "key", ["", ".", "..", "x" * (KEY_BYTES_MAX + 1), "é" * (KEY_BYTES_MAX // 2 + 1), None, 7]
+)
+async def test_a_key_that_cloudflare_refuses_is_refused(tmp_path: Path, key: str) -> None:
+    """Each call names the key's problem before it does anything."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: kv.get(key),
+            lambda: kv.get_many(["fine", key]),
+            lambda: kv.put(key, "v"),
+            lambda: kv.delete(key),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError, match="key"):
+                await call()
+
+
+async def test_half_characters_are_refused_everywhere(tmp_path: Path) -> None:
+    """A lone surrogate is no text: the message says where it is, and nothing is written."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        with pytest.raises(ValueRefused, match=r"surrogate.* at 1"):
+            await kv.put("k\ud800", "v")
+        with pytest.raises(ValueRefused, match=r"value of .k. .*surrogate"):
+            await kv.put("k", "\udfff")
+        with pytest.raises(ValueRefused, match="prefix"):
+            await kv.list(prefix="\ud800")
+
+        assert await rows(kv) == 0
+
+
+@pytest.mark.parametrize("value", [b"bytes", 1, None, {"a": 1}])
+async def test_a_value_is_text(tmp_path: Path, value: str) -> None:
+    """Anything else is refused with the key and the type."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        with pytest.raises(ValueRefused, match=f"'k'.*{type(value).__name__}"):
+            await kv.put("k", value)
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 1, 59, 60.0, True, "60", 10**12])
+async def test_a_lifetime_that_cloudflare_refuses_is_refused(tmp_path: Path, ttl: int) -> None:
+    """Less than a minute, fractions and absurd lengths: the message says what is accepted."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        with pytest.raises(UsageError, match="whole seconds, 60 to"):
+            await kv.put("k", "v", expiration_ttl=ttl)
+
+        assert await kv.get("k") is None
+
+
+async def test_an_entry_is_served_until_its_time_and_never_after(tmp_path: Path) -> None:
+    """The last millisecond still serves it; at its time it is gone for get, get_many and list."""
+    clock = VirtualClock()
+    async with open_kv(tmp_path, clock) as kv:
+        await kv.put("k", "v", expiration_ttl=60)
+        clock.jump(59_999)
+
+        assert await kv.get("k") == "v"
+
+        clock.jump(1)
+
+        assert await kv.get("k") is None
+        assert await kv.get_many(["k"]) == {}
+        assert (await kv.list()).keys == []
+
+
+async def test_a_new_value_replaces_the_lifetime_too(tmp_path: Path) -> None:
+    """Each put decides anew when its entry ends, or that it does not."""
+    clock = VirtualClock()
+    async with open_kv(tmp_path, clock) as kv:
+        await kv.put("longer", "1", expiration_ttl=60)
+        await kv.put("longer", "2", expiration_ttl=120)
+        await kv.put("for ever", "1", expiration_ttl=60)
+        await kv.put("for ever", "2")
+        clock.jump(60_000)
+
+        assert await kv.get_many(["longer", "for ever"]) == {"longer": "2", "for ever": "2"}
+
+
+async def test_expired_rows_are_removed_a_few_at_a_time(tmp_path: Path) -> None:
+    """A write removes a bounded number of them; live entries stay."""
+    clock = VirtualClock()
+    async with open_kv(tmp_path, clock) as kv:
+        for number in range(PURGE_MAX + 5):
+            await kv.put(f"k{number}", "v", expiration_ttl=60)
+        await kv.put("live", "v", expiration_ttl=3600)
+        clock.jump(60_000)
+        await kv.put("new", "v")
+
+        assert await rows(kv) == 5 + 2
+
+        await kv.put("new", "v")
+
+        assert (await kv.list()).keys == ["live", "new"]
+        assert await rows(kv) == 2
+
+
+async def test_pages_follow_each_other_without_loss_or_repetition(tmp_path: Path) -> None:
+    """The cursor continues after the last name, also when names came and went in between."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        for name in ("a", "b", "c", "d"):
+            await kv.put(name, "v")
+        first = await kv.list(limit=2)
+        await kv.delete("b")
+        await kv.put("b\0", "v")
+        second = await kv.list(limit=2, cursor=first.cursor)
+        third = await kv.list(limit=2, cursor=second.cursor)
+
+    assert (first.keys, second.keys, third.keys, third.cursor) == (["a", "b"], ["b\0", "c"], ["d"], None)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001])
+async def test_a_page_has_a_bounded_length(tmp_path: Path, limit: int) -> None:
+    """The limit is 1 to 1000."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        with pytest.raises(UsageError, match="1 to 1000"):
+            await kv.list(limit=limit)
+
+
+async def test_a_cursor_belongs_to_its_prefix(tmp_path: Path) -> None:
+    """Continuing a listing under another prefix is refused rather than answered wrongly."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        with pytest.raises(UsageError, match="another prefix"):
+            await kv.list(prefix="b:", cursor="a:1")
+
+
+async def test_too_many_keys_at_once_are_refused(tmp_path: Path) -> None:
+    """A hundred are answered, one more is not; none at all is no question."""
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        await kv.put("k7", "v")
+
+        assert await kv.get_many([f"k{number}" for number in range(100)]) == {"k7": "v"}
+        assert await kv.get_many([]) == {}
+        with pytest.raises(UsageError, match="in parts"):
+            await kv.get_many([f"k{number}" for number in range(101)])
+
+
+async def test_every_call_waits_for_the_output_gate(tmp_path: Path) -> None:
+    """What an object that was reset would have read or written does not happen."""
+
+    async def reset() -> None:
+        raise ObjectReset("reset")
+
+    async with open_kv(tmp_path, VirtualClock()) as kv:
+        await kv.put("k", "v")
+        GATE.set(reset)
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: kv.get("k"),
+            lambda: kv.get_many(["k"]),
+            lambda: kv.put("k", "x"),
+            lambda: kv.delete("k"),
+            kv.list,
+        ]
+        for call in calls:
+            with pytest.raises(ObjectReset):
+                await call()
+        GATE.set(None)
+
+        assert await kv.get("k") == "v"
+
+
+async def test_entries_outlive_the_process_and_a_closed_store_says_so(tmp_path: Path) -> None:
+    """What was put is there when the file is opened again; the closed one answers with an error of ours."""
+    clock = VirtualClock()
+    async with open_kv(tmp_path, clock) as kv:
+        await asyncio.gather(*(kv.put(f"k{number}", str(number)) for number in range(20)))
+    for call in (kv.get("k1"), kv.put("k1", "x")):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await call
+    async with open_kv(tmp_path, clock) as kv:
+        assert len((await kv.list()).keys) == 20

@@ -1,0 +1,267 @@
+"""Migrations: applied once, in order, whole; and every difference is refused with its name."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.local_store import make_file
+from tocsin.errors import MigrationFailed, SchemaMismatch
+from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
+from tocsin.platform.local.sqlite.migrations import check, describe, difference, load, migrate, schema_of
+from tocsin.platform.local.sqlite.sql_text import split
+
+AGENTS = "CREATE TABLE agents (id INTEGER PRIMARY KEY, name TEXT NOT NULL);"
+SWAPS = """
+-- What an agent traded; it's here that text with a ; is tested.
+CREATE TABLE swaps (txid TEXT PRIMARY KEY, sender INTEGER REFERENCES agents (id), note TEXT DEFAULT ';');
+CREATE TRIGGER swaps_lower AFTER INSERT ON swaps BEGIN
+  UPDATE swaps SET txid = lower(txid) WHERE txid = new.txid;
+END;
+"""
+FILES = {"0001_create_agents.sql": AGENTS, "0002_create_swaps.sql": SWAPS}
+
+
+def write(directory: Path, files: dict[str, str]) -> Path:
+    directory.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return directory
+
+
+@pytest.fixture
+def migrations(tmp_path: Path) -> Path:
+    return write(tmp_path / "migrations", FILES)
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite_file.connect(make_file(tmp_path / "db.sqlite"))) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("directory", [KV_MIGRATIONS, OBJECT_MIGRATIONS])
+def test_the_schema_is_the_sum_of_its_migrations(directory: Path) -> None:
+    """What schema.sql says and what the migrations make is the same, line by line."""
+    summed = schema_of(statement for migration in load(directory) for statement in migration.statements)
+    written = schema_of(split((directory / "schema.sql").read_text(encoding="utf-8")))
+
+    assert difference(written, summed) == []
+    assert any(line.startswith("table entries: ") for line in summed)
+
+
+def test_migrations_are_applied_once_and_recorded(connection: sqlite3.Connection, migrations: Path) -> None:
+    """The first call applies all of them in order, the second none; the record has number, name and time."""
+    first = migrate(connection, load(migrations), "db.sqlite", now=1000)
+    second = migrate(connection, load(migrations), "db.sqlite", now=2000)
+    records = connection.execute("SELECT number, name, applied_at FROM tocsin_migrations").fetchall()
+
+    assert [migration.name for migration in first] == ["0001_create_agents", "0002_create_swaps"]
+    assert second == []
+    assert records == [(1, "0001_create_agents", 1000), (2, "0002_create_swaps", 1000)]
+
+    connection.execute("INSERT INTO swaps (txid) VALUES ('0xAB')")
+
+    assert connection.execute("SELECT txid, note FROM swaps").fetchall() == [("0xab", ";")]
+
+
+def test_a_later_migration_finds_the_data_of_an_earlier_one(
+    connection: sqlite3.Connection, migrations: Path
+) -> None:
+    """An update applies only what is new, to tables that are in use."""
+    migrate(connection, load(migrations)[:1], "db.sqlite", now=1000)
+    connection.execute("INSERT INTO agents (name) VALUES ('a')")
+    write(
+        migrations, {"0003_add_score.sql": "ALTER TABLE agents ADD COLUMN score INTEGER NOT NULL DEFAULT 5"}
+    )
+    applied = migrate(connection, load(migrations), "db.sqlite", now=2000)
+
+    assert [migration.number for migration in applied] == [2, 3]
+    assert connection.execute("SELECT * FROM agents").fetchall() == [(1, "a", 5)]
+
+
+def test_a_failing_migration_leaves_nothing_of_itself(
+    connection: sqlite3.Connection, migrations: Path
+) -> None:
+    """The ones before it stay, its own first statements are undone; the message names it and the reason."""
+    write(migrations, {"0003_breaks.sql": "CREATE TABLE extra (a); INSERT INTO nowhere VALUES (1);"})
+    with pytest.raises(MigrationFailed, match=r"0003_breaks failed \(no such table: nowhere\)"):
+        migrate(connection, load(migrations), "db.sqlite", now=1000)
+
+    assert not connection.in_transaction
+    assert [name for (name,) in connection.execute("SELECT name FROM tocsin_migrations")] == [
+        "0001_create_agents",
+        "0002_create_swaps",
+    ]
+    assert not any("extra" in line for line in describe(connection))
+
+
+def test_a_migration_may_not_orphan_rows(connection: sqlite3.Connection, migrations: Path) -> None:
+    """A migration that puts off the foreign keys and leaves a broken one is undone."""
+    write(
+        migrations,
+        {"0003_orphans.sql": "PRAGMA defer_foreign_keys = ON; INSERT INTO swaps VALUES ('0x1', 404, '');"},
+    )
+    with pytest.raises(MigrationFailed, match="a row of swaps would refer to a row of agents"):
+        migrate(connection, load(migrations), "db.sqlite", now=1000)
+
+    assert connection.execute("SELECT count(*) FROM swaps").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        (
+            "0001_create_agents.sql",
+            AGENTS + "-- edited",
+            r"0001_create_agents\.sql was edited .* number 0003",
+        ),
+        (
+            "0002_create_swaps.sql",
+            None,
+            "db.sqlite is newer than this code: it has migration 0002_create_swaps",
+        ),
+    ],
+)
+def test_code_that_differs_from_what_was_applied_is_refused(
+    connection: sqlite3.Connection, migrations: Path, file: str, text: str | None, complaint: str
+) -> None:
+    """An edited old migration and a database newer than the code stop the start and say what to do."""
+    migrate(connection, load(migrations), "db.sqlite", now=1000)
+    if text is None:
+        (migrations / file).unlink()
+    else:
+        (migrations / file).write_text(text, encoding="utf-8")
+    with pytest.raises(SchemaMismatch, match=complaint):
+        migrate(connection, load(migrations), "db.sqlite", now=2000)
+
+
+def test_a_database_of_another_version_is_refused(connection: sqlite3.Connection, migrations: Path) -> None:
+    """The same number under another name means two versions of the code."""
+    migrate(connection, load(migrations), "db.sqlite", now=1000)
+    (migrations / "0002_create_swaps.sql").rename(migrations / "0002_other.sql")
+    with pytest.raises(
+        SchemaMismatch, match=r"0002_create_swaps as its number 0002, this code has\s0002_other"
+    ):
+        check(connection, load(migrations), "db.sqlite")
+
+
+def test_line_ends_do_not_make_a_migration_another(connection: sqlite3.Connection, migrations: Path) -> None:
+    """A checkout with Windows line ends is the same migration."""
+    migrate(connection, load(migrations), "db.sqlite", now=1000)
+    path = migrations / "0002_create_swaps.sql"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+    assert check(connection, load(migrations), "db.sqlite") == []
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"0001_a.sql": "", "0003_c.sql": ""}, "0003_c.sql stands where number 0002 is due"),
+        ({"0001_a.sql": "", "0001_b.sql": ""}, "0001_b.sql stands where number 0002 is due"),
+        ({"first.sql": ""}, "call it 0001_what_it_does.sql"),
+        (
+            {"0001_a.sql": "CREATE TABLE t (a);\nCOMMIT;"},
+            "COMMIT is the platform's own.*already is one transaction",
+        ),
+        ({"0001_a.sql": "PRAGMA foreign_keys = OFF;"}, "PRAGMA foreign_keys is not available"),
+    ],
+)
+def test_files_that_cannot_be_a_history_are_refused(
+    tmp_path: Path, files: dict[str, str], complaint: str
+) -> None:
+    """Gaps, doubles, odd names, and statements that would break the one transaction per file."""
+    with pytest.raises(SchemaMismatch, match=complaint):
+        load(write(tmp_path / "migrations", files))
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ("ALTER TABLE agents ADD COLUMN extra TEXT", ["unexpected: table agents: extra text"]),
+        (
+            "DROP TRIGGER swaps_lower",
+            ["missing:    trigger swaps_lower after insert on swaps begin update swaps"],
+        ),
+        ("CREATE INDEX handmade ON agents (name)", ["unexpected: index handmade on agents"]),
+        (
+            "ALTER TABLE agents RENAME COLUMN name TO label",
+            ["missing:    table agents: name text not null", "unexpected: table agents: label text not null"],
+        ),
+    ],
+)
+def test_a_schema_changed_by_hand_is_refused_line_by_line(
+    connection: sqlite3.Connection, migrations: Path, change: str, lines: list[str]
+) -> None:
+    """The message shows what is missing and what is there instead; nothing is written."""
+    migrate(connection, load(migrations), "db.sqlite", now=1000)
+    connection.execute(change)
+    write(migrations, {"0003_more.sql": "CREATE TABLE more (a)"})
+    before = connection.total_changes
+    with pytest.raises(SchemaMismatch) as caught:
+        migrate(connection, load(migrations), "db.sqlite", now=2000)
+
+    assert connection.total_changes == before
+    assert "table more" not in describe(connection)
+    for line in lines:
+        assert f"\n  {line}" in str(caught.value)
+
+
+def test_a_foreign_database_is_refused(connection: sqlite3.Connection, migrations: Path) -> None:
+    """A file with tables and no record of migrations is not ours to change."""
+    connection.execute("CREATE TABLE somebody_elses (a)")
+    with pytest.raises(SchemaMismatch, match="unexpected: table somebody_elses"):
+        migrate(connection, load(migrations), "db.sqlite", now=1000)
+
+
+def test_what_sqlite_and_d1_keep_for_themselves_does_not_count(
+    connection: sqlite3.Connection, migrations: Path
+) -> None:
+    """Their own tables are no difference."""
+    migrate(connection, load(migrations), "db.sqlite", now=1000)
+    connection.execute("CREATE TABLE d1_migrations (id INTEGER PRIMARY KEY AUTOINCREMENT)")
+    connection.execute("CREATE TABLE _cf_KV (key TEXT)")
+    connection.execute("ANALYZE")
+
+    assert check(connection, load(migrations), "db.sqlite") == []
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            "CREATE TABLE t{n} (a INTEGER PRIMARY KEY, b TEXT DEFAULT 'x;y')",
+            "CREATE TABLE t{n} (a);\nINSERT INTO t{n} VALUES ({n});\nALTER TABLE t{n} ADD COLUMN c INTEGER",
+            "CREATE VIEW t{n} AS SELECT {n} AS a",
+            "CREATE TABLE t{n} (a UNIQUE);\nCREATE INDEX i{n} ON t{n} (a) WHERE a > {n}",
+        ]
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(STEPS, st.data())
+def test_however_a_history_is_cut_into_updates_the_schema_is_the_same(
+    steps: list[str], data: st.DataObject
+) -> None:
+    """Applying in several starts gives the schema of applying all at once."""
+    with TemporaryDirectory() as scratch:
+        files = {f"{n:04}_step.sql": step.format(n=n) for n, step in enumerate(steps, 1)}
+        history = load(write(Path(scratch) / "migrations", files))
+        with closing(sqlite_file.connect(make_file(Path(scratch) / "db.sqlite"))) as connection:
+            done = 0
+            while done < len(history):
+                until = data.draw(st.integers(done + 1, len(history)))
+                assert len(migrate(connection, history[:until], "db.sqlite", now=0)) == until - done
+                done = until
+
+            assert check(connection, history, "db.sqlite") == []
+            assert describe(connection) == schema_of(sql for step in history for sql in step.statements)

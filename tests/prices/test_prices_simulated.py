@@ -1,0 +1,93 @@
+"""The price task against the simulated Tenero: all its ways of quoting, a small plan, a busy market."""
+
+from pathlib import Path
+from random import Random
+
+from support.captured_log import CapturedLog
+from support.local_store import open_database, open_kv
+from support.scripted_fetch import always, response
+from support.simulated import quiet_simulator
+from support.task_run import TRADED as TRADED_TABLE
+from support.task_run import Bench
+from support.upstreams import Wired
+from support.virtual_time import VirtualClock
+from tocsin.budget.budget import Quota
+from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.prices.pricing import prices_of
+from tocsin.prices.tracked_tokens import active_tokens
+from tocsin.simulator.faults import Fault
+from tocsin.simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
+from tocsin.simulator.simulated_fetch import TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulated_tokens import DIKO, FILLERS, TRADED, VELAR
+from tocsin.tasks import TASKS
+from tocsin.upstream.client import UpstreamClient
+from tocsin.upstream.tenero import tenero_upstream
+
+TASK = TASKS[0]
+STARTER = Quota(minute=10, month=10_000)
+PAIRS = [(token.id, "stx") for token in TRADED]
+
+
+def wired_to_simulator(plan: Quota) -> tuple[Wired, SimulatedFetch]:
+    clock, log, random = VirtualClock(), CapturedLog(), Random(3).random
+    fetch = SimulatedFetch(quiet_simulator(clock), latency_s=0.06)
+    wired = Wired(tenero_upstream(TENERO_URL, None), always(response({})), plan, clock=clock, log=log)
+    wired.gate = BudgetLimiter.restore("tenero", plan, None, clock, random, log, lambda _: None)
+    wired.client = UpstreamClient(wired.upstream, fetch, wired.gate, clock, random)
+    return wired, fetch
+
+
+async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -> None:
+    """Numbers, texts, zero, null, unlisted and unknown tokens: all priced but the one that has no price."""
+    wired, _ = wired_to_simulator(STARTER)
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = Bench(db, kv, wired)
+        await bench.traded(*PAIRS)
+
+        outcome = await bench.run(TASK)
+
+        assert outcome.error is None
+        assert outcome.result["unpricedTokens"] == [VELAR.id]
+        found = await prices_of(kv, await active_tokens(db), wired.clock.now())
+        assert {token_id for token_id, price in found.items() if price.price_usd is None} == {VELAR.id}
+        assert {price.decimals for price in found.values()} == {6, 8, 18}
+        assert found[DIKO.id].price_usd is not None
+
+
+async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -> None:
+    """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
+    wired, fetch = wired_to_simulator(STARTER)
+    fetch._simulator.tenero_gate = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = Bench(db, kv, wired)
+        await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLERS[::6]])
+        ends = wired.clock.now() + 8 * 3_600_000
+        while wired.clock.now() < ends:
+            due_at = wired.clock.now() + 300_000
+            outcome = await bench.run(TASK)
+            await wired.clock.sleep((max(outcome.limited_until or 0, due_at) - wired.clock.now()) / 1000)
+
+        found = await prices_of(kv, await active_tokens(db), wired.clock.now())
+        assert len(found) == len(TRADED) + len(FILLERS[::6])
+        assert [token_id for token_id, price in found.items() if price.stale] == []
+        assert wired.log.of("upstream.attempt_failed") == []
+
+
+async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> None:
+    """The seed's incident: others use up the shared limit, and this time somebody hears of it."""
+    wired, fetch = wired_to_simulator(Quota(minute=100, month=50_000))
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = Bench(db, kv, wired)
+        await bench.run(TASK)
+        fetch._simulator.faults.add(Fault(kind="limited", upstream="tenero", times=50, retry_after=None))
+
+        during = await bench.run(TASK)
+        fetch._simulator.faults.clear()
+        await wired.clock.sleep(3_600)
+        after = await bench.run(TASK)
+
+        assert during.error is not None
+        assert during.limited_until is not None
+        assert wired.log.of("upstream.attempt_failed")
+        assert wired.log.of("prices.asking_failed")
+        assert (after.error, after.limited_until, after.result["succeeded"]) == (None, None, 3)

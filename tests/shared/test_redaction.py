@@ -1,0 +1,141 @@
+"""What leaves the process is JSON, bounded, and holds no secret."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.platform.shared.redaction import DEPTH_MAX, ITEMS_MAX, MASK, TEXT_MAX, Redactor
+
+SECRET = 'k"ey/with spaces+é'
+
+
+class Unprintable:
+    """Its text is an error."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SECRET,
+        f"Bearer {SECRET}!",
+        [1, [SECRET]],
+        {"a": {"b": (f"x{SECRET}",)}},
+        {SECRET: 1},
+        {SECRET},
+        ValueError(f"bad key {SECRET}"),
+        f"x{SECRET}".encode(),
+        "https://host/?key=k%22ey%2Fwith%20spaces%2B%C3%A9",
+        "key=k%22ey%2Fwith+spaces%2B%C3%A9",
+        json.dumps({"key": SECRET}),
+    ],
+)
+def test_a_secret_is_masked_wherever_it_stands(value: object) -> None:
+    """In fields, keys, lists, errors, bytes; plainly, percent-encoded, or inside JSON text."""
+    text = json.dumps(Redactor([SECRET])({"field": value}), ensure_ascii=False)
+
+    assert MASK in text
+    for form in (SECRET, "k%22ey", 'k\\"ey'):
+        assert form not in text
+
+
+def test_a_secret_that_begins_another_does_not_uncover_it() -> None:
+    """The longer one is masked whole."""
+    assert Redactor(["abc", "abcdef"]).text("abcdef abc") == f"{MASK} {MASK}"
+
+
+def test_a_secret_made_of_digits_is_masked_in_numbers() -> None:
+    """A number that spells a secret does not pass as a number; others stay numbers."""
+    assert Redactor(["4711"])([4711, 147112, 471.1, 5]) == [MASK, f"1{MASK}2", 471.1, 5]
+
+
+def test_an_empty_secret_masks_nothing() -> None:
+    """A setting that is not set is no secret."""
+    assert Redactor([""]).text("text") == "text"
+
+
+def test_a_long_text_is_cut_after_masking() -> None:
+    """The cut cannot leave the first half of a secret behind."""
+    text = Redactor(["SECRET"]).text("x" * (TEXT_MAX - 3) + "SECRET" + "y" * 100)
+
+    assert "SEC" not in text
+    assert text.endswith(" more")
+    assert len(text) < TEXT_MAX + 30
+
+
+def test_what_is_no_json_becomes_text() -> None:
+    """Objects, errors, bytes and odd floats are said, not refused."""
+    values: list[Any] = [ValueError("no"), b"\xff", math.nan, math.inf, 2**80, Unprintable(), None, True]
+
+    assert Redactor()(values) == [
+        "ValueError: no",
+        "\\xff",
+        "nan",
+        "inf",
+        2**80,
+        "<Unprintable that cannot be shown>",
+        None,
+        True,
+    ]
+
+
+def test_endless_structures_end() -> None:
+    """A list that holds itself, and a very long one, are bounded."""
+    circle: list[object] = []
+    circle.append(circle)
+
+    assert json.dumps(Redactor()(circle)).count("[") <= DEPTH_MAX + 2
+    assert len(Redactor()(list(range(ITEMS_MAX * 2)))) == ITEMS_MAX
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text('abS1"\\/é %+', max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abS1", max_size=6), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON_VALUES, st.lists(st.text('abS1"/é', min_size=1, max_size=4), max_size=3))
+def test_no_secret_is_left_in_any_value(value: object, secrets: list[str]) -> None:
+    """Whatever the value and the secrets are, none of them is a part of any text in the answer."""
+
+    def texts(part: Any) -> list[str]:
+        if isinstance(part, dict):
+            return [text for key, item in part.items() for text in (key, *texts(item))]
+        if isinstance(part, list):
+            return [text for item in part for text in texts(item)]
+        return [str(part)] if not isinstance(part, bool) and part is not None else []
+
+    clean = texts(Redactor(secrets)(value))
+
+    assert not [
+        (text, secret) for text in clean for secret in secrets if secret in text.replace(MASK, "\N{BULLET}")
+    ]
+
+
+@given(JSON_VALUES)
+def test_without_secrets_json_is_left_alone(value: object) -> None:
+    """Plain values within the bounds pass unchanged."""
+    assert Redactor()(value) == json.loads(json.dumps(value)) or any(
+        math.isinf(number) for number in _floats(value)
+    )
+
+
+def _floats(part: object) -> list[float]:
+    if isinstance(part, dict):
+        return [number for item in part.values() for number in _floats(item)]
+    if isinstance(part, list):
+        return [number for item in part for number in _floats(item)]
+    return [part] if isinstance(part, float) else []

@@ -1,0 +1,215 @@
+"""Prices through the whole object: a month on the smallest plan, and the incident that began it all."""
+
+import asyncio
+import tempfile
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.local_store import open_database, open_kv
+from support.market import Market
+from support.scheduler import Job, Scheduler, scheduler
+from support.scripted_fetch import Request, ScriptedFetch, response
+from support.task_run import TRADED, count_trades
+from support.virtual_time import VirtualClock
+from tocsin.bindings import FetchResponse
+from tocsin.budget.budget import Quota
+from tocsin.prices.cache import get_cached_token_prices
+from tocsin.prices.refresh import EMPTY_RESULT, PriceOptions, refresh_prices
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, active_tokens
+
+DAY_S = 86_400
+STARTER = Quota(minute=10, month=10_000)
+CONTRACT = "SP2XD7417HGPRTREMKF748VNEQPDRR0RMANB7X1NK.token-{n}::asset"
+
+
+class PriceJob(Job):
+    """The real price task in the place of a test's own."""
+
+    def task(self) -> Any:
+        return refresh_prices(PriceOptions(cadence_ms=self.cadence_ms, slice_ms=self.slice_ms))
+
+
+@asynccontextmanager
+async def priced(
+    directory: Path,
+    market: Any,
+    tokens: int,
+    clock: VirtualClock,
+    job: PriceJob | None = None,
+    **options: Any,
+) -> AsyncIterator[tuple[Scheduler, Any, Any]]:
+    """A scheduler with the price task, a database in which so many tokens were traded, and this market."""
+    async with open_database(directory, TRADED) as db, open_kv(directory, clock) as kv:
+        await count_trades(db, *[(CONTRACT.format(n=n), "stx") for n in range(tokens)])
+        job = job or PriceJob("tenero", 300_000)
+        async with scheduler(
+            directory, job, clock=clock, fetch=ScriptedFetch(market, 0.05), arm=False, **options
+        ) as made:
+            made.env.DB, made.env.KV = db, kv
+            await made.stub().arm()
+            yield made, db, kv
+
+
+@pytest.fixture
+def quick_disk(tmp_path: Path) -> Iterator[Path]:
+    """Memory in the place of a disk, where there is such a thing: a month has very many commits."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as made:
+        yield Path(made)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("tokens", [13, 53])
+async def test_a_month_on_the_starter_plan(quick_disk: Path, tokens: int) -> None:
+    """10 calls a minute, 10,000 a month: no window is exceeded, every token is refreshed all the time."""
+    clock, asked_at = VirtualClock(), []
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(tokens))]
+    listed = Market([dict.fromkeys(ids[:-3], 1.5)], unlisted=dict.fromkeys(ids[-3:], 0.25))
+
+    def tenero(request: Request) -> FetchResponse:
+        asked_at.append(clock.now())
+        return listed(request)
+
+    async with priced(quick_disk, tenero, tokens, clock, plans={"tenero": STARTER}) as (made, db, kv):
+        oldest_ms = 0
+        for _ in range(30):
+            await asyncio.sleep(DAY_S)
+            tracked = [token for token in await active_tokens(db) if token in ids]
+            found = await get_cached_token_prices(kv, tracked)
+            assert set(found) == set(tracked)
+            oldest_ms = max(oldest_ms, *(clock.now() - price.fetched_at for price in found.values()))
+        status = await made.stub().status()
+
+    busiest = max(bisect_right(asked_at, at + 59_999) - n for n, at in enumerate(asked_at))
+    assert busiest <= 10
+    months = Counter(datetime.fromtimestamp(at / 1000, UTC).month for at in asked_at)
+    assert len(months) == 2
+    assert 5_000 < max(months.values()) <= 10_000
+    assert oldest_ms < 4 * 3_600_000
+    task = status["tasks"]["tenero"]
+    assert task["effectiveCadenceMs"] >= task["cadenceMs"]
+    assert task["cadenceReason"]
+    assert status["consecutiveFailures"]["tenero"] == 0
+
+
+async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
+    """As the docs say: nothing is stretched, and nobody is told that it does not fit."""
+    clock = VirtualClock()
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
+    market = Market([dict.fromkeys([*STATIC_TOKENS, *ids], 1.5)])
+    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, _kv):
+        await asyncio.sleep(DAY_S)
+        status = await made.stub().status()
+
+        assert len(market.asked) in {288, 289}
+        assert status["tasks"]["tenero"]["effectiveCadenceMs"] == 300_000
+        assert made.log.named("budget.overdrawn") == []
+
+
+async def test_an_object_that_is_built_anew_for_every_run_does_not_starve(tmp_path: Path) -> None:
+    """Where nothing outlives an eviction, the budget goes on from what was stored."""
+    clock = VirtualClock()
+    ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
+    market = Market([dict.fromkeys(ids[:-3], 1.5)], unlisted=dict.fromkeys(ids[-3:], 0.25))
+
+    class Forgetful(dict[str, Any]):
+        def __setitem__(self, _key: str, _value: Any) -> None: ...
+
+    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, kv):
+        made.env.memory.budgets = Forgetful()
+        await asyncio.sleep(3 * DAY_S)
+        asked = len(market.asked)
+        await asyncio.sleep(DAY_S)
+        found = await get_cached_token_prices(kv, ids)
+
+        assert len(market.asked) - asked > 250
+        assert max(clock.now() - price.fetched_at for price in found.values()) < 4 * 3_600_000
+
+
+async def test_the_incident_of_the_silent_nulls(tmp_path: Path) -> None:
+    """A shared address at its limit: lines in the log, failures counted, the task held back."""
+    clock, others = VirtualClock(), [True]
+    market = Market([{"stx": 0.62}])
+
+    def tenero(request: Request) -> FetchResponse:
+        if others[0]:
+            headers = {
+                "x-ratelimit-type": "web-ui-ip",
+                "x-ratelimit-minute-remaining": "0",
+                "retry-after": "600",
+            }
+            return response({"message": "Too many requests"}, status=429, headers=headers)
+        return market(request)
+
+    async with priced(tmp_path, tenero, 0, clock) as (made, _db, kv):
+        await asyncio.sleep(200)
+        status = await made.stub().status()
+
+        assert made.log.named("upstream.attempt_failed")
+        assert made.log.named("upstream.attempt_failed")[0]["status"] == 429
+        assert status["consecutiveFailures"]["tenero"] == 1
+        assert status["nextRunAfter"]["tenero"] >= clock.now()
+        assert await get_cached_token_prices(kv, ["stx"]) == {}
+
+        others[0] = False
+        await asyncio.sleep(1500)
+        status = await made.stub().status()
+
+        assert status["consecutiveFailures"]["tenero"] == 0
+        assert status["nextRunAfter"]["tenero"] is None
+        assert (await get_cached_token_prices(kv, ["stx"]))["stx"].price_usd == 0.62
+
+
+async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path) -> None:
+    """However short the slice: the wait becomes next_run_after, and no run is spent on waiting."""
+    clock, asked_at = VirtualClock(), []
+
+    def tenero(_request: Request) -> FetchResponse:
+        asked_at.append(clock.now())
+        return response({}, status=429, headers={"retry-after": "5"})
+
+    job = PriceJob("tenero", 1_000, slice_ms=900)
+    async with priced(tmp_path, tenero, 0, clock, job) as (made, _db, _kv):
+        await asyncio.sleep(0.5)
+        status = await made.stub().status()
+        await asyncio.sleep(20)
+        runs = (await made.stub().runs())["runs"]
+
+        assert status["nextRunAfter"]["tenero"] == asked_at[0] + 5_000
+        assert {run["error"]["class"] for run in runs} == {"Limited"}
+        assert len(runs) <= 5
+        assert all(after - before >= 5_000 for before, after in pairwise(asked_at))
+
+
+async def test_a_run_that_was_cut_off_at_once_has_a_whole_result(tmp_path: Path) -> None:
+    """At the end of its slice, or with its process: all fields, and the run's own times."""
+    clock = VirtualClock()
+
+    async def silence(_request: Request) -> FetchResponse:
+        await asyncio.sleep(DAY_S)
+        raise AssertionError("not reached")
+
+    expected = {**EMPTY_RESULT, "startedAt": clock.now()}
+    async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
+        await asyncio.sleep(250)
+        status = await made.stub().status()
+        again_at = status["tasks"]["tenero"]["nextDueAt"]
+        await asyncio.sleep(60)
+    async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
+        after_crash = (await made.stub().runs("tenero"))["runs"][1]
+
+    assert status["lastTeneroResult"] == {**expected, "durationMs": 240_000}
+    assert status["tasks"]["tenero"]["runCounts"] == {"failed": 1}
+    assert (after_crash["outcome"], after_crash["startedAt"]) == ("interrupted", again_at)
+    assert after_crash["result"] == EMPTY_RESULT

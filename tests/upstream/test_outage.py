@@ -1,0 +1,176 @@
+"""An upstream in trouble costs a bounded number of calls and a bounded time, and says which trouble."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from support.scripted_fetch import Handler, Request, always, example_response, response
+from support.upstreams import Wired, wired_hiro
+from tocsin.bindings import FetchResponse
+from tocsin.budget.budget import Quota
+from tocsin.budget.call_session import CallSession
+from tocsin.chain_model import Page, Transaction
+from tocsin.errors import FetchFailed, FetchTimeout
+from tocsin.upstream.answer import Answer, Limited, Ok, Unavailable
+
+WALLETS = [f"SP{n:039}" for n in range(100)]
+FINE = example_response("hiro/v3_principal_transactions_synthetic")
+RETRIES_MAX = 20
+LATENCY_S = 0.06
+PLAN = Quota(second=20, minute=500, month=150_000)
+
+Sweep = Callable[[Wired, CallSession], Awaitable[list[Answer[Page[Transaction]]]]]
+
+
+async def one_after_the_other(wired: Wired, run: CallSession) -> list[Answer[Page[Transaction]]]:
+    return [await wired.hiro.principal_transactions(wallet, run) for wallet in WALLETS]
+
+
+async def all_at_once(wired: Wired, run: CallSession) -> list[Answer[Page[Transaction]]]:
+    return await asyncio.gather(*(wired.hiro.principal_transactions(wallet, run) for wallet in WALLETS))
+
+
+SWEEPS = pytest.mark.parametrize("sweep", [one_after_the_other, all_at_once])
+
+
+def hanging(wired: list[Wired]) -> Handler:
+    async def hang(request: Request) -> FetchResponse:
+        await wired[0].clock.sleep(request.timeout_s)
+        raise FetchTimeout("no complete answer within 8 s")
+
+    return hang
+
+
+def refused(_: Request) -> FetchResponse:
+    raise FetchFailed("connection refused")
+
+
+@SWEEPS
+@pytest.mark.parametrize(
+    "headers", [{}, {"retry-after": "60"}, {"retry-after": "3600"}, {"retry-after": "0"}]
+)
+async def test_429_for_ever_is_not_a_storm(sweep: Sweep, headers: dict[str, str]) -> None:
+    """A hundred wallets against 429: a handful of calls where the reference made five hundred."""
+    wired = wired_hiro(always(response("slow down", status=429, headers=headers)), PLAN, latency_s=LATENCY_S)
+
+    answers = await sweep(wired, wired.task(RETRIES_MAX))
+
+    assert {type(answer) for answer in answers} == {Limited}
+    assert len(wired.fetch.requests) <= (
+        RETRIES_MAX + len(WALLETS) if headers.get("retry-after") == "0" else 40
+    )
+    assert wired.clock.monotonic() <= 600
+    assert len(wired.log.of("upstream.attempt_failed")) == len(wired.fetch.requests)
+    assert wired.log.of("budget.gate_closed")
+
+
+@SWEEPS
+async def test_a_hang_ends_the_run(sweep: Sweep) -> None:
+    """After five calls without an answer the others are not made; each failure left its line."""
+    wired: list[Wired] = []
+    wired.append(wired_hiro(hanging(wired), PLAN))
+
+    answers = await sweep(wired[0], wired[0].task(RETRIES_MAX))
+
+    assert {type(answer) for answer in answers} == {Unavailable}
+    assert len(wired[0].fetch.requests) <= RETRIES_MAX + len(WALLETS)
+    assert wired[0].clock.monotonic() <= 5 * (70 + 8)
+    assert len(wired[0].log.of("upstream.attempt_failed")) == len(wired[0].fetch.requests)
+    if sweep is one_after_the_other:
+        assert len(wired[0].fetch.requests) == 15
+
+
+@SWEEPS
+@pytest.mark.parametrize("handler", [refused, always(response({}, status=503))])
+async def test_a_total_outage_ends_the_run(sweep: Sweep, handler: Handler) -> None:
+    """No connection or nothing but 503: the run's retries are its ceiling."""
+    wired = wired_hiro(handler, PLAN, latency_s=LATENCY_S)
+
+    answers = await sweep(wired, wired.task(RETRIES_MAX))
+
+    assert {type(answer) for answer in answers} == {Unavailable}
+    assert len(wired.fetch.requests) <= RETRIES_MAX + len(WALLETS)
+    assert wired.clock.monotonic() <= 120
+    assert len(wired.log.of("upstream.attempt_failed")) == len(wired.fetch.requests)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retries_of_a_whole_run_have_a_ceiling(status: int) -> None:
+    """Every other call fails: twenty wallets are saved by a retry, then failures stay failures."""
+    count = 0
+
+    def flaky(_: Request) -> FetchResponse:
+        nonlocal count
+        count += 1
+        return response({}, status=status, headers={"retry-after": "0"}) if count % 2 else FINE
+
+    wired = wired_hiro(flaky)
+    run = wired.task(RETRIES_MAX)
+    answers = await one_after_the_other(wired, run)
+
+    retries = len(wired.fetch.requests) - len(WALLETS)
+    assert retries == RETRIES_MAX
+    assert run.retries_left == 0
+    assert sum(isinstance(answer, Ok) for answer in answers) >= 50
+
+
+async def test_a_visitor_waits_seconds_not_minutes() -> None:
+    """A request against a hanging upstream ends within its patience and one timeout."""
+    wired: list[Wired] = []
+    wired.append(wired_hiro(hanging(wired)))
+
+    answer = await wired[0].hiro.transaction("ab" * 32, wired[0].request())
+
+    assert isinstance(answer, Unavailable)
+    assert wired[0].clock.monotonic() <= 5 + 8
+
+
+async def test_the_first_success_ends_the_trouble() -> None:
+    """After a storm of 429 and one good answer, calls flow again at full pace."""
+    healthy = False
+
+    def moody(_: Request) -> FetchResponse:
+        return FINE if healthy else response({}, status=429)
+
+    wired = wired_hiro(moody)
+    await one_after_the_other(wired, wired.task())
+    healthy = True
+    await wired.clock.sleep(3600)
+    before = wired.clock.monotonic()
+
+    answers = await all_at_once(wired, wired.task())
+
+    assert {type(answer) for answer in answers} == {Ok}
+    assert wired.clock.monotonic() - before <= 1
+
+
+async def test_a_run_that_was_limited_does_not_wait_again() -> None:
+    """Once told that it is limited, the rest of the run is answered at once; the next run is free."""
+    wired = wired_hiro(always(response({}, status=429, headers={"retry-after": "60"})), PLAN)
+    run = wired.task()
+    await one_after_the_other(wired, run)
+
+    assert run.limited
+    assert len(wired.fetch.requests) == 2
+    assert wired.clock.monotonic() == 60
+    assert not wired.task().limited
+
+
+async def test_a_given_up_run_does_not_spoil_the_next() -> None:
+    """Giving up belongs to one session; another one asks again."""
+    wired = wired_hiro(refused)
+    await one_after_the_other(wired, wired.task())
+    before = len(wired.fetch.requests)
+    await wired.hiro.principal_transactions(WALLETS[0], wired.task())
+
+    assert len(wired.fetch.requests) == before + 3
+
+
+async def test_the_budget_counts_every_attempt() -> None:
+    """Retries are calls: the month knows all of them."""
+    wired = wired_hiro(refused)
+    await one_after_the_other(wired, wired.task())
+
+    assert wired.gate.describe()["spent"]["month"] == len(wired.fetch.requests)
+    assert wired.gate.describe()["inFlight"] == 0

@@ -1,0 +1,188 @@
+"""Tenero's prices: the list first, single calls for what it lacks, and nothing lost on the way."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from support.captured_log import CapturedLog
+from support.example_chain import SBTC
+from support.scripted_fetch import Request, always, example, example_response, response
+from support.upstreams import wired_tenero
+from tocsin.bindings import FetchResponse
+from tocsin.chain_model import TokenPrice
+from tocsin.errors import UsageError
+from tocsin.upstream.answer import BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
+from tocsin.upstream.tenero import token_address
+
+SBTC_ID = f"{SBTC}::sbtc-token"
+STSTX_ID = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
+OTHERS = [f"SP{'A' * 38}.token-{n}::token" for n in range(5)]
+
+
+def listed(*pages: list[str]) -> Callable[[Request], FetchResponse]:
+    """A Tenero whose list has these addresses on its pages, and which knows every other token too."""
+
+    def serve(request: Request) -> FetchResponse:
+        if "/tokens?" not in request.url:
+            address = request.url.rsplit("/", 1)[1]
+            return response({"data": {"address": address, "price_usd": "7", "decimals": 3}})
+        page = int(request.url.split("cursor=")[1]) if "cursor=" in request.url else 0
+        rows = [{"address": address, "price_usd": 1.5, "decimals": 6} for address in pages[page]]
+        following = str(page + 1) if page + 1 < len(pages) else None
+        return response({"data": {"rows": rows, "next": following}})
+
+    return serve
+
+
+def paths(requests: list[Request]) -> list[str]:
+    return [request.url.removeprefix("https://tenero.test/v1/stacks") for request in requests]
+
+
+async def test_one_page_prices_everything_it_has() -> None:
+    """When the first page has all that is wanted, it is the only call."""
+    wired = wired_tenero(lambda _: example_response("tenero/tokens_list_page"))
+
+    result = await wired.tenero.prices(["stx", SBTC_ID], wired.task())
+
+    assert result.prices == {
+        "stx": TokenPrice("stx", 0.85, 6),
+        SBTC_ID: TokenPrice(SBTC_ID, 103420.5, 8),
+    }
+    assert (result.failures, result.unasked) == ({}, ())
+    assert paths(wired.fetch.requests) == ["/tokens?limit=100"]
+
+
+async def test_what_the_list_lacks_is_asked_for_one_by_one() -> None:
+    """Pages in order, then single tokens in the order given, both bounded."""
+    wired = wired_tenero(listed([token_address(OTHERS[0])], [token_address(OTHERS[1])], ["x"], ["y"]))
+
+    result = await wired.tenero.prices(OTHERS, wired.task(), pages_max=3, singles_max=2)
+
+    assert list(result.prices) == OTHERS[:4]
+    assert result.prices[OTHERS[2]] == TokenPrice(OTHERS[2], 7.0, 3)
+    assert result.unasked == (OTHERS[4],)
+    assert paths(wired.fetch.requests) == [
+        "/tokens?limit=100",
+        "/tokens?limit=100&cursor=1",
+        "/tokens?limit=100&cursor=2",
+        *(f"/tokens/{token_address(token)}" for token in OTHERS[2:4]),
+    ]
+
+
+@pytest.mark.parametrize("status", [429, 500, 401, 404])
+async def test_a_failed_list_is_not_replaced_by_single_calls(status: int) -> None:
+    """That would multiply the load on an upstream in trouble; every token has the list's failure."""
+    wired = wired_tenero(lambda _: response({}, status=status))
+
+    result = await wired.tenero.prices(OTHERS, wired.task(retries_max=0))
+
+    assert result.prices == {}
+    assert sorted(result.failures) == OTHERS
+    assert len(wired.fetch.requests) == 1
+
+
+async def test_a_second_page_that_fails_keeps_what_the_first_gave() -> None:
+    """Found is found; the others have the failure."""
+    serve = listed([token_address(OTHERS[0])], ["x"])
+    wired = wired_tenero(lambda r: response({}, status=500) if "cursor" in r.url else serve(r))
+
+    result = await wired.tenero.prices(OTHERS, wired.task())
+
+    assert list(result.prices) == [OTHERS[0]]
+    assert {type(failure) for failure in result.failures.values()} == {Unavailable}
+
+
+async def test_a_limit_in_the_middle_ends_the_round() -> None:
+    """After a 429 no further token is asked for, and none is forgotten."""
+    serve = listed(["x"])
+
+    def limited(request: Request) -> FetchResponse:
+        if token_address(OTHERS[1]) in request.url:
+            return example_response("tenero/month_429")
+        return serve(request)
+
+    wired = wired_tenero(limited)
+    result = await wired.tenero.prices(OTHERS, wired.task(retries_max=0))
+
+    assert list(result.prices) == OTHERS[:1]
+    assert sorted(result.failures) == OTHERS[1:]
+    assert {type(failure) for failure in result.failures.values()} == {Limited}
+    assert result.unasked == ()
+    assert wired.client.limits.month.remaining == 0
+
+
+async def test_one_broken_token_does_not_stop_the_others() -> None:
+    """A malformed single answer fails that token alone."""
+    serve = listed(["x"])
+
+    def broken(request: Request) -> FetchResponse:
+        return response("{}") if token_address(OTHERS[1]) in request.url else serve(request)
+
+    wired = wired_tenero(broken)
+    result = await wired.tenero.prices(OTHERS, wired.task())
+
+    assert [type(failure) for failure in result.failures.values()] == [Malformed]
+    assert len(result.prices) == 4
+
+
+async def test_bad_rows_of_the_list_are_told() -> None:
+    """One line with their number and the first reason."""
+    body = example("tenero/tokens_list_page")["body"]
+    body["data"]["rows"][0]["price_usd"] = {}
+    wired = wired_tenero(lambda _: response(body))
+    await wired.tenero.prices(["stx"], wired.task())
+
+    assert [line.fields["count"] for line in wired.log.of("upstream.rows_refused")] == [1]
+
+
+async def test_fetch_token_price_usd_tells_price_and_decimals() -> None:
+    """As the name says; an unknown or worthless token has no price, and that is no error."""
+    log = CapturedLog()
+    for name, price, decimals in (
+        ("token", 103420.5, 8),
+        ("token_price_string", 0.0012, 6),
+        ("token_price_zero", None, 8),
+        ("token_404", None, None),
+    ):
+        wired = wired_tenero(always(example_response(f"tenero/{name}")))
+        answer = await wired.tenero.fetch_token_price_usd(SBTC_ID, log)
+        assert answer == Ok(TokenPrice(SBTC_ID, price, decimals))
+        assert wired.client.limits.minute.remaining == 99
+        assert wired.client.limits.month.remaining == 49000
+    assert log.lines == []
+
+
+async def test_fetch_token_price_usd_never_turns_a_failure_into_no_price() -> None:
+    """429, 5xx, a wrong address of the API and nonsense are all told apart from "no price"."""
+    for answer, expected in (
+        (example_response("tenero/rate_429"), Limited),
+        (response({}, status=500), Unavailable),
+        (response({"message": "Cannot GET /api/v1/stacks/tokens/stx"}, status=404), BadRequest),
+        (response({"price_usd": 1}), Malformed),
+    ):
+        wired = wired_tenero(always(answer))
+        result = await wired.tenero.fetch_token_price_usd("stx", wired.log)
+        assert type(result) is expected
+        assert wired.log.of("upstream.attempt_failed")
+        assert not isinstance(result, NotFound)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "STX", "../x", "stx/../y", "SP1.x", "a::b", f"{SBTC}::", f"{SBTC}::x y"]
+)
+def test_a_token_id_is_checked_before_it_becomes_a_path(wrong: str) -> None:
+    """`stx` or `contract::asset`, nothing else."""
+    with pytest.raises(UsageError):
+        token_address(wrong)
+    assert token_address(SBTC_ID) == token_address(SBTC) == SBTC
+    assert token_address(STSTX_ID).endswith(".ststx-token")
+
+
+async def test_no_tokens_no_calls() -> None:
+    """An empty set costs nothing."""
+    wired = wired_tenero(lambda _: response(json.dumps({})))
+    result = await wired.tenero.prices([], wired.task())
+
+    assert (result.prices, result.failures, result.unasked) == ({}, {}, ())
+    assert wired.fetch.requests == []
