@@ -13,10 +13,14 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 T = TypeVar("T")
 
-# What storage, RPC and logs carry: text, integers of any size, finite floats, bool, None, and lists
-# and dicts (text keys) of these. `values.py` says no to everything else.
-JSON: TypeAlias = Any
+# What storage, RPC and logs carry. Integers have any size; `platform/shared/json_values.py` refuses the rest.
+JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
+# A row of a query. SQL types its columns at run time: each query converts what it reads.
 Row: TypeAlias = dict[str, Any]
+
+ALARM_LIMIT_MS = 15 * 60_000  # an alarm handler may run this long, on both platforms
+# A run must have ended, and the next alarm must ring, before the handler that started the run reaches its limit.
+SLICE_MAX_MS = ALARM_AHEAD_MAX_MS = ALARM_LIMIT_MS - 60_000
 
 
 class Clock(Protocol):
@@ -38,6 +42,12 @@ class Logger(Protocol):
 
 
 Level: TypeAlias = Literal["DEBUG", "INFO", "WARN", "ERROR"]
+
+
+def write_log(logger: Logger, level: Level, event: str, fields: Mapping[str, JSON]) -> None:
+    """Write a line whose level is a value."""
+    write = {"DEBUG": logger.debug, "INFO": logger.info, "WARN": logger.warn, "ERROR": logger.error}[level]
+    write(event, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +157,9 @@ class Entries(Protocol):
     """What storage and a transaction on it have in common."""
 
     @overload
-    def get(self, key: str, /) -> Awaitable[JSON]: ...
+    def get(self, key: str, /) -> Awaitable[Any]: ...  # the caller knows what it stored
     @overload
-    def get(self, key: Sequence[str], /) -> Awaitable[dict[str, JSON]]: ...
+    def get(self, key: Sequence[str], /) -> Awaitable[dict[str, Any]]: ...
     @overload
     def put(self, key: str, value: JSON, /) -> Awaitable[None]: ...
     @overload
@@ -167,7 +177,7 @@ class Entries(Protocol):
         prefix: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
-    ) -> Awaitable[dict[str, JSON]]: ...
+    ) -> Awaitable[dict[str, Any]]: ...
     def get_alarm(self) -> Awaitable[int | None]: ...
     def set_alarm(self, scheduled_time: float) -> Awaitable[None]: ...
     def delete_alarm(self) -> Awaitable[None]: ...

@@ -1,27 +1,28 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-All but `serve`, `import`, `explain`, `check` and `simulate` talk to the running service over HTTP. Imports
-are inside the commands: none should wait for what it does not use.
+All but `serve`, `import`, `explain`, `rebuild`, `check` and `simulate` ask the running service over HTTP. Imports are
+inside the commands, so that none waits for what it does not use.
 """
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from tocsin.bindings import JSON
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from tocsin.commands.service_client import ServiceClient
 
-SCHEDULER = "/api/admin/scheduler"
 POLL_S = 0.25
 
 app = typer.Typer(
@@ -33,9 +34,9 @@ app = typer.Typer(
 
 Host = Annotated[str | None, typer.Option("--host", help="Where the service is (TOCSIN_HOST).")]
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the service said, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where data lies (TOCSIN_DATA_DIR).")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data directory (TOCSIN_DATA_DIR).")]
 
 
 @app.command()
@@ -46,30 +47,40 @@ def serve(
     data_dir: DataDir = None,
 ) -> None:
     """Run the service."""
-    _service().serve(as_demo=demo, host=host, port=port, data_dir=data_dir)
+    from tocsin import service
+
+    service.serve(as_demo=demo, host=host, port=port, data_dir=data_dir)
 
 
 @app.command()
 def status(as_json: AsJson = False, host: Host = None, port: Port = None) -> None:
-    """Show what the scheduler does and when it rings next."""
-    told = _client(host, port).get(SCHEDULER, keyed=True)["status"]
-    _print(told, as_json, lambda render: render.status(told))
+    """Show what the scheduler does and when its alarm rings next."""
+    from tocsin.commands import render
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.scheduler import SchedulerOverview
+
+    overview = SchedulerOverview.from_json(_client(host, port).get(SCHEDULER, keyed=True))
+    _print(overview.status.to_json(), as_json, render.status(overview.status))
 
 
 @app.command()
 def refresh(
-    task: Annotated[str, typer.Argument(help="A task's name, or all.", metavar="tenero|sweep|all")],
+    task: Annotated[str, typer.Argument(help="A task, such as tenero or sweep, or all.", metavar="TASK")],
     as_json: AsJson = False,
     host: Host = None,
     port: Port = None,
 ) -> None:
     """Run a task now, or join its run, and wait for its end."""
+    from tocsin.commands import render
     from tocsin.commands.refresh_progress import refresh_with_progress
+    from tocsin.shapes.scheduler import Refreshed, RefreshResult
 
-    told = refresh_with_progress(_client(host, port), task, POLL_S)
-    _print(told, as_json, lambda render: render.refreshed(told))
-    results = told["result"].values() if task == "all" else [told["result"]]
-    if any(result["run"]["outcome"] == "failed" for result in results):
+    answer = refresh_with_progress(_client(host, port), task, POLL_S)
+    refreshed = Refreshed.from_json(answer)
+    by_task = refreshed.result if task == "all" else {task: refreshed.result}
+    results = {name: RefreshResult.from_json(result) for name, result in by_task.items()}
+    _print(answer, as_json, render.refreshed(results))
+    if any(result.run.outcome == "failed" for result in results.values()):
         raise typer.Exit(1)
 
 
@@ -80,26 +91,27 @@ def pause(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Let no scheduled run start for a while."""
-    from tocsin.commands.times import parse_duration_ms, parse_instant_ms, shown_instant
+    """Start no scheduled run for a while."""
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.commands.times import check_duration, parse_instant_ms, shown_instant
+    from tocsin.shapes.scheduler import Paused
 
     if (for_ is None) == (until is None):
         raise UsageError(
-            "Say for how long: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`."
+            "Give one of the two: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`."
         )
-    client = _client(host, port)
-    if for_ is not None:  # by the service's clock, which need not be ours
-        now: int = client.get(SCHEDULER, keyed=True)["status"]["now"]
-        at_ms = now + parse_duration_ms(for_)
-    else:
-        at_ms = parse_instant_ms(until or "")
-    told = client.post(SCHEDULER, {"action": "pause", "until": str(at_ms)})
-    typer.echo(f"Paused until {shown_instant(told['pausedUntil'])}. `tocsin resume` ends it.")
+    end = (
+        {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
+    )
+    paused = Paused.from_json(_client(host, port).post(SCHEDULER, {"action": "pause", **end}))
+    typer.echo(f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it.")
 
 
 @app.command()
 def resume(host: Host = None, port: Port = None) -> None:
     """End a pause."""
+    from tocsin.commands.service_client import SCHEDULER
+
     _client(host, port).post(SCHEDULER, {"action": "resume"})
     typer.echo("Resumed.")
 
@@ -113,9 +125,13 @@ def runs(
     port: Port = None,
 ) -> None:
     """List the latest runs, newest first."""
+    from tocsin.commands import render
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.scheduler import RunList
+
     query = {"limit": str(limit), **({} if task is None else {"task": task})}
-    told = _client(host, port).get(f"{SCHEDULER}/runs", query, keyed=True)
-    _print(told, as_json, lambda render: render.runs(told))
+    answer = _client(host, port).get(f"{SCHEDULER}/runs", query, keyed=True)
+    _print(answer, as_json, render.runs(RunList.from_json(answer)))
 
 
 @app.command()
@@ -126,9 +142,11 @@ def prices(
     port: Port = None,
 ) -> None:
     """Show token prices, as visitors see them."""
-    query = {"tokens": ",".join(tokens)} if tokens else {}
-    told = _client(host, port).get("/api/prices", query)
-    _print(told, as_json, lambda render: render.prices(told, time.time_ns() // 1_000_000))
+    from tocsin.commands import render
+    from tocsin.shapes.prices import PriceList
+
+    answer = _client(host, port).get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
+    _print(answer, as_json, render.prices(PriceList.from_json(answer), time.time_ns() // 1_000_000))
 
 
 @app.command()
@@ -140,8 +158,12 @@ def board(
     port: Port = None,
 ) -> None:
     """Show the competition's leaderboard, as visitors see it."""
-    told = _client(host, port).get("/api/competition/leaderboard", {"sort": sort, "limit": str(limit)})
-    _print(told, as_json, lambda render: render.board(told))
+    from tocsin.commands import render
+    from tocsin.shapes.competition import Board
+
+    query = {"sort": sort, "limit": str(limit)}
+    answer = _client(host, port).get("/api/competition/leaderboard", query)
+    _print(answer, as_json, render.board(Board.from_json(answer)))
 
 
 @app.command("import")
@@ -151,17 +173,18 @@ def import_(
     ],
     data_dir: DataDir = None,
 ) -> None:
-    """Take agents and claims from a file: all of them or, if one is refused, none."""
+    """Import agents and claims from a file: all of them or, if one is refused, none."""
     from tocsin.commands import render
+    from tocsin.commands.import_agents import import_agents
     from tocsin.commands.progress import byte_progress
 
     with byte_progress(file.name, file.stat().st_size) as on_progress:
-        report = _service().import_file(file, data_dir=data_dir, on_progress=on_progress)
+        report = import_agents(file, data_dir=data_dir, on_progress=on_progress)
     if report.refused:
         for line in render.import_refused(str(file), report.refused, report.refused_count):
             typer.echo(line, err=True)
         raise typer.Exit(1)
-    for line in render.imported(report.taken):
+    for line in render.imported(report):
         typer.echo(line)
 
 
@@ -170,30 +193,37 @@ def explain(
     txid: Annotated[str | None, typer.Argument(help="Ask Hiro about this one.", metavar="TXID")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A body that Hiro answered with, v1 or v3."),
+        typer.Option(exists=True, dir_okay=False, help="A response of Hiro that you saved, v1 or v3."),
     ] = None,
-    as_: Annotated[Tier | None, typer.Option("--as", help="Judge as if the sender were that.")] = None,
+    as_: Annotated[Tier | None, typer.Option("--as", help="Assume that the sender has this tier.")] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
     """Show what the verifier makes of a transaction, step by step; nothing is stored."""
-    told = _service().explain(txid=txid, file=file, tier=as_, data_dir=data_dir)
-    _print(told, as_json, lambda render: render.explained(told))
+    from tocsin.commands import render
+    from tocsin.commands.explain_transaction import explain_command
+
+    explanation = explain_command(txid=txid, file=file, tier=as_, data_dir=data_dir)
+    _print(explanation.to_json(), as_json, render.explained(explanation))
 
 
 @app.command()
 def rebuild(data_dir: DataDir = None) -> None:
-    """Compare the board's totals with the swaps, and count them anew."""
-    drifted: dict[str, int] = _service().rebuild(data_dir)
+    """Compare the board's totals with the swaps, and count them again."""
+    from tocsin.commands.rebuild_totals import rebuild_totals
+
+    drifted = rebuild_totals(data_dir)
     for totals, rows in drifted.items():
         typer.echo(f"{totals}: {rows} rows differed")
-    typer.echo("Counted anew." if drifted else "All totals agree with the swaps.")
+    typer.echo("Counted again." if drifted else "All totals agree with the swaps.")
 
 
 @app.command()
 def check() -> None:
     """Validate settings, keys, schema, budgets and the data directory."""
-    findings: list[str] = _service().check()
+    from tocsin.commands import check as checking
+
+    findings = checking.check()
     for finding in findings:
         typer.echo(finding)
     if findings:
@@ -239,27 +269,23 @@ def _fail(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _service() -> Any:
-    return import_module("tocsin.service")
-
-
 def _client(host: str | None, port: int | None) -> "ServiceClient":
     from tocsin.commands.service_client import client_of
 
     return client_of(os.environ, Path(".env"), host=host, port=port)
 
 
-def _print(told: Any, as_json: bool, shown: Callable[[Any], Iterable[Any]]) -> None:
-    """What the service told: as it is, or as `show` has it."""
+def _print(answer: JSON, as_json: bool, lines: "Iterable[RenderableType]") -> None:
+    """Print the JSON as it is, or the lines made of it."""
     if as_json:
         import json
 
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(answer, indent=2))
         return
     from tocsin.commands import render
 
     console = render.console()
-    for line in shown(render):
+    for line in lines:
         console.print(line)
 
 

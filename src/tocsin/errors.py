@@ -26,6 +26,7 @@ TocsinError
 │   ├── FetchTooLarge    the body passed the cap
 │   └── FetchFailed      no connection, or it was cut
 ├── MalformedBody        a body that breaks its upstream's contract; names the field
+├── MalformedShape       a stored or sent value that is not the shape it should be; names the field
 └── NoAnswer           an upstream call ended without the fact that was needed; look at `answer`
 """
 
@@ -103,7 +104,11 @@ class ServiceUnreachable(TocsinError):
 
 
 class RunStopped(TocsinError):
-    """The run must end here; what it did so far is kept."""
+    """The run must end here; what it did so far is kept. `outcome` is how it is recorded."""
+
+    def __init__(self, reason: str, *, outcome: Literal["stopped", "partial"] = "stopped") -> None:
+        super().__init__(reason)
+        self.outcome = outcome
 
 
 class ObjectError(TocsinError):
@@ -183,6 +188,10 @@ class FetchFailed(FetchError):
 
 class MalformedBody(TocsinError):
     """An upstream's body is not what its contract says; the sentence names the field."""
+
+
+class MalformedShape(TocsinError):
+    """A value is not the shape that it should be; the sentence names the field."""
 
 
 class NoAnswer(TocsinError):

@@ -1,7 +1,7 @@
-"""Every setting: its name, what it takes, its default and why it is there; docs/settings.md lists them.
+"""Every setting: its name, its values, its default and what it is for; docs/settings.md lists them.
 
-`read` takes the environment as a mapping and answers all settings, or raises with every problem at once: the
-name, what is wrong with the value (never a secret value itself), and an example.
+`read` takes the environment as a mapping and returns all settings, or raises with every problem at once: the name, what
+is wrong with the value (never a secret value itself), and an example. Defaults stand here and nowhere else.
 """
 
 import difflib
@@ -10,16 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from ipaddress import ip_network
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
+from tocsin.bindings import ALARM_LIMIT_MS, SLICE_MAX_MS, Level
+from tocsin.durations import long_duration, parse_duration
 from tocsin.errors import StartError
 
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
-
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": 60 * MINUTE_MS, "d": 24 * 60 * MINUTE_MS}
 
 
 class SettingsError(StartError):
@@ -28,21 +27,13 @@ class SettingsError(StartError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting."""
+    """One setting."""
 
     name: str
-    parse: Callable[[str], Any]
+    parse: Callable[[str], Any]  # each setting has a type of its own
     example: str
     text: str
     secret: bool = False
-
-
-def duration(text: str) -> int:
-    """Milliseconds of "90s", "5m", "2h", "1d"."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise ValueError("is not a duration: a number and ms, s, m, h or d")
-    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -93,7 +84,7 @@ def url(text: str) -> str:
 
 def secret(text: str) -> str:
     if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError("is not 4 to 256 printable ASCII characters without blanks around them")
+        raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")
     return text
 
 
@@ -125,133 +116,139 @@ def word(text: str) -> str:
     return text
 
 
-def log_level(text: str) -> str:
-    if text.upper() not in {"DEBUG", "INFO", "WARN", "ERROR"}:
-        raise ValueError("is not one of DEBUG, INFO, WARN, ERROR")
-    return text.upper()
+def log_level(text: str) -> Level:
+    levels: tuple[Level, ...] = get_args(Level)
+    for level in levels:
+        if text.upper() == level:
+            return level
+    raise ValueError(f"is not one of {', '.join(levels)}")
 
 
-def _set(
+def _setting(
     name: str, parse: Callable[[str], Any], default: Any, example: str, text: str, *, is_secret: bool = False
 ) -> Any:
-    return field(default=default, metadata={"about": Setting(name, parse, example, text, is_secret)})
+    return field(default=default, metadata={"setting": Setting(name, parse, example, text, is_secret)})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All settings, typed. Field names are the settings' in lower case, without TOCSIN_."""
 
-    admin_key: str | None = _set(
+    admin_key: str | None = _setting(
         "ADMIN_KEY", secret, None, "a-long-random-text",
         "opens the console and the admin routes; without it they refuse", is_secret=True,
     )  # fmt: skip
-    cron_secret: str | None = _set(
+    cron_secret: str | None = _setting(
         "CRON_SECRET", secret, None, "a-long-random-text",
-        "opens POST /api/competition/cron; without it that refuses", is_secret=True,
+        "opens POST /api/competition/cron; without it that route refuses", is_secret=True,
     )  # fmt: skip
-    chainhook_secret: tuple[str, ...] = _set(
+    chainhook_secret: tuple[str, ...] = _setting(
         "CHAINHOOK_SECRET", secrets, (), "new-secret,old-secret",
         "bearer secret of POST /api/chainhook; two while one replaces the other", is_secret=True,
     )  # fmt: skip
-    hiro_api_key: str | None = _set(
+    hiro_api_key: str | None = _setting(
         "HIRO_API_KEY", secret, None, "0123456789abcdef", "raises Hiro's limits", is_secret=True
     )
-    tenero_api_key: str | None = _set(
+    tenero_api_key: str | None = _setting(
         "TENERO_API_KEY", secret, None, "0123456789abcdef",
-        "Tenero's Starter plan; note that it lowers the limits to 10 a minute", is_secret=True,
+        "Tenero's Starter plan; it lowers the limits to 10 calls a minute", is_secret=True,
     )  # fmt: skip
-    hiro_api_url: str = _set(
+    hiro_api_url: str = _setting(
         "HIRO_API_URL", url, "https://api.mainnet.hiro.so", "https://api.mainnet.hiro.so", "where Hiro is"
     )
-    tenero_api_url: str = _set(
+    tenero_api_url: str = _setting(
         "TENERO_API_URL", url, "https://api.tenero.io", "https://api.tenero.io", "where Tenero is"
     )
-    worker_logs_url: str | None = _set(
+    worker_logs_url: str | None = _setting(
         "WORKER_LOGS_URL",
         url,
         None,
         "https://logs.aibtc.com",
         "the log service; without it lines go to stdout only",
     )
-    worker_logs_key: str | None = _set(
+    worker_logs_key: str | None = _setting(
         "WORKER_LOGS_KEY", secret, None, "a-long-random-text", "the log service's key", is_secret=True
     )
-    competition_start: int = _set(
+    competition_start: int = _setting(
         "COMPETITION_START", integer(0, 10**11), 1_778_700_600, "1778700600",
         "first second of the campaign, by burn block time",
     )  # fmt: skip
-    competition_end: int | None = _set(
+    competition_end: int | None = _setting(
         "COMPETITION_END",
         integer(0, 10**11),
         None,
         "1786476600",
-        "second at which the campaign is over; none: open",
+        "second at which the campaign ends; none: open",
     )
-    host: str = _set("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
-    port: int = _set("TOCSIN_PORT", integer(0, 65_535), 8787, "8787", "port to listen on; 0: any free one")
-    trusted_proxies: tuple[str, ...] = _set(
+    host: str = _setting("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
+    port: int = _setting(
+        "TOCSIN_PORT", integer(0, 65_535), 8787, "8787", "port to listen on; 0: any free one"
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
-        "reverse proxies whose X-Forwarded-For is believed; without them all its visitors are one client",
+        "reverse proxies whose X-Forwarded-For is used; without it all visitors behind a proxy count as one client",
     )  # fmt: skip
-    data_dir: str = _set("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "where everything is kept")
-    log_level: str = _set("TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written")
-    instance: str = _set(
-        "TOCSIN_INSTANCE", word, "v1", "v2", "the scheduler instance that runs; others of the class drain"
+    data_dir: str = _setting("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "the data directory")
+    log_level: Level = _setting(  # noqa: RUF009 - a field, like the others
+        "TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written"
     )
-    tenero_enabled: bool = _set(
+    instance: str = _setting(
+        "TOCSIN_INSTANCE", word, "v1", "v2", "the scheduler instance that runs; others stop by themselves"
+    )
+    tenero_enabled: bool = _setting(
         "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "whether prices are refreshed at all"
     )
-    tenero_cadence: int = _set(
-        "TOCSIN_TENERO_CADENCE", duration, 5 * MINUTE_MS, "5m",
-        "how often prices are refreshed: what a visitor takes for fresh; one list page per run fits the plan",
+    tenero_cadence: int = _setting(
+        "TOCSIN_TENERO_CADENCE", parse_duration, 5 * MINUTE_MS, "5m",
+        "how often prices are refreshed; one list page per run fits the smallest plan",
     )  # fmt: skip
-    tenero_slice: int = _set(
-        "TOCSIN_TENERO_SLICE", duration, 4 * MINUTE_MS, "4m", "the longest a price refresh may take"
+    tenero_slice: int = _setting(
+        "TOCSIN_TENERO_SLICE", parse_duration, 4 * MINUTE_MS, "4m", "the longest a price refresh may take"
     )
-    tenero_plan_minute: int | None = _set(
+    tenero_plan_minute: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; the headers correct it"
     )
-    tenero_plan_month: int | None = _set(
+    tenero_plan_month: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MONTH", limit, 50_000, "10000", "Tenero calls a month; spread over the month"
     )
-    price_jump_factor: float = _set(
+    price_jump_factor: float = _setting(
         "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
         "a price that moves by more than this is held back until it is seen twice",
     )  # fmt: skip
-    sweep_enabled: bool = _set("TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all")
-    sweep_cadence: int = _set(
-        "TOCSIN_SWEEP_CADENCE", duration, 15 * MINUTE_MS, "15m",
-        "how often the chain is swept: the longest that an unsubmitted swap stays unseen",
+    sweep_enabled: bool = _setting("TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all")
+    sweep_cadence: int = _setting(
+        "TOCSIN_SWEEP_CADENCE", parse_duration, 15 * MINUTE_MS, "15m",
+        "how often the chain is swept: the longest time until an unsubmitted swap is found",
     )  # fmt: skip
-    sweep_slice: int = _set(
-        "TOCSIN_SWEEP_SLICE", duration, 14 * MINUTE_MS, "14m", "the longest a sweep may take"
+    sweep_slice: int = _setting(
+        "TOCSIN_SWEEP_SLICE", parse_duration, 14 * MINUTE_MS, "14m", "the longest a sweep may take"
     )
-    hiro_plan_second: int | None = _set("TOCSIN_HIRO_PLAN_SECOND", limit, 20, "20", "Hiro calls a second")
-    hiro_plan_minute: int | None = _set(
+    hiro_plan_second: int | None = _setting("TOCSIN_HIRO_PLAN_SECOND", limit, 20, "20", "Hiro calls a second")
+    hiro_plan_minute: int | None = _setting(
         "TOCSIN_HIRO_PLAN_MINUTE", limit, 50, "500", "Hiro calls a minute: 50 without a key, 500 with one"
     )
-    hiro_plan_month: int | None = _set(
+    hiro_plan_month: int | None = _setting(
         "TOCSIN_HIRO_PLAN_MONTH", limit, 150_000, "150000", "Hiro calls a month"
     )
-    allowlist: str | None = _set(
+    allowlist: str | None = _setting(
         "TOCSIN_ALLOWLIST",
         str.strip,
         None,
         "allowlist.json",
-        "contracts that count beside the built-in ones: a file, or the JSON itself",
+        "contracts that count besides the built-in ones: a file, or the JSON itself",
     )
-    breaker_failures: int = _set(
+    breaker_failures: int = _setting(
         "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
-        "after so many failures in a row a task waits an hour before it tries again; 0: never",
+        "after this many failures in a row a task waits an hour before it tries again; 0: never",
     )  # fmt: skip
 
 
-def about(setting: Field[Any]) -> Setting:
-    found: Setting = setting.metadata["about"]
+def setting_of(setting: Field[Any]) -> Setting:
+    found: Setting = setting.metadata["setting"]
     return found
 
 
-ALL = tuple(about(setting) for setting in fields(Settings))
+ALL = tuple(setting_of(setting) for setting in fields(Settings))
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -259,7 +256,7 @@ def read(environment: Mapping[str, str]) -> Settings:
     problems: list[str] = []
     values: dict[str, Any] = {}
     for setting in fields(Settings):
-        known = about(setting)
+        known = setting_of(setting)
         text = environment.get(known.name)
         if text is None or text == "":
             continue
@@ -274,37 +271,47 @@ def read(environment: Mapping[str, str]) -> Settings:
             near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
             hint = f" Did you mean {near[0]}?" if near else " docs/settings.md lists all names."
             problems.append(f"{name}: there is no such setting.{hint}")
-    problems += _together(values)
+    problems += _cross_checks(values)
     if problems:
         raise SettingsError("The settings need a change:\n" + "\n".join(f"  {line}" for line in problems))
     return Settings(**values)
 
 
-def _together(values: Mapping[str, Any]) -> list[str]:
-    """What is fine alone and wrong together."""
+def _cross_checks(values: Mapping[str, Any]) -> list[str]:
+    """Values that are fine alone and wrong together."""
     settings = Settings(**values)
-    found = []
-    if settings.tenero_slice >= settings.tenero_cadence:
-        found.append("TOCSIN_TENERO_SLICE: must be shorter than TOCSIN_TENERO_CADENCE. Example: 4m for 5m")
-    if settings.sweep_slice >= settings.sweep_cadence:
-        found.append("TOCSIN_SWEEP_SLICE: must be shorter than TOCSIN_SWEEP_CADENCE. Example: 14m for 15m")
+    problems = []
+    for task, cadence_ms, slice_ms in (
+        ("TENERO", settings.tenero_cadence, settings.tenero_slice),
+        ("SWEEP", settings.sweep_cadence, settings.sweep_slice),
+    ):
+        if slice_ms >= cadence_ms:
+            problems.append(
+                f"TOCSIN_{task}_SLICE: must be shorter than TOCSIN_{task}_CADENCE. Example: 4m for 5m"
+            )
+        if slice_ms > SLICE_MAX_MS:
+            longest = long_duration(SLICE_MAX_MS)
+            problems.append(
+                f"TOCSIN_{task}_SLICE: may be {longest} at most, whatever the cadence: an alarm's handler"
+                f" ends after {long_duration(ALARM_LIMIT_MS)}. Example: TOCSIN_{task}_SLICE=14m"
+            )
     if settings.competition_end is not None and settings.competition_end <= settings.competition_start:
-        found.append("COMPETITION_END: must be after COMPETITION_START")
+        problems.append("COMPETITION_END: must be after COMPETITION_START")
     if (settings.worker_logs_url is None) != (settings.worker_logs_key is None):
-        found.append("WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither")
+        problems.append("WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither")
     if not PurePath(settings.data_dir).name:
-        found.append("TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data")
-    return found
+        problems.append("TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data")
+    return problems
 
 
 def secret_values(settings: Settings) -> list[str]:
-    """Everything that must never be shown."""
-    found: list[str] = []
+    """Every value that must never be shown."""
+    values: list[str] = []
     for setting in fields(Settings):
-        if about(setting).secret:
+        if setting_of(setting).secret:
             value = getattr(settings, setting.name)
-            found += [value] if isinstance(value, str) else list(value or ())
-    return found
+            values += [value] if isinstance(value, str) else list(value or ())
+    return values
 
 
 def read_env_file(content: bytes) -> dict[str, str]:
@@ -314,7 +321,7 @@ def read_env_file(content: bytes) -> dict[str, str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise SettingsError("The settings need a change:\n  .env: is not UTF-8; save it as that") from None
+        raise SettingsError("The settings need a change:\n  .env: is not UTF-8; save it as UTF-8") from None
     for number_, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ").strip()
         if not stripped or stripped.startswith("#"):

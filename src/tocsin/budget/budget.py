@@ -1,37 +1,46 @@
-"""One upstream's budget: may I call now, when may I, and what cadence can a task afford. Pure.
+"""One upstream's budget: may this lane call now, and if not, when. Pure.
 
-**Windows.** Second and minute slide (`windows.py`), the month is paced (`month.py`). A call is counted when
-it is granted, before it is made: a process that dies in between has spent it, and so has a retry.
+**Windows.** Second and minute slide (`windows.py`), the month is paced (`month.py`). A call is counted when its
+permit is granted, before it is made: a process that dies in between has spent it, and so has a retry.
 
-**Lanes.** Tasks and requests spend the same budget. Of every second and minute a share is kept for
-requests, and half for tasks; of the month each has a cup of its own. Requests go first while they are within
-their share, and by arrival beyond it. So neither can starve the other.
+**Lanes.** Tasks and requests spend the same budget. A share of every second and minute is kept for requests, and
+half of it for tasks; each lane has a token bucket of its own for the month. Requests go first while they are
+within their share, and by arrival beyond it. So neither can starve the other.
 
-**Time.** Two clocks (`windows.Moment`). Setting the wall clock moves months only. After a restart the second
-and the minute count as just filled, and a back-off goes on for what is left of it.
+**Time.** There are two clocks (`windows.Moment`). Setting the wall clock moves months only. After a restart the
+second and the minute count as just filled, and a back-off goes on for what is left of it.
 
-What an answer changes is in `settle.py`. State is plain JSON (`to_json`), small enough for one storage key.
+What an answer changes is in `feedback.py`. How it is stored is in `stored.py`.
 """
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tocsin.bindings import JSON
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.month import Month
+from tocsin.budget.stored import StoredBudget
 from tocsin.budget.windows import Bucket, Moment, SlidingWindow, lane_max, reserve_of
 from tocsin.errors import UsageError
+from tocsin.shapes.scheduler import (
+    BudgetStatus,
+    CallsLeft,
+    QuotaStatus,
+    ReportedLimits,
+    SpentCalls,
+    WaitingCallers,
+)
 
 CLOSED_MAX_MS = 3_600_000
 PROBE_RECHECK_MS = 1_000
 
 _SECOND = SlidingWindow(length_ms=1_000, bucket_ms=100)
 _MINUTE = SlidingWindow(length_ms=60_000, bucket_ms=5_000)
+_NOTHING_REPORTED = LimitReading()
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Calls per window; None is "no such window". `request_share` is what is kept for requests."""
+    """Calls per window; None where there is no such window. `request_share` is kept for requests."""
 
     second: int | None = None
     minute: int | None = None
@@ -42,32 +51,27 @@ class Quota:
         for name in ("second", "minute", "month"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:
-                raise UsageError(f"A plan's limit per {name} is 1 or more, or none at all; not {limit}.")
+                raise UsageError(f"A limit per {name} is 1 or more, or none at all; not {limit}.")
         if not 0 <= self.request_share <= 0.9:
             raise UsageError(f"The share kept for requests is 0 to 0.9, not {self.request_share}.")
 
-    def to_json(self) -> JSON:
-        return {
-            "second": self.second,
-            "minute": self.minute,
-            "month": self.month,
-            "requestShare": self.request_share,
-        }
+    def status(self) -> QuotaStatus:
+        return QuotaStatus(self.second, self.minute, self.month, self.request_share)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What was spent, what may be spent. Every change gives a new one."""
+    """What was spent and what may be spent. Every change gives a new one."""
 
     plan: Quota
     limits: Quota  # the plan, corrected by headers
     month: Month
     second: SlidingWindow = _SECOND
     minute: SlidingWindow = _MINUTE
-    closed_until: int = 0  # on the steady clock
-    limited_in_a_row: int = 0  # 429s in a row
+    closed_until: int = 0  # monotonic
+    limited_in_a_row: int = 0  # 429s
     in_flight: int = 0
-    told: LimitReading = LimitReading()  # noqa: RUF009 - frozen, so one for all is safe
+    reported: LimitReading = _NOTHING_REPORTED
     low_in: str | None = None  # the month for which the low quota was reported
     contradicted: bool = False
 
@@ -76,7 +80,7 @@ class Budget:
         return cls(plan, plan, Month.begin(moment, plan.month or 0, plan.request_share))
 
     def ask(self, lane: Lane, moment: Moment) -> Denial | None:
-        """May this lane call now? None is yes; a refusal says when to ask again, and why."""
+        """May this lane call now? None means yes; a denial says when to ask again, and why."""
         wait_ms, reason = self._closed(moment)
         for name, window in (("second", self.second), ("minute", self.minute)):
             limit = getattr(self.limits, name)
@@ -96,7 +100,7 @@ class Budget:
         return Denial(wait_ms, moment.wall_ms + wait_ms, reason) if wait_ms > 0 else None
 
     def granted(self, lane: Lane, moment: Moment) -> "Budget":
-        """Spend one call; only after `ask` gave None."""
+        """Spend one call; only after `ask` returned None."""
         by_task, by_request = int(lane is Lane.TASK), int(lane is Lane.REQUEST)
         return replace(
             self,
@@ -107,9 +111,9 @@ class Budget:
         )
 
     def request_first(self, moment: Moment) -> bool:
-        """Whether requests are within their share and go before tasks that came earlier."""
+        """Whether requests are within their share, and so go before tasks that came earlier."""
         return all(
-            window.tally(moment.monotonic_ms).requests < reserve_of(limit, self.limits.request_share)
+            window.counts(moment.monotonic_ms).requests < reserve_of(limit, self.limits.request_share)
             for window, limit in ((self.second, self.limits.second), (self.minute, self.limits.minute))
             if limit is not None
         )
@@ -119,77 +123,77 @@ class Budget:
 
     def _closed(self, moment: Moment) -> tuple[int, str]:
         if moment.monotonic_ms < self.closed_until:
-            return self.closed_until - moment.monotonic_ms, "everybody waits after a 429"
+            return self.closed_until - moment.monotonic_ms, "all callers wait after a 429"
         if self.limited_in_a_row and self.in_flight:
             return PROBE_RECHECK_MS, "after a 429, one call at a time"
         return 0, ""
 
     def _month_reason(self, month: Month, limit: int) -> str:
-        turn = _date(month.span.ends_at)
-        if month.rest(limit) > 0:
-            return f"paced: {month.rest(limit)} of {limit} calls are left until {turn}"
-        return f"all {limit} calls of the month are used until {turn}, {month.others} of them by others"
+        until = _date(month.span.ends_at)
+        calls_left = month.calls_left(limit)
+        if calls_left > 0:
+            return f"paced: {calls_left} of {limit} calls are left until {until}"
+        return (
+            f"all {limit} calls of the month are used until {until}, {month.used_by_others} of them by others"
+        )
 
-    def describe(self, moment: Moment) -> JSON:
-        """The budget as `status()` shows it."""
+    def status(self, moment: Moment, waiting: WaitingCallers) -> BudgetStatus:
         month = self.month_at(moment)
         limit = self.limits.month
-        return {
-            "plan": self.plan.to_json(),
-            "limits": self.limits.to_json(),
-            "spent": {
-                "second": sum(self.second.tally(moment.monotonic_ms)),
-                "minute": sum(self.minute.tally(moment.monotonic_ms)),
-                "month": month.spent + month.others,
-                "monthByOthers": month.others,
-            },
-            "left": {"month": None if limit is None else month.rest(limit)},
-            "told": {
-                "minuteRemaining": self.told.minute.remaining,
-                "monthRemaining": self.told.month.remaining,
-                "anonymous": self.told.anonymous,
-            },
-            "monthEndsAt": month.span.ends_at,
-            "closedUntil": self.closed_until_wall(moment),
-            "inFlight": self.in_flight,
-        }
+        return BudgetStatus(
+            plan=self.plan.status(),
+            limits=self.limits.status(),
+            spent=SpentCalls(
+                second=sum(self.second.counts(moment.monotonic_ms)),
+                minute=sum(self.minute.counts(moment.monotonic_ms)),
+                month=month.spent + month.used_by_others,
+                month_by_others=month.used_by_others,
+            ),
+            left=CallsLeft(None if limit is None else month.calls_left(limit)),
+            reported=ReportedLimits(
+                minute_remaining=self.reported.minute.remaining,
+                month_remaining=self.reported.month.remaining,
+                anonymous=self.reported.anonymous,
+            ),
+            month_ends_at=month.span.ends_at,
+            closed_until=self.closed_until_wall(moment),
+            in_flight=self.in_flight,
+            waiting=waiting,
+        )
 
-    def to_json(self, moment: Moment) -> JSON:
-        return {
-            "plan": self.plan.to_json(),
-            "limits": self.limits.to_json(),
-            "month": self.month.to_json(),
-            "second": [list(slot) for slot in self.second.slots],
-            "minute": [list(slot) for slot in self.minute.slots],
-            "closedUntil": self.closed_until_wall(moment),
-            "savedAt": moment.wall_ms,
-            "limited_in_a_row": self.limited_in_a_row,
-            "lowIn": self.low_in,
-        }
+    def to_stored(self, moment: Moment) -> StoredBudget:
+        return StoredBudget(
+            plan=self.plan.status(),
+            limits=self.limits.status(),
+            month=self.month.to_stored(),
+            second=[list(bucket) for bucket in self.second.buckets],
+            minute=[list(bucket) for bucket in self.minute.buckets],
+            closed_until=self.closed_until_wall(moment),
+            saved_at=moment.wall_ms,
+            limited_in_a_row=self.limited_in_a_row,
+            low_in=self.low_in,
+        )
 
     @classmethod
-    def from_json(cls, plan: Quota, stored: JSON, moment: Moment) -> "Budget":
-        """As stored, for this process. Limits told under another plan are forgotten, counts are not.
-
-        Raises KeyError, TypeError or ValueError when it is not what `to_json` gave.
-        """
+    def from_stored(cls, plan: Quota, stored: StoredBudget, moment: Moment) -> "Budget":
+        """The stored budget, for this process. A changed plan forgets the corrected limits, never the counts."""
         limits = plan
-        if stored["plan"] == plan.to_json():
-            told = stored["limits"]
-            limits = replace(plan, second=told["second"], minute=told["minute"], month=told["month"])
+        if stored.plan == plan.status():
+            corrected = stored.limits
+            limits = replace(plan, second=corrected.second, minute=corrected.minute, month=corrected.month)
         closed_ms = 0
-        if stored["closedUntil"] is not None:
-            passed_ms = max(0, moment.wall_ms - stored["savedAt"])
-            closed_ms = stored["closedUntil"] - stored["savedAt"] - passed_ms
+        if stored.closed_until is not None:
+            passed_ms = max(0, moment.wall_ms - stored.saved_at)
+            closed_ms = stored.closed_until - stored.saved_at - passed_ms
         return cls(
             plan,
             limits,
-            Month.from_json(stored["month"], moment),
-            second=replace(_SECOND, slots=_slots(stored["second"])).restarted(moment.monotonic_ms),
-            minute=replace(_MINUTE, slots=_slots(stored["minute"])).restarted(moment.monotonic_ms),
+            Month.from_stored(stored.month, moment),
+            second=replace(_SECOND, buckets=_buckets(stored.second)).restarted(moment.monotonic_ms),
+            minute=replace(_MINUTE, buckets=_buckets(stored.minute)).restarted(moment.monotonic_ms),
             closed_until=moment.monotonic_ms + max(0, min(CLOSED_MAX_MS, closed_ms)),
-            limited_in_a_row=stored["limited_in_a_row"],
-            low_in=stored["lowIn"],
+            limited_in_a_row=stored.limited_in_a_row,
+            low_in=stored.low_in,
         )
 
     def closed_until_wall(self, moment: Moment) -> int | None:
@@ -197,7 +201,7 @@ class Budget:
         return moment.wall_ms + closed_ms if closed_ms > 0 else None
 
 
-def _slots(stored: JSON) -> tuple[Bucket, ...]:
+def _buckets(stored: list[list[int]]) -> tuple[Bucket, ...]:
     return tuple((number, tasks, requests, others) for number, tasks, requests, others in stored)
 
 

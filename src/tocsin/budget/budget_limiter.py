@@ -1,12 +1,13 @@
-"""Hands out a budget's permits: the thin asynchronous shell around `budget.py`.
+"""Grants a budget's permits: the asynchronous shell around `budget.py`.
 
-Callers wait in one queue per lane, first come first served. The two heads compete: the request's head goes
-first while requests are within their share, the older one otherwise. A caller leaves with a permit, or with
-a refusal as soon as it is clear that none will come within its patience. One timer serves all who wait; when
+Callers wait in one queue per lane, first come, first served. The heads of the two queues compete: the request goes
+first while requests are within their share, otherwise the older one. A caller leaves with a permit, or with a
+denial as soon as it is clear that no permit will come within its patience. One timer serves all who wait; when
 nobody waits there is none.
 
-Every permit is saved before it is used, so that a restart finds it spent. Emits the budget's notes, and hands
-them to whoever wants to know (`noted`).
+Every permit is saved before it is used, so a restart finds it spent. Emits the events of `feedback.py`:
+`budget.limiter_closed`, `budget.limiter_opened`, `budget.limit_corrected`, `budget.plan_contradicted`,
+`budget.month_rolled_over`, `budget.quota_low`.
 """
 
 import asyncio
@@ -15,18 +16,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from tocsin.bindings import JSON, Clock, Logger
+from tocsin.bindings import Clock, Logger, write_log
 from tocsin.budget.budget import Budget, Quota
 from tocsin.budget.feedback import BudgetEvent, apply_answer
 from tocsin.budget.limiter import Denial, Lane, LimitReading
+from tocsin.budget.stored import StoredBudget
 from tocsin.budget.windows import Moment
+from tocsin.shapes.scheduler import BudgetStatus, WaitingCallers
 
 WAITING_MAX = 1_000  # per lane
 
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A caller in line. The future holds None for a permit, or the refusal."""
+    """A caller in line. The future holds None for a permit, or the denial."""
 
     lane: Lane
     number: int
@@ -35,7 +38,7 @@ class _Ticket:
 
 
 class BudgetLimiter:
-    """One upstream's gate, for every caller of this process."""
+    """One upstream's limiter, for every caller of this process."""
 
     def __init__(
         self,
@@ -44,48 +47,26 @@ class BudgetLimiter:
         clock: Clock,
         random: Callable[[], float],
         logger: Logger,
-        save: Callable[[JSON], object],
-        noted: Callable[[BudgetEvent], object] = lambda _: None,
+        save: Callable[[StoredBudget], object],
+        on_event: Callable[[BudgetEvent], object] = lambda _: None,
     ) -> None:
         self._upstream = upstream
         self._clock = clock
         self._random = random
         self._logger = logger
         self._save = save
-        self._noted = noted
+        self._on_event = on_event
         self._numbers = count()
         self._queues: dict[Lane, deque[_Ticket]] = {lane: deque() for lane in Lane}
         self._timer: asyncio.Task[None] | None = None
         self.budget = budget
 
-    @classmethod
-    def restore(
-        cls,
-        upstream: str,
-        plan: Quota,
-        stored: JSON,
-        clock: Clock,
-        random: Callable[[], float],
-        logger: Logger,
-        save: Callable[[JSON], object],
-        noted: Callable[[BudgetEvent], object] = lambda _: None,
-    ) -> "BudgetLimiter":
-        """Go on from what `save` was given last; None, or something unreadable, begins anew."""
-        moment = moment_of(clock)
-        budget = Budget.begin(plan, moment)
-        if stored is not None:
-            try:
-                budget = Budget.from_json(plan, stored, moment)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                logger.error("budget.restore_failed", upstream=upstream, reason=repr(error)[:200])  # noqa: TRY400 - our Logger has no `exception`
-        return cls(upstream, budget, clock, random, logger, save, noted)
-
-    async def enter(self, lane: Lane, patience_s: float) -> Denial | None:
-        """Wait for a permit; see `Gate`."""
+    async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
+        """Wait for a permit; see `Limiter`."""
         queue = self._queues[lane]
-        refusal = self.budget.ask(lane, moment_of(self._clock))
-        if refusal is not None and refusal.wait_ms > patience_s * 1000:
-            return refusal
+        denial = self.budget.ask(lane, moment_of(self._clock))
+        if denial is not None and denial.wait_ms > patience_s * 1000:
+            return denial
         if len(queue) >= WAITING_MAX:
             reason = f"{WAITING_MAX} callers are waiting already"
             return Denial(1_000, self._clock.now() + 1_000, reason)
@@ -103,10 +84,10 @@ class BudgetLimiter:
             self._abandon(ticket)
             raise
 
-    def leave(self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None) -> int:
-        """A call has ended; see `Gate`."""
+    def release(self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None) -> int:
+        """A call has ended; see `Limiter`."""
         moment = moment_of(self._clock)
-        self.budget, notes = apply_answer(
+        self.budget, events = apply_answer(
             self.budget,
             reading,
             limited=limited,
@@ -114,55 +95,56 @@ class BudgetLimiter:
             moment=moment,
             jitter=self._random(),
         )
-        for note in notes:
-            self._write(note)
-        if notes:
-            self._save(self.budget.to_json(moment))
+        for event in events:
+            write_log(self._logger, event.level, event.event, {"upstream": self._upstream, **event.fields})
+            self._on_event(event)
+        if events:
+            self._save(self.budget.to_stored(moment))
         self._serve()
         return moment.wall_ms + self.budget.closed_until - moment.monotonic_ms
 
     def closed_until(self) -> int | None:
-        """Until when nobody may call after a 429 (unix ms); None while the gate is open."""
+        """Until when no call is granted after a 429 (unix ms); None while the limiter is open."""
         return self.budget.closed_until_wall(moment_of(self._clock))
 
-    def describe(self) -> JSON:
-        """The budget and its queues, as `status()` shows them."""
-        waiting = {str(lane): len(queue) for lane, queue in self._queues.items()}
-        return {**self.budget.describe(moment_of(self._clock)), "waiting": waiting}
+    def status(self) -> BudgetStatus:
+        """The budget and the callers that wait for it."""
+        waiting = WaitingCallers(len(self._queues[Lane.TASK]), len(self._queues[Lane.REQUEST]))
+        return self.budget.status(moment_of(self._clock), waiting)
 
     def _serve(self) -> None:
-        """Answer everybody who can be answered, then set the timer for the next look."""
+        """Serve every caller that can be served, then set the timer for the next look."""
         moment = moment_of(self._clock)
         while (next_look_ms := self._serve_one(moment)) is None:
             pass
         self._set_timer(next_look_ms)
 
     def _serve_one(self, moment: Moment) -> int | None:
-        """Answer a caller and give None, or say in how many ms to look again (0: nobody waits)."""
+        """Serve a caller and return None, or return in how many ms to look again (0: nobody waits)."""
         waits_ms = []
         for queue in self._in_order(moment):
-            refusal = self.budget.ask(queue[0].lane, moment)
-            if refusal is None:
+            denial = self.budget.ask(queue[0].lane, moment)
+            if denial is None:
                 ticket = queue.popleft()
                 self.budget = self.budget.granted(ticket.lane, moment)
-                self._save(self.budget.to_json(moment))
+                self._save(self.budget.to_stored(moment))
                 ticket.outcome.set_result(None)
                 return None
-            next_look = self._clock.monotonic() + refusal.wait_ms / 1000
+            next_look = self._clock.monotonic() + denial.wait_ms / 1000
             too_late = [ticket for ticket in queue if ticket.deadline < next_look]
             if too_late:
                 for ticket in too_late:
                     queue.remove(ticket)
                     if not ticket.outcome.done():
-                        ticket.outcome.set_result(refusal)
+                        ticket.outcome.set_result(denial)
                 return None
-            waits_ms.append(refusal.wait_ms)
+            waits_ms.append(denial.wait_ms)
         return min(waits_ms, default=0)
 
     def _in_order(self, moment: Moment) -> list[deque[_Ticket]]:
-        """The queues with somebody in them, the one whose turn it is first."""
+        """The queues in which somebody waits, the one to be served first at the front."""
         for queue in self._queues.values():
-            while queue and queue[0].outcome.done():  # cancelled, and not yet gone
+            while queue and queue[0].outcome.done():  # cancelled, but still in the queue
                 queue.popleft()
         waiting = [queue for queue in self._queues.values() if queue]
         if len(waiting) == 2 and self.budget.request_first(moment):
@@ -170,34 +152,30 @@ class BudgetLimiter:
         return sorted(waiting, key=lambda queue: queue[0].number)
 
     def _abandon(self, ticket: _Ticket) -> None:
-        """Its caller was cancelled: out of the queue, and a permit already given stays spent."""
+        """Its caller was cancelled: leave the queue. A permit that was granted already stays spent."""
         if ticket in self._queues[ticket.lane]:
             self._queues[ticket.lane].remove(ticket)
             self._serve()
         elif ticket.outcome.done() and not ticket.outcome.cancelled() and ticket.outcome.result() is None:
-            self.leave(None, limited=False, retry_after_ms=None)
+            self.release(None, limited=False, retry_after_ms=None)
 
     def _set_timer(self, in_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if in_ms > 0:
-            self._timer = asyncio.get_running_loop().create_task(self._ring(in_ms))
+            self._timer = asyncio.get_running_loop().create_task(self._wait_and_serve(in_ms))
 
-    async def _ring(self, in_ms: int) -> None:
+    async def _wait_and_serve(self, in_ms: int) -> None:
         await self._clock.sleep(in_ms / 1000)
         self._timer = None
         self._serve()
 
-    def _write(self, note: BudgetEvent) -> None:
-        write = {
-            "DEBUG": self._logger.debug,
-            "INFO": self._logger.info,
-            "WARN": self._logger.warn,
-            "ERROR": self._logger.error,
-        }[note.level]
-        write(note.event, upstream=self._upstream, **note.fields)
-        self._noted(note)
+
+def restored_budget(plan: Quota, stored: StoredBudget | None, clock: Clock) -> Budget:
+    """The budget to go on with: the stored one, or a new one."""
+    moment = moment_of(clock)
+    return Budget.begin(plan, moment) if stored is None else Budget.from_stored(plan, stored, moment)
 
 
 def moment_of(clock: Clock) -> Moment:

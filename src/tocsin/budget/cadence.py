@@ -1,6 +1,6 @@
-"""What cadence tasks can afford, and why. Pure.
+"""How often tasks can afford to run, and why. Pure.
 
-All tasks of an upstream are stretched by the same factor: none pays for another's appetite.
+All tasks of an upstream are stretched by the same factor, so none pays for another's demand.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a task would like: a run every `cadence_ms`, of so many calls on average."""
+    """What a task asks for: a run every `cadence_ms`, of this many calls on average."""
 
     cadence_ms: int
     calls_per_run: float
@@ -29,14 +29,14 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """What it gets."""
+    """What a task gets, and the reason as a sentence."""
 
     effective_ms: int
     reason: str
 
 
 def usual_calls(estimate: float, most: float | None, recent: Sequence[int]) -> float:
-    """Calls of a run: as the task estimates, and as the newest runs really made where it says `most`."""
+    """Calls per run: the task's estimate, or with `most` given the average of its newest runs."""
     if most is None or not recent:
         return estimate
     return min(most, max(estimate, sum(recent) / len(recent)))
@@ -68,7 +68,7 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
 
 
 def overdraft(plan: Quota, demands: Mapping[str, Demand]) -> str | None:
-    """Whether the tasks ask for more than the whole plan gives, said in a sentence; None when they fit."""
+    """A sentence when the tasks ask for more than the whole plan gives; None when they fit."""
     wanted = sum(demand.calls_per_ms for demand in demands.values())
     for limit, window, length_ms in ((plan.minute, "minute", MINUTE_MS), (plan.month, "month", MONTH_MS)):
         if limit is not None and wanted * length_ms > limit:

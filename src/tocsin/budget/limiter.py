@@ -1,6 +1,6 @@
-"""What the client asks before every attempt and tells after it. `scheduler/gatekeeper.py` is the answer.
+"""The limiter as its callers see it. `budget_limiter.py` is the one that runs.
 
-The client knows only this face, so that a budget may live in another object, or in a test.
+A client acquires a permit before every attempt, and releases it with what the answer said.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Lane(StrEnum):
-    """On whose behalf a call is made. Requests have a reserved share, so that no task starves them."""
+    """On whose behalf a call is made. Requests have a reserved share, so no task can starve them."""
 
     TASK = "task"
     REQUEST = "request"
@@ -17,7 +17,7 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowReading:
-    """What one answer's headers said of one window; None is "said nothing"."""
+    """What one answer's headers say about one window; None where they say nothing."""
 
     limit: int | None = None
     remaining: int | None = None
@@ -28,17 +28,17 @@ NOT_REPORTED = WindowReading()
 
 @dataclass(frozen=True, slots=True)
 class LimitReading:
-    """What one answer's headers said of our limits."""
+    """What one answer's headers say about our limits."""
 
     second: WindowReading = NOT_REPORTED
     minute: WindowReading = NOT_REPORTED
     month: WindowReading = NOT_REPORTED
-    anonymous: bool | None = None  # the upstream treats us as somebody without a key
+    anonymous: bool | None = None  # the upstream treats us as a client without a key
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Not now. `until` is the wall clock's time (unix ms) of `wait_ms` from now."""
+    """No permit now. `until` is the wall-clock time (unix ms) that is `wait_ms` away."""
 
     wait_ms: int
     until: int
@@ -46,13 +46,13 @@ class Denial:
 
 
 class Limiter(Protocol):
-    """One upstream's budget, as its client sees it."""
+    """Grants permits out of one upstream's budget."""
 
-    async def enter(self, lane: Lane, patience_s: float) -> Denial | None:
-        """Wait for a permit, in line and for `patience_s` at most. None is a permit, already spent."""
+    async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
+        """Wait for a permit, in line and for `patience_s` at most. None is a permit, and is already spent."""
 
-    def leave(self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None) -> int:
-        """Once after every permit: what the answer said; None when there was no answer.
+    def release(self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None) -> int:
+        """Call this once after every permit, with what the answer said; None when there was no answer.
 
-        Returns until when the gate is closed to everybody (unix ms), a past time when it is open.
+        Returns until when the limiter is closed to everybody (unix ms), a past time when it is open.
         """

@@ -1,24 +1,24 @@
-"""The month's window: a hard limit, and a pace that makes it last.
+"""The month: a hard limit, and a token bucket per lane that makes it last.
 
-**Counting.** Our own calls are counted per calendar month (UTC), and a month is remembered after the clock
-has left it, so a clock that jumps over the turn and back finds its count again. What the upstream says to
-be used beyond that was used by `others`; the newest header is believed, our own count is never reduced.
+**Counting.** Our own calls are counted per calendar month (UTC). The count of a month is kept after the clock has
+left it, so a clock that jumps over the end of a month and back finds its count again. What the upstream reports
+as used beyond our own count was used by others. The newest header counts, and our own count is never reduced.
 
-**The turn.** Months turn with the UTC calendar until the upstream shows another day: its remaining calls
-rise by a tenth of the limit while it counts far fewer calls than we made. From then on months turn at that
-offset. At most one such turn is believed in 27 days.
+**Rollover.** Months start with the UTC calendar until the upstream shows another day: its remaining calls rise by
+a tenth of the limit while it counts far fewer calls than we made. From then on months start at that offset. At
+most one such rollover is accepted in 27 days.
 
-**The pace.** What is left of the month is poured, evenly over the time that is left, into two cups: one for
-requests, one for tasks. A call takes one drop of its lane's cup. The request cup holds at most the request
-share of the rest; what it cannot hold runs over into the task cup, so that at the month's end nothing is
-kept back. Unused drops stay in the task cup, so a quiet week may be made up for. Cups and the unallocated part
-together are exactly the rest: the plan lasts by construction, and heavy demand uses all of it. A month
-begins with a day's worth in the cups, for bursts. A share of less than two calls is none: then both lanes
-drink from the task cup.
+**Pace.** A token bucket per lane, for tasks and for requests. A call takes one token of its lane. Tokens for
+all calls that are left of the month come back evenly over the time that is left. The request bucket holds at most
+the request share of the calls left; what it cannot hold goes to the task bucket, so nothing is held back at the
+end of the month. Unused tokens stay in the task bucket, so a quiet week can be made up for. Both buckets and the
+unallocated rest add up to exactly the calls that are left: the quota lasts the month by construction, and heavy
+demand uses all of it. A month begins with a day's worth of tokens, for bursts. When the request share would be
+less than two calls, both lanes use the task bucket.
 
-**Told to be empty.** When the month is used up only by the upstream's word (by others, or by a lower limit
-than the plan's), one call an hour still goes out to hear whether that is still so. When we used up our plan,
-nobody calls before the turn.
+**Reported as empty.** When only the upstream says that the month is used up (others used it, or its limit is lower
+than the plan's), one call an hour still goes out to see whether that has changed. When we used up our plan
+ourselves, no call goes out before the rollover.
 """
 
 from collections.abc import Mapping
@@ -27,20 +27,20 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import NamedTuple
 
-from tocsin.bindings import JSON
 from tocsin.budget.limiter import Lane
+from tocsin.budget.stored import StoredMonth
 from tocsin.budget.windows import Moment
 
 DAY_MS = 86_400_000
 ROLLOVER_EVERY_MIN_MS = 27 * DAY_MS
 PROBE_MS = 3_600_000
-BACKWARDS_MS = 60_000  # a smaller step back is no jump
+BACKWARDS_MS = 60_000  # a smaller step back is not a jump
 PAST_MONTHS_MAX = 24
 WALL_MAX_MS = 4_102_444_800_000  # the year 2100: a clock beyond it is broken, and must not break us
 
 
 class Span(NamedTuple):
-    """A month: its name, its first instant and the next one's."""
+    """A month: its label, its first instant and the first instant of the next one."""
 
     label: str
     starts_at: int
@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 
 def span_of(wall_ms: int, offset_ms: int = 0) -> Span:
-    """The month around an instant, months turning `offset_ms` after the calendar's."""
+    """The month around an instant, when months start `offset_ms` after the calendar's."""
     at = datetime.fromtimestamp(max(0, min(WALL_MAX_MS, wall_ms) - offset_ms) / 1000, UTC)
     start = datetime(at.year, at.month, 1, tzinfo=UTC)
     following = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
@@ -61,15 +61,15 @@ def span_of(wall_ms: int, offset_ms: int = 0) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """Calls of the current month and what may still be called."""
+    """Calls of the current month, and the tokens for those that are left."""
 
     span: Span
     seen: Moment
     spent: int = 0
-    others: int = 0
+    used_by_others: int = 0
     task_tokens: float = 0.0
     request_tokens: float = 0.0
-    told: int | None = None  # remaining, by the newest header
+    reported: int | None = None  # remaining calls, by the newest header
     granted_at: int | None = None
     offset_ms: int = 0
     rolled_over_at: int | None = None
@@ -77,11 +77,11 @@ class Month:
 
     @classmethod
     def begin(cls, moment: Moment, limit: int, share: float) -> "Month":
-        """A first month, of whose earlier calls we know nothing yet."""
+        """A first month; of its earlier calls nothing is known."""
         return cls(span_of(moment.wall_ms), moment).primed(moment, limit, share)
 
     def at(self, moment: Moment, limit: int, share: float) -> "Month":
-        """As it stands now: turned if it is over, poured up to this moment."""
+        """The month as of now: rolled over if it has ended, its buckets refilled up to this moment."""
         if not self.span.starts_at <= moment.wall_ms < self.span.ends_at:
             return self._rolled_over(moment).primed(moment, limit, share)
         if moment.wall_ms < self.seen.wall_ms - BACKWARDS_MS:
@@ -89,96 +89,100 @@ class Month:
         return self._refilled(moment, limit, share)
 
     def primed(self, moment: Moment, limit: int, share: float) -> "Month":
-        """A day's worth in the cups, a call at least in each; the rest unallocated."""
-        rest = self.rest(limit)
-        share = _effective(share, rest)
-        day = rest * min(1.0, DAY_MS / max(1, self.span.ends_at - moment.wall_ms))
+        """A day's worth of tokens in the buckets, at least one in each; the rest unallocated."""
+        calls_left = self.calls_left(limit)
+        share = _effective(share, calls_left)
+        day = calls_left * min(1.0, DAY_MS / max(1, self.span.ends_at - moment.wall_ms))
         request_tokens = max(1.0, day * share) if share else 0.0
-        task_tokens = min(rest - request_tokens, max(1.0, day * (1 - share)))
+        task_tokens = min(calls_left - request_tokens, max(1.0, day * (1 - share)))
         return replace(self, seen=moment, task_tokens=task_tokens, request_tokens=request_tokens)
 
-    def rest(self, limit: int) -> int:
-        return max(0, limit - self.spent - self.others)
+    def calls_left(self, limit: int) -> int:
+        return max(0, limit - self.spent - self.used_by_others)
 
     def wait_ms(self, lane: Lane, limit: int, share: float, *, probing: bool) -> int:
-        """How long until a call of this lane may go out, seen from `seen`."""
+        """How long until a call of this lane may go out, from `seen` on."""
         to_rollover_ms = max(1, self.span.ends_at - self.seen.wall_ms)
-        rest = self.rest(limit)
-        if rest == 0:
+        calls_left = self.calls_left(limit)
+        if calls_left == 0:
             return self._probe_wait_ms() if probing else to_rollover_ms
-        share = _effective(share, rest)
-        unallocated = rest - self.task_tokens - self.request_tokens
+        share = _effective(share, calls_left)
+        unallocated = calls_left - self.task_tokens - self.request_tokens
         if lane is Lane.REQUEST and share:
-            return _filled_in_ms(self.request_tokens, unallocated * share, to_rollover_ms)
-        return _filled_in_ms(self.task_tokens, unallocated * (1 - share), to_rollover_ms)
+            return _token_in_ms(self.request_tokens, unallocated * share, to_rollover_ms)
+        return _token_in_ms(self.task_tokens, unallocated * (1 - share), to_rollover_ms)
 
     def spend(self, lane: Lane, limit: int, share: float) -> "Month":
-        """Count one call of ours, and take its drop."""
-        from_request_cup = lane is Lane.REQUEST and _effective(share, self.rest(limit)) > 0
+        """Count one call of ours, and take its token."""
+        from_requests = lane is Lane.REQUEST and _effective(share, self.calls_left(limit)) > 0
         return replace(
             self,
             spent=self.spent + 1,
             granted_at=self.seen.wall_ms,
-            request_tokens=max(0.0, self.request_tokens - from_request_cup),
-            task_tokens=max(0.0, self.task_tokens - (not from_request_cup)),
+            request_tokens=max(0.0, self.request_tokens - from_requests),
+            task_tokens=max(0.0, self.task_tokens - (not from_requests)),
         )
 
     def reconcile(self, remaining: int, limit: int, share: float) -> "Month":
-        """The upstream says how many calls remain of this month."""
+        """The upstream reports how many calls remain of this month."""
         used = max(0, limit - remaining)
-        month = replace(self, told=remaining, others=max(0, used - self.spent))
+        month = replace(self, reported=remaining, used_by_others=max(0, used - self.spent))
         if not self._shows_rollover(remaining, used, limit):
-            found_empty = self.rest(limit) == 0 and month.rest(limit) > 0
-            return month.primed(self.seen, limit, share) if found_empty else month
+            was_empty = self.calls_left(limit) == 0 and month.calls_left(limit) > 0
+            return month.primed(self.seen, limit, share) if was_empty else month
         wall_ms = self.seen.wall_ms
         offset_ms = wall_ms - span_of(wall_ms).starts_at
         return replace(
-            month, span=span_of(wall_ms, offset_ms), offset_ms=offset_ms, rolled_over_at=wall_ms, spent=used
+            month,
+            span=span_of(wall_ms, offset_ms),
+            offset_ms=offset_ms,
+            rolled_over_at=wall_ms,
+            spent=used,
         ).primed(self.seen, limit, share)
 
-    def left_ratio(self) -> float:
-        """How much of the month's time is left, as a part of 1."""
+    def time_left_ratio(self) -> float:
+        """How much of the month's time is left, from 0 to 1."""
         return (self.span.ends_at - self.seen.wall_ms) / (self.span.ends_at - self.span.starts_at)
 
     def for_tasks(self, limit: int, share: float) -> float:
-        """How many calls tasks may count on until the turn."""
-        unallocated = max(0.0, self.rest(limit) - self.task_tokens - self.request_tokens)
+        """How many calls tasks can count on until the rollover."""
+        unallocated = max(0.0, self.calls_left(limit) - self.task_tokens - self.request_tokens)
         return self.task_tokens + unallocated * (1 - share)
 
-    def to_json(self) -> JSON:
-        return {
-            "offsetMs": self.offset_ms,
-            "spent": self.spent,
-            "others": self.others,
-            "taskCup": self.task_tokens,
-            "requestCup": self.request_tokens,
-            "told": self.told,
-            "seenAt": self.seen.wall_ms,
-            "grantedAt": self.granted_at,
-            "turnedAt": self.rolled_over_at,
-            "past": dict(self.past or {}),
-        }
+    def to_stored(self) -> StoredMonth:
+        return StoredMonth(
+            offset_ms=self.offset_ms,
+            spent=self.spent,
+            used_by_others=self.used_by_others,
+            task_tokens=self.task_tokens,
+            request_tokens=self.request_tokens,
+            reported=self.reported,
+            seen_at=self.seen.wall_ms,
+            granted_at=self.granted_at,
+            rolled_over_at=self.rolled_over_at,
+            past=dict(self.past or {}),
+        )
 
     @classmethod
-    def from_json(cls, stored: JSON, moment: Moment) -> "Month":
-        """As stored, with the time between poured by the wall clock.
+    def from_stored(cls, stored: StoredMonth, moment: Moment) -> "Month":
+        """The month as stored; the time in between counts by the wall clock.
 
-        An object that is built anew for every run must find its cups filled. However far that clock may
-        have jumped, the rest of the month is all there is to pour.
+        An object that is built again for every run must find its buckets refilled. However far that clock may
+        have jumped, the calls left of the month are all there is to refill them with.
         """
-        passed_ms = max(0, moment.wall_ms - stored["seenAt"])
+        passed_ms = max(0, moment.wall_ms - stored.seen_at)
         return cls(
-            span_of(stored["seenAt"], stored["offsetMs"]),
-            Moment(stored["seenAt"], moment.monotonic_ms - passed_ms),
-            spent=stored["spent"],
-            others=stored["others"],
-            task_tokens=stored["taskCup"],
-            request_tokens=stored["requestCup"],
-            told=stored["told"],
-            granted_at=stored["grantedAt"],
-            offset_ms=stored["offsetMs"],
-            rolled_over_at=stored["turnedAt"],
-            past=dict(stored["past"]),
+            span_of(stored.seen_at, stored.offset_ms),
+            Moment(stored.seen_at, moment.monotonic_ms - passed_ms),
+            spent=stored.spent,
+            used_by_others=stored.used_by_others,
+            task_tokens=stored.task_tokens,
+            request_tokens=stored.request_tokens,
+            reported=stored.reported,
+            granted_at=stored.granted_at,
+            offset_ms=stored.offset_ms,
+            rolled_over_at=stored.rolled_over_at,
+            past=stored.past,
         )
 
     def _probe_wait_ms(self) -> int:
@@ -187,47 +191,46 @@ class Month:
 
     def _shows_rollover(self, remaining: int, used: int, limit: int) -> bool:
         leap = max(10, limit // 10)
-        if self.told is None or remaining < self.told + leap or used > self.spent - leap:
+        if self.reported is None or remaining < self.reported + leap or used > self.spent - leap:
             return False
-        return (
-            self.rolled_over_at is None
-            or not 0 <= self.seen.wall_ms - self.rolled_over_at < ROLLOVER_EVERY_MIN_MS
-        )
+        if self.rolled_over_at is None:
+            return True
+        return not 0 <= self.seen.wall_ms - self.rolled_over_at < ROLLOVER_EVERY_MIN_MS
 
     def _rolled_over(self, moment: Moment) -> "Month":
         past = {**(self.past or {}), self.span.label: self.spent}
         span = span_of(moment.wall_ms, self.offset_ms)
         spent = past.pop(span.label, 0)
         kept = dict(sorted(past.items())[-PAST_MONTHS_MAX:])
-        return replace(self, span=span, seen=moment, spent=spent, others=0, past=kept)
+        return replace(self, span=span, seen=moment, spent=spent, used_by_others=0, past=kept)
 
     def _refilled(self, moment: Moment, limit: int, share: float) -> "Month":
-        rest = self.rest(limit)
-        share = _effective(share, rest)
-        request_tokens = min(self.request_tokens, rest)
-        task_tokens = min(self.task_tokens, rest - request_tokens)
+        calls_left = self.calls_left(limit)
+        share = _effective(share, calls_left)
+        request_tokens = min(self.request_tokens, calls_left)
+        task_tokens = min(self.task_tokens, calls_left - request_tokens)
         elapsed_ms = max(0, moment.monotonic_ms - self.seen.monotonic_ms)
         left_ms = max(1, self.span.ends_at - self.seen.wall_ms)
-        poured = (rest - task_tokens - request_tokens) * min(1.0, elapsed_ms / left_ms)
-        request_tokens += poured * share
-        run_over = max(0.0, request_tokens - rest * share)
+        refill = (calls_left - task_tokens - request_tokens) * min(1.0, elapsed_ms / left_ms)
+        request_tokens += refill * share
+        overflow = max(0.0, request_tokens - calls_left * share)
         return replace(
             self,
             seen=moment,
-            request_tokens=request_tokens - run_over,
-            task_tokens=task_tokens + poured * (1 - share) + run_over,
+            request_tokens=request_tokens - overflow,
+            task_tokens=task_tokens + refill * (1 - share) + overflow,
         )
 
 
-def _effective(share: float, rest: int) -> float:
-    """The requests' share of the rest; none when that would be less than two calls."""
-    return share if rest * share >= 2 else 0.0
+def _effective(share: float, calls_left: int) -> float:
+    """The requests' share of the calls left; none when that would be less than two calls."""
+    return share if calls_left * share >= 2 else 0.0
 
 
-def _filled_in_ms(cup: float, unallocated: float, to_rollover_ms: int) -> int:
-    """How long until a cup holds a drop, if its part of the unallocated comes evenly until the turn."""
-    if cup >= 1:
+def _token_in_ms(tokens: float, unallocated: float, to_rollover_ms: int) -> int:
+    """How long until a bucket holds a token, when its part of the unallocated ones comes evenly."""
+    if tokens >= 1:
         return 0
-    if unallocated <= 1 - cup:
+    if unallocated <= 1 - tokens:
         return to_rollover_ms
-    return min(to_rollover_ms, ceil((1 - cup) * to_rollover_ms / unallocated) + 1)
+    return min(to_rollover_ms, ceil((1 - tokens) * to_rollover_ms / unallocated) + 1)

@@ -1,7 +1,7 @@
 """A sliding window: at most `limit` calls in any stretch of its length, wherever the stretch begins.
 
-Calls are counted in slots a fraction of the window long, and a slot counts for as long as any part of it
-lies in the window. That is a slot's length too careful, never too bold, whichever way the upstream counts.
+Calls are counted in buckets that are a fraction of the window long. A bucket counts for as long as any part of it
+lies in the window. So the count may be too high by up to one bucket, and is never too low.
 """
 
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from tocsin.budget.limiter import Lane
 
 
 class Moment(NamedTuple):
-    """Now, on two clocks: the wall's for months, a steady one for everything shorter.
+    """Now, on two clocks: the wall clock for months, the monotonic one for everything shorter.
 
-    Whoever sets the wall clock does not move the steady one, so no jump can empty a window.
+    Setting the wall clock does not move the monotonic one, so no jump can empty a window.
     """
 
     wall_ms: int
@@ -21,25 +21,25 @@ class Moment(NamedTuple):
 
 
 class LaneCounts(NamedTuple):
-    """Calls in a window: by tasks, by requests, and by others, as far as the upstream told."""
+    """Calls in a window: by tasks, by requests, and by others as far as the upstream reported them."""
 
     tasks: int
     requests: int
     others: int
 
 
-Bucket: TypeAlias = tuple[int, int, int, int]  # number, tasks, requests, others
+Bucket: TypeAlias = tuple[int, int, int, int]  # number, calls by tasks, by requests, by others
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """The calls of the last `length_ms`, oldest slot first."""
+    """The calls of the last `length_ms`, oldest bucket first."""
 
     length_ms: int
     bucket_ms: int
-    slots: tuple[Bucket, ...] = ()
+    buckets: tuple[Bucket, ...] = ()
 
-    def tally(self, monotonic_ms: int) -> LaneCounts:
+    def counts(self, monotonic_ms: int) -> LaneCounts:
         tasks = requests = others = 0
         for _, by_tasks, by_requests, by_others in self._live(monotonic_ms):
             tasks += by_tasks
@@ -53,46 +53,42 @@ class SlidingWindow:
         number = monotonic_ms // self.bucket_ms
         if live and live[-1][0] >= number:
             number, by_tasks, by_requests, by_others = live[-1]
-            live, tasks, requests, others = (
-                live[:-1],
-                tasks + by_tasks,
-                requests + by_requests,
-                others + by_others,
-            )
-        return replace(self, slots=(*live, (number, tasks, requests, others)))
+            live = live[:-1]
+            tasks, requests, others = tasks + by_tasks, requests + by_requests, others + by_others
+        return replace(self, buckets=(*live, (number, tasks, requests, others)))
 
     def wait_ms(self, lane: Lane, limit: int, lane_max: int, monotonic_ms: int) -> int:
-        """How long until a call of this lane fits: into the limit, and into what the lane may have of it."""
+        """How long until a call of this lane fits into the limit, and into the lane's part of it."""
         column = 1 if lane is Lane.TASK else 2
         live = self._live(monotonic_ms)
-        of_lane = sum(slot[column] for slot in live)
-        total = sum(slot[1] + slot[2] + slot[3] for slot in live)
+        of_lane = sum(bucket[column] for bucket in live)
+        total = sum(bucket[1] + bucket[2] + bucket[3] for bucket in live)
         wait_ms = 0
-        for slot in live:
+        for bucket in live:
             if total < limit and of_lane < lane_max:
                 break
-            of_lane -= slot[column]
-            total -= slot[1] + slot[2] + slot[3]
-            wait_ms = (slot[0] + 1) * self.bucket_ms + self.length_ms - monotonic_ms
+            of_lane -= bucket[column]
+            total -= bucket[1] + bucket[2] + bucket[3]
+            wait_ms = (bucket[0] + 1) * self.bucket_ms + self.length_ms - monotonic_ms
         return wait_ms
 
     def reconcile(self, limit: int, remaining: int, monotonic_ms: int) -> "SlidingWindow":
-        """The upstream says how many calls remain: if fewer than by our count, others made the rest."""
-        unknown = limit - remaining - sum(self.tally(monotonic_ms))
+        """The upstream reports the calls that remain. If they are fewer than we counted, others made the rest."""
+        unknown = limit - remaining - sum(self.counts(monotonic_ms))
         return self.plus(monotonic_ms, others=unknown) if unknown > 0 else self
 
     def restarted(self, monotonic_ms: int) -> "SlidingWindow":
-        """After a restart nobody knows how much time has passed: every call counts as just made."""
-        tasks = sum(slot[1] for slot in self.slots)
-        requests = sum(slot[2] for slot in self.slots)
-        others = sum(slot[3] for slot in self.slots)
-        return replace(self, slots=()).plus(monotonic_ms, tasks, requests, others)
+        """After a restart it is unknown how much time has passed, so every call counts as just made."""
+        tasks = sum(bucket[1] for bucket in self.buckets)
+        requests = sum(bucket[2] for bucket in self.buckets)
+        others = sum(bucket[3] for bucket in self.buckets)
+        return replace(self, buckets=()).plus(monotonic_ms, tasks, requests, others)
 
     def _live(self, monotonic_ms: int) -> tuple[Bucket, ...]:
-        oldest = (monotonic_ms - self.length_ms) // self.bucket_ms  # the first slot with a part in the window
-        if not self.slots or self.slots[0][0] >= oldest:
-            return self.slots
-        return tuple(slot for slot in self.slots if slot[0] >= oldest)
+        oldest = (monotonic_ms - self.length_ms) // self.bucket_ms  # the first with a part in the window
+        if not self.buckets or self.buckets[0][0] >= oldest:
+            return self.buckets
+        return tuple(bucket for bucket in self.buckets if bucket[0] >= oldest)
 
 
 def reserve_of(limit: int, share: float) -> int:

@@ -1,19 +1,30 @@
-"""`tocsin check`: what would stop or harm a start, each with its fix. Reads only."""
+"""`tocsin check`: everything that would stop or harm a start, each with its fix. It only reads."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tocsin.budget.cadence import Demand, overdraft
+from tocsin.budget.cadence import overdraft
+from tocsin.commands.data_files import load_migrations, read_settings
 from tocsin.errors import StartError, TocsinError
 from tocsin.platform.local.sqlite.data_dir import try_to_write
 from tocsin.platform.local.sqlite.migrations import Migration
 from tocsin.platform.local.sqlite.store_check import examine
-from tocsin.scheduler.config import scheduler_config
-from tocsin.settings import Settings
+from tocsin.scheduler.upstream_set import demands_on
+from tocsin.settings import Settings, SettingsError
 from tocsin.tasks import tasks
+from tocsin.upstream.registry import upstreams
 
 KEY_LENGTH_MIN = 8
+
+
+def check() -> list[str]:
+    """What stands in the way of a good start, with the fix for each."""
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        return str(error).splitlines()[1:] or [str(error)]
+    return findings(settings, load_migrations())
 
 
 def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
@@ -21,26 +32,28 @@ def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list
 
 
 def _keys(settings: Settings) -> list[str]:
-    found = []
+    findings = []
     if settings.admin_key is None:
-        found.append(
+        findings.append(
             "ADMIN_KEY is not set: the console and the admin routes will refuse. Set a long random text."
         )
     if settings.hiro_api_key is None and (settings.hiro_plan_minute or 0) > 50:
-        found.append(
+        findings.append(
             "HIRO_API_KEY is not set, but the plan counts on more than 50 calls a minute: set the key."
         )
     without_key = Settings()
     plan = settings.tenero_plan_minute, settings.tenero_plan_month
     if settings.tenero_api_key and plan == (without_key.tenero_plan_minute, without_key.tenero_plan_month):
-        found.append(
+        findings.append(
             "TENERO_API_KEY is set, and a key has limits of its own (Starter: 10 a minute, 10,000 a month),"
             " but the plan is the one without a key: set TOCSIN_TENERO_PLAN_MINUTE and _MONTH to yours."
         )
     for name, key in (("ADMIN_KEY", settings.admin_key), ("CRON_SECRET", settings.cron_secret)):
         if key is not None and len(key) < KEY_LENGTH_MIN:
-            found.append(f"{name} is short enough to be guessed: set a random text of 20 characters or more.")
-    return found
+            findings.append(
+                f"{name} is short enough to be guessed: set a random text of 20 characters or more."
+            )
+    return findings
 
 
 def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
@@ -64,18 +77,12 @@ def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[st
 
 
 def _plans(settings: Settings) -> list[str]:
-    """What the tasks may do, and whether the upstreams' plans cover it."""
+    """Whether the tasks can be built, and whether the upstreams' plans cover them."""
     try:
-        planned = tasks(settings)
+        planned = {task.name: task for task in tasks(settings)}
     except TocsinError as error:
         return [str(error)]
-    config = scheduler_config(settings)
-    sentences = []
-    for upstream, plan in config.plans.items():
-        wanted = {
-            task.name: Demand(task.cadence_ms, task.calls_per_run)
-            for task in planned
-            if task.upstream == upstream and task.enabled
-        }
-        sentences.append(overdraft(plan, wanted))
+    sentences = [
+        overdraft(upstream.quota, demands_on(name, planned)) for name, upstream in upstreams(settings).items()
+    ]
     return [sentence for sentence in sentences if sentence is not None]

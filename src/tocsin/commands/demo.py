@@ -1,7 +1,7 @@
-"""The demo: the whole service against the bundled simulator, on one port, with a key made for it.
+"""The demo: the whole service against the bundled simulator, on one port, with a key of its own.
 
-The simulator is mounted under `/simulator` of the same server and reached over HTTP like the real upstreams.
-Cadences are short, so that there is something to see; everything else is the real thing.
+The simulator is mounted under `/simulator` of the same server and is called over HTTP like the real upstreams. Cadences
+are short, so that there is something to see; everything else is the real service.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import replace
 from starlette.routing import Mount
 
 from tocsin.bindings import Clock
-from tocsin.commands.import_agents import take
+from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
 from tocsin.settings import Settings
 from tocsin.simulator.http_app import simulator_app
@@ -29,11 +29,11 @@ WALLETS = 60
 HISTORY_HOURS = 21 * 24
 PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY)
 PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY)
-ENDLESS = 10**9  # what the simulator tells when it limits nobody
+ENDLESS = 10**9  # what the simulator reports when it limits nobody
 
 
 def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
-    """The given settings, made lively and pointed at the simulator."""
+    """The settings with short cadences, pointed at the simulator."""
     return replace(
         settings,
         admin_key=settings.admin_key or secrets.token_urlsafe(12),
@@ -54,7 +54,7 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
 
 
 def build(clock: Clock) -> Simulator:
-    """A living chain and market: three quiet weeks lie behind it, and now it is busy."""
+    """A chain and a market: three quiet weeks of history, then busy."""
     options = Options(
         seed=1,
         wallets=WALLETS,
@@ -71,14 +71,14 @@ def mount(simulator: Simulator) -> Mount:
 
 
 def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:
-    """The chain's wallets, as agents that take part."""
-    report = take(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
+    """Register the chain's wallets as agents."""
+    report = import_rows(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
     assert not report.refused, report.refused
 
 
 @contextmanager
 def demo_directory(chosen: str | None, *, demo: bool) -> Iterator[str | None]:
-    """The directory that was chosen, or one that is gone with the demo; None when there is no demo."""
+    """The chosen directory, or one that is removed after the demo; None when there is no demo."""
     if not demo or chosen is not None:
         yield chosen if demo else None
         return

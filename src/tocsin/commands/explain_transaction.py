@@ -1,6 +1,6 @@
-"""`tocsin explain`: a transaction of the chain or of a file, judged as the verifier would, storing nothing.
+"""`tocsin explain`: a transaction of the chain or of a file, judged as the verifier would. Nothing is stored.
 
-Who is registered is read from the data directory, without a service and without a lock.
+Whether its sender is registered is read from the data directory, without a service and without a lock.
 """
 
 import asyncio
@@ -10,64 +10,78 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
-from tocsin.bindings import JSON, Clock, Fetch, Logger
-from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.bindings import Clock, Fetch, Logger
+from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import request_session
 from tocsin.chain_model import Transaction, canonical_txid
+from tocsin.commands.data_files import DB_FILE, command_logger, read_settings
 from tocsin.competition.eligibility import TIER, Tier
-from tocsin.competition.explain import explain, explain_absent
+from tocsin.competition.explain import explain, explain_not_found
 from tocsin.competition.rules import Rules, judge, rules_of
 from tocsin.competition.swap import net_of_events
 from tocsin.competition.verify import nets
-from tocsin.errors import MalformedBody, NoAnswer, TransactionUnreadable
+from tocsin.errors import MalformedBody, NoAnswer, TransactionUnreadable, UsageError
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.scheduler.config import scheduler_config
 from tocsin.settings import Settings
+from tocsin.shapes.competition import Explanation
 from tocsin.upstream.answer import value_or_raise
-from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.decode import decode
 from tocsin.upstream.hiro import HiroClient
-from tocsin.upstream.hiro_shapes import any_transaction
+from tocsin.upstream.registry import upstreams
+from tocsin.upstream.saved_transaction import any_transaction
 
 FILE_MAX = 16_000_000  # bytes; the longest routes have some thousand events
 PATIENCE_S = 20.0
 
-# A sender's tier, and what must be said about where it comes from.
+# A sender's tier, and a note about where it comes from.
 TierOf: TypeAlias = Callable[[str], tuple[Tier, str]]
 
 
-def explain_file(settings: Settings, file: Path, tier: Tier | None) -> JSON:
-    """What a saved body of Hiro's says; raises `TransactionUnreadable` when it does not say enough."""
+def explain_command(
+    *, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None
+) -> Explanation:
+    """Explain a transaction of a file, or by its id."""
+    settings = read_settings(data_dir=data_dir)
+    if (txid is None) == (file is None):
+        raise UsageError("Name one transaction: `tocsin explain TXID`, or `tocsin explain --file tx.json`.")
+    if file is not None:
+        return explain_file(settings, file, tier)
+    logger, budget_logger = command_logger(settings), command_logger(settings, "ERROR")
+    return explain_txid(settings, txid or "", tier, logger=logger, budget_logger=budget_logger)
+
+
+def explain_file(settings: Settings, file: Path, tier: Tier | None) -> Explanation:
+    """Explain a body of Hiro's that was saved; raises `TransactionUnreadable` when it lacks something."""
     rules, tier_of = rules_of(settings), tier_lookup(settings, tier)
     try:
         with file.open("rb") as stream:
             body = stream.read(FILE_MAX + 1)
         if len(body) > FILE_MAX:
-            raise MalformedBody(f"more than {FILE_MAX} bytes")  # noqa: TRY301 - told below
-        found = any_transaction(decode(body.removeprefix(b"\xef\xbb\xbf")))
+            raise MalformedBody(f"more than {FILE_MAX} bytes")  # noqa: TRY301 - reported below
+        saved = any_transaction(decode(body.removeprefix(b"\xef\xbb\xbf")))
     except (MalformedBody, OSError) as error:
-        raise TransactionUnreadable(f"{file} is no transaction as Hiro sends it: {error}") from error
-    transaction = found.transaction
-    standing, note = tier_of(transaction.sender)
-    lacking = found.events is None and found.unusable is None
-    if lacking and judge(transaction, standing, rules) is None:
+        raise TransactionUnreadable(f"{file} is not a transaction as Hiro sends it: {error}") from error
+    transaction = saved.transaction
+    sender_tier, note = tier_of(transaction.sender)
+    lacking = saved.events is None and saved.unusable is None
+    if lacking and judge(transaction, sender_tier, rules) is None:
         raise TransactionUnreadable(_lacking(file, transaction))
-    net = None if found.events is None else net_of_events(transaction.sender, found.events)
-    return explain(transaction, net, standing, rules, sender_note=note, unusable=found.unusable)
+    net = None if saved.events is None else net_of_events(transaction.sender, saved.events)
+    return explain(transaction, net, sender_tier, rules, sender_note=note, unusable=saved.unusable)
 
 
 def explain_txid(
     settings: Settings, txid: str, tier: Tier | None, *, logger: Logger, budget_logger: Logger
-) -> JSON:
-    """What Hiro says of a transaction now; raises `TransactionUnreadable` when it cannot be asked.
+) -> Explanation:
+    """Explain a transaction by what Hiro says now; raises `TransactionUnreadable` when Hiro cannot be asked.
 
-    What the budget learns is of use to a service, not to somebody at a terminal: it has a log of its own.
+    What the budget reports is of use to a service, not at a terminal: it has a logger of its own.
     """
     tx_id = canonical_txid(txid)
 
-    async def ask() -> JSON:
+    async def ask() -> Explanation:
         fetch, clock = HttpFetch(), SystemClock()
         try:
             client = _client(settings, fetch, clock, budget_logger)
@@ -85,12 +99,12 @@ def explain_txid(
 
 async def explain_of_chain(
     client: HiroClient, tx_id: str, rules: Rules, tier_of: TierOf, logger: Logger
-) -> JSON:
+) -> Explanation:
     """With the calls that the verifier would make, and no others."""
     session = request_session(logger, patience_s=PATIENCE_S)
     found = (value_or_raise(await client.transactions_with_events([tx_id], session)) or {}).get(tx_id)
     if found is None:
-        return explain_absent(tx_id)
+        return explain_not_found(tx_id)
     transaction = found.transaction
     tier, note = tier_of(transaction.sender)
     net = None
@@ -100,17 +114,18 @@ async def explain_of_chain(
 
 
 def _client(settings: Settings, fetch: Fetch, clock: Clock, logger: Logger) -> HiroClient:
-    """A budget of this process alone: a few calls, within the plan's limits per second and minute."""
-    config = scheduler_config(settings)
-    gate = BudgetLimiter.restore(
-        "hiro", config.plans["hiro"], None, clock, random.random, logger, lambda _budget: None
-    )
-    return HiroClient(UpstreamClient(config.upstreams["hiro"], fetch, gate, clock, random.random))
+    """With a budget for this process alone: a few calls, within the plan's limits per second and minute."""
+    upstream = upstreams(settings)["hiro"]
+    budget = restored_budget(upstream.quota, None, clock)
+    limiter = BudgetLimiter("hiro", budget, clock, random.random, logger, lambda _budget: None)
+    client = upstream.connect(fetch, limiter, clock, random.random)
+    assert isinstance(client, HiroClient)
+    return client
 
 
 def tier_lookup(settings: Settings, assumed: Tier | None) -> TierOf:
     """Asks the data directory's database, if there is one and nothing is assumed."""
-    path = Path(settings.data_dir) / "db.sqlite"
+    path = Path(settings.data_dir) / DB_FILE
 
     def tier_of(sender: str) -> tuple[Tier, str]:
         if assumed is not None:

@@ -1,37 +1,39 @@
-"""`tocsin import`: a file of agents and claims into the data directory's database, whole or not at all.
+"""`tocsin import`: a file of agents and claims into the data directory's database, all of it or nothing.
 
-Without a service the directory is opened as a service would open it, under its lock. Beside a running one the
-rows go straight into its `db.sqlite`: SQLite lets one writer in at a time, both sides wait for each other for
-some seconds, and the next sweep reads who is registered. Checking a file takes no lock; only the last step,
-which takes all rows at once, does.
+Without a running service the directory is opened as a service would open it, under its lock. With a running one the
+rows go straight into its `db.sqlite`: SQLite lets one writer in at a time, both sides wait for each other for some
+seconds, and the next sweep reads who is registered. Checking a file takes no lock; only the last step does, which
+writes all rows at once.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
 
 from tocsin.bindings import Logger
+from tocsin.commands.data_files import DB_FILE, command_logger, load_migrations, read_settings
 from tocsin.competition import agent_rows
 from tocsin.competition.agent_rows import TABLES, ImportRow, RowError, Table
 from tocsin.competition.sql_export import read_export
 from tocsin.errors import DataDirInUse, ImportRefused, SchemaMismatch
+from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.platform.local.sqlite.migrations import Migration, check
+from tocsin.settings import Settings
 
-DATABASE = "db.sqlite"
 LINE_MAX = 1_000_000  # bytes of one agent
 CHUNK = 1_000_000  # characters of SQL read at once
-REFUSALS_MAX = 100  # that are told; the others are counted
+ERRORS_MAX = 100  # that are listed; the others are counted
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
-    """What became of a table's rows."""
+    """How many rows of a table are new, updated or unchanged."""
 
     new: int
     updated: int
@@ -40,36 +42,36 @@ class TableCounts:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What was taken; nothing, if anything was refused."""
+    """What was imported; nothing, if any row was refused."""
 
-    taken: dict[Table, TableCounts] = field(default_factory=dict)
+    imported: dict[Table, TableCounts] = field(default_factory=dict)
     refused: list[RowError] = field(default_factory=list)
     refused_count: int = 0
 
     def refuse(self, refusal: RowError) -> None:
         self.refused_count += 1
-        if len(self.refused) < REFUSALS_MAX:
+        if len(self.refused) < ERRORS_MAX:
             self.refused.append(refusal)
 
 
 def import_file(
     connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]
 ) -> ImportReport:
-    """Take all of a file, or nothing of it. `on_progress` is told how many bytes were read."""
-    report = take(connection, read_rows(file, on_progress))
-    if not report.refused and not any(taken != TableCounts(0, 0, 0) for taken in report.taken.values()):
+    """Import all of a file, or nothing of it. `on_progress` gets the number of bytes read."""
+    report = import_rows(connection, read_rows(file, on_progress))
+    if not report.refused and not any(counts != TableCounts(0, 0, 0) for counts in report.imported.values()):
         raise ImportRefused(
             f"{file} holds no agents and no claims. Give JSON lines, or the .sql file of a D1 export"
         )
     return report
 
 
-def take(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError]) -> ImportReport:
-    """Take rows in one transaction, unless one of them is refused."""
+def import_rows(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError]) -> ImportReport:
+    """Import rows in one transaction, unless one of them is refused."""
     report = ImportReport()
     with sqlite_file.store_errors("import"):
         connection.execute(agent_rows.INCOMING)
-        connection.execute("BEGIN")  # of the temporary table: it locks nothing
+        connection.execute("BEGIN")  # for the temporary table: it locks nothing
         connection.executemany(agent_rows.STAGE, _staged(rows, report))
         connection.execute("COMMIT")
         connection.execute(agent_rows.INDEX)
@@ -80,7 +82,7 @@ def take(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError]) -
             connection.execute("ROLLBACK")
             report.refused.sort(key=lambda refusal: refusal.line)
         else:
-            report.taken = {table: _take(connection, table) for table in TABLES}
+            report.imported = {table: _write(connection, table) for table in TABLES}
             connection.execute("COMMIT")
     return report
 
@@ -95,10 +97,10 @@ def _staged(
             yield row.staged()
 
 
-def _take(connection: sqlite3.Connection, table: Table) -> TableCounts:
+def _write(connection: sqlite3.Connection, table: Table) -> TableCounts:
     total, new = connection.execute(agent_rows.count_new(table)).fetchone()
     before = connection.total_changes
-    connection.execute(agent_rows.take(table))
+    connection.execute(agent_rows.upsert(table))
     touched = connection.total_changes - before
     return TableCounts(new, touched - new, total - touched)
 
@@ -118,11 +120,11 @@ def read_rows(file: Path, on_progress: Callable[[int], None]) -> Iterator[Import
     except OSError as error:
         raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ImportRefused(f"{file} is not UTF-8: save it as that") from error
+        raise ImportRefused(f"{file} is not UTF-8: save it as UTF-8") from error
 
 
 def _lines(file: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
-    """Lines with their numbers, without empty ones; None where one is too long."""
+    """Lines with their numbers, without empty ones; None for a line that is too long."""
     with file.open("rb") as stream:
         number = done = 0
         while raw := stream.readline(LINE_MAX + 1):
@@ -145,20 +147,32 @@ def _chunks(file: Path, on_progress: Callable[[int], None]) -> Iterator[str]:
             yield chunk
 
 
+def import_agents(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> ImportReport:
+    """Agents and claims of a file into the data directory of the settings."""
+    with open_agents(read_settings(data_dir=data_dir)) as connection:
+        return import_file(connection, file, on_progress)
+
+
+def open_agents(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
+    return opened(
+        Path(settings.data_dir), load_migrations(), now=SystemClock().now(), logger=command_logger(settings)
+    )
+
+
 @contextmanager
 def opened(
     data_dir: Path, schemas: Mapping[str, Sequence[Migration]], *, now: int, logger: Logger
 ) -> Iterator[sqlite3.Connection]:
-    """The directory's database: ours alone, or a running service's if its schema is the one we know."""
+    """The directory's database: opened for us alone, or beside a running service that has the same schema."""
     try:
         data = DataDir(data_dir, schemas, now=now, logger=logger)
     except DataDirInUse:
         data = None
     try:
         with sqlite_file.store_errors("import"):
-            connection = sqlite_file.connect(data_dir / DATABASE)
+            connection = sqlite_file.connect(data_dir / DB_FILE)
         with closing(connection):
-            _check_schema(connection, schemas[DATABASE], data_dir / DATABASE)
+            _check_schema(connection, schemas[DB_FILE], data_dir / DB_FILE)
             yield connection
     finally:
         if data is not None:

@@ -19,13 +19,13 @@ BYTES_STEP = 100_000  # a bar that moves less is not worth drawing
 
 
 def counted_progress() -> Progress:
-    """Bars of so many of so many."""
+    """Bars that count units of work."""
     return _progress(MofNCompleteColumn())
 
 
 @contextmanager
 def byte_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar; what is given takes how many bytes are done."""
+    """A bar; call what it yields with the number of bytes done."""
     with _progress(DownloadColumn(binary_units=False)) as progress:
         bar = progress.add_task(name, total=total)
         shown = 0

@@ -1,4 +1,4 @@
-"""A refresh as a command shows it: asked for in a thread, its progress read from the status meanwhile."""
+"""`tocsin refresh`: asks for the refresh in a thread, and shows its progress from the status meanwhile."""
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
@@ -8,19 +8,20 @@ from rich.progress import Progress, TaskID
 
 from tocsin.bindings import JSON
 from tocsin.commands.progress import counted_progress
-from tocsin.commands.service_client import REFRESH_S, ServiceClient
+from tocsin.commands.service_client import REFRESH_S, SCHEDULER, ServiceClient
 from tocsin.errors import TocsinError
-
-PATH = "/api/admin/scheduler"
+from tocsin.shapes.scheduler import SchedulerOverview
 
 
 def refresh_with_progress(client: ServiceClient, task: str, poll_s: float) -> JSON:
-    """The service's answer. Progress goes to stderr, and only to a terminal."""
+    """The service's response. Progress goes to stderr, and only to a terminal."""
     answer: Future[JSON] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(client.post(PATH, {"action": "refresh", "task": task}, timeout_s=REFRESH_S))
+            answer.set_result(
+                client.post(SCHEDULER, {"action": "refresh", "task": task}, timeout_s=REFRESH_S)
+            )
         except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
             answer.set_exception(error)
 
@@ -42,13 +43,13 @@ def _is_over(answer: "Future[JSON]", within_s: float) -> bool:
 
 def _show(client: ServiceClient, wanted: str, progress: Progress, bars: dict[str, TaskID]) -> None:
     try:
-        tasks = client.get(PATH, keyed=True)["status"]["tasks"]
+        overview = SchedulerOverview.from_json(client.get(SCHEDULER, keyed=True))
     except TocsinError:
-        return  # the refresh itself will tell
-    for name, task in tasks.items():
-        running = task["running"]
+        return  # the refresh itself will report it
+    for name, task in overview.status.tasks.items():
+        running = task.running
         if running is None or wanted not in {name, "all"}:
             continue
         if name not in bars:
             bars[name] = progress.add_task(name)
-        progress.update(bars[name], completed=running.get("done", 0), total=running.get("total") or None)
+        progress.update(bars[name], completed=running.done, total=running.total or None)

@@ -1,15 +1,21 @@
-"""What commands print: tables and lines made of the service's JSON."""
+"""What commands print: tables and lines made of the service's shapes."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape as without_markup
 from rich.table import Table
 
-from tocsin.commands.times import shown_ago, shown_duration, shown_instant, shown_until
+from tocsin.commands.import_agents import ImportReport
+from tocsin.commands.times import shown_ago, shown_instant, shown_until
+from tocsin.competition.agent_rows import RowError
 from tocsin.competition.codes import MEANINGS, Code
+from tocsin.durations import short_duration
+from tocsin.shapes.base import FreeForm
+from tocsin.shapes.competition import Board, Explanation
+from tocsin.shapes.prices import PriceList
+from tocsin.shapes.scheduler import RefreshResult, RunList, Status, TaskStatus
 
 PIPE_WIDTH = 200  # a file or a pipe has no edge: cut nothing
 
@@ -18,123 +24,121 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False)
 
 
-def status(told: dict[str, Any]) -> Iterable[Any]:
-    now = told["now"]
-    yield f"Next alarm: {shown_until(told['nextAlarmAt'], now)} ({shown_instant(told['nextAlarmAt'])})"
-    if told["pausedUntil"] is not None and told["pausedUntil"] > now:
-        yield f"[bold yellow]Paused until {shown_instant(told['pausedUntil'])}[/]: `tocsin resume` ends it"
+def status(status: Status) -> Iterable[RenderableType]:
+    now = status.now
+    yield f"Next alarm: {shown_until(status.next_alarm_at, now)} ({shown_instant(status.next_alarm_at)})"
+    if status.paused_until is not None and status.paused_until > now:
+        yield f"[bold yellow]Paused until {shown_instant(status.paused_until)}[/]: `tocsin resume` ends it"
     tasks = _table("task", "state", "last success", "next", "every", "failures", "last error")
-    for name, task in told["tasks"].items():
+    for name, task in status.tasks.items():
         tasks.add_row(
             name,
             _state(task),
-            shown_ago(task["lastSuccessAt"], now),
-            _next(task, told["nextRunAfter"].get(name), now),
-            shown_duration(task["effectiveCadenceMs"]),
-            str(told["consecutiveFailures"].get(name, 0)),
-            escape(_error(task["lastError"])),
+            shown_ago(task.last_success_at, now),
+            _next(task, status.next_run_after.get(name), now),
+            short_duration(task.effective_cadence_ms),
+            str(status.consecutive_failures.get(name, 0)),
+            escape(str(task.last_error or "")),
         )
     yield tasks
-    for name, task in told["tasks"].items():
-        if task["effectiveCadenceMs"] != task["cadenceMs"]:
-            yield f"{name}: {escape(task['cadenceReason'])} (set: every {shown_duration(task['cadenceMs'])})"
+    for name, task in status.tasks.items():
+        if task.effective_cadence_ms != task.cadence_ms:
+            yield f"{name}: {escape(task.cadence_reason)} (set: every {short_duration(task.cadence_ms)})"
     budgets = _table("upstream", "left this month", "spent this minute", "closed until")
-    for name, budget in told["budgets"].items():
+    for name, budget in status.budgets.items():
         budgets.add_row(
             name,
-            _number(budget.get("left", {}).get("month")),
-            _number(budget.get("spent", {}).get("minute")),
-            shown_until(budget.get("closedUntil"), now),
+            _number(budget.left.month),
+            _number(budget.spent.minute),
+            shown_until(budget.closed_until, now),
         )
     yield budgets
 
 
-def refreshed(told: dict[str, Any]) -> Iterable[Any]:
-    by_task = told["result"] if told["task"] == "all" else {told["task"]: told["result"]}
-    for task, result in by_task.items():
-        run = result["run"]
-        said = escape(f"{_counters(result)} {_error(run['error'])}".strip())
-        yield f"[bold]{escape(task)}[/]: {run['outcome']} {said}"
-        if run["pausedUntil"] is not None:
-            yield f"The scheduler is paused until {shown_instant(run['pausedUntil'])}."
+def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:
+    for task, result in results.items():
+        run = result.run
+        detail = str(run.error or run.reason or "")
+        text = escape(f"{_counters(result.summary)} {detail}".strip())
+        yield f"[bold]{escape(task)}[/]: {run.outcome} {text}"
+        if run.paused_until is not None:
+            yield f"The scheduler is paused until {shown_instant(run.paused_until)}."
 
 
-def runs(told: dict[str, Any]) -> Iterable[Any]:
+def runs(runs: RunList) -> Iterable[RenderableType]:
     table = _table("started", "task", "trigger", "outcome", "took", "counters", "error")
-    for run in told["runs"]:
+    for run in runs.runs:
         table.add_row(
-            shown_instant(run["startedAt"]),
-            run["task"],
-            run["trigger"],
-            run["outcome"],
-            "-" if run["durationMs"] is None else shown_duration(run["durationMs"]),
-            escape(_counters(run["result"])),
-            escape(_error(run["error"])),
+            shown_instant(run.started_at),
+            run.task,
+            run.trigger,
+            run.outcome,
+            "-" if run.duration_ms is None else short_duration(run.duration_ms),
+            escape(_counters(run.result)),
+            escape(str(run.error or run.reason or "")),
         )
-    yield table if told["runs"] else "No runs yet."
+    yield table if runs.runs else "No runs yet."
 
 
-def prices(told: dict[str, Any], now: int) -> Iterable[Any]:
+def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:
     table = _table("token", "USD", "decimals", "age", "source")
-    for token, price in told["prices"].items():
-        peg = price["source"] == "peg"
-        age = "-" if peg else shown_ago(price["fetchedAt"], now)
+    for token, price in prices.prices.items():
+        age = "-" if price.source == "peg" else shown_ago(price.fetched_at, now)
         table.add_row(
             escape(token),
-            "none" if price["priceUsd"] is None else f"{price['priceUsd']:,.10g}",
-            _number(price["decimals"]),
-            f"[yellow]{age}, stale[/]" if price["stale"] else age,
-            price["source"],
+            "none" if price.price_usd is None else f"{price.price_usd:,.10g}",
+            _number(price.decimals),
+            f"[yellow]{age}, stale[/]" if price.stale else age,
+            price.source,
         )
     yield table
-    if told["missing"]:
-        yield f"Not priced yet: {escape(', '.join(told['missing']))}"
+    if prices.missing:
+        yield f"Not priced yet: {escape(', '.join(prices.missing))}"
 
 
-def board(told: dict[str, Any]) -> Iterable[Any]:
+def board(board: Board) -> Iterable[RenderableType]:
     table = _table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "latest")
-    for row in told["rows"]:
-        name = row.get("displayName") or row.get("bnsName") or row.get("stxAddress") or ""
+    for row in board.rows:
         table.add_row(
-            str(row["rank"]),
-            escape(name),
-            _number(row["tradeCount"]),
-            _money(row["volumeUsd"]),
-            _money(row["pnlUsd"]),
-            _money(row["pnlPercent"]),
-            _seconds(row.get("latestTradeAt")),
+            str(row.rank),
+            escape(row.display_name or row.bns_name or row.stx_address),
+            _number(row.trade_count),
+            _money(row.volume_usd),
+            _money(row.pnl_usd),
+            _money(row.pnl_percent),
+            shown_instant(row.latest_trade_at),
         )
-    yield table if told["rows"] else "Nobody has traded yet."
+    yield table if board.rows else "Nobody has traded yet."
 
 
-def explained(told: dict[str, Any]) -> Iterable[Any]:
+def explained(explanation: Explanation) -> Iterable[RenderableType]:
     steps = Table.grid(padding=(0, 2))
-    for step in told["steps"]:
-        mark = "[green]✓[/]" if step["ok"] else "[red]✗[/]"
-        steps.add_row(mark, step["name"], escape(step["said"]))
+    for step in explanation.steps:
+        mark = "[green]✓[/]" if step.ok else "[red]✗[/]"
+        steps.add_row(mark, step.name, escape(step.detail))
     yield steps
-    if told["code"] is None:
-        yield f"[bold green]Verified[/]: {escape(told['reason'])}."
+    if explanation.code is None:
+        yield f"[bold green]Verified[/]: {escape(explanation.reason)}."
     else:
-        sentence = MEANINGS[Code(told["code"])].sentence
-        yield f"[bold]{told['status'].capitalize()}[/] ({told['code']}): {escape(sentence)}"
+        sentence = MEANINGS[Code(explanation.code)].sentence
+        yield f"[bold]{explanation.status.capitalize()}[/] ({explanation.code}): {escape(sentence)}"
 
 
-def imported(taken: Mapping[str, Any]) -> Iterable[Any]:
-    for table, counts in taken.items():
+def imported(report: ImportReport) -> Iterable[str]:
+    for table, counts in report.imported.items():
         yield f"{table}: {counts.new:,} new, {counts.updated:,} updated, {counts.unchanged:,} unchanged"
 
 
-def import_refused(file: str, refused: Sequence[Any], count: int) -> Iterable[str]:
-    """Plain text, for stderr; `count` is of all, also of those that were not kept."""
-    for refusal in refused:
-        yield printable(f"{file}, line {refusal.line}: {refusal.reason}")
-    more = f" ({count - len(refused):,} more are not shown)" if count > len(refused) else ""
-    yield f"{count:,} refused{more}: nothing was written. Mend the file and import it again."
+def import_refused(file: str, errors: Sequence[RowError], count: int) -> Iterable[str]:
+    """Plain text, for stderr. `count` includes the errors that are not listed."""
+    for error in errors:
+        yield printable(f"{file}, line {error.line}: {error.reason}")
+    more = f" ({count - len(errors):,} more are not shown)" if count > len(errors) else ""
+    yield f"{count:,} refused{more}: nothing was written. Fix the file and import it again."
 
 
 def escape(text: str) -> str:
-    """Text from outside, such as an agent's name: no markup of ours, no commands to the terminal."""
+    """Text from outside, such as an agent's name: without markup, and without control characters."""
     return without_markup(printable(text))
 
 
@@ -149,28 +153,25 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _state(task: dict[str, Any]) -> str:
-    running = task["running"]
-    if running is not None:
-        return f"[cyan]running {running.get('done', 0)}/{running.get('total', 0)}[/]"
-    if not task["enabled"]:
+def _state(task: TaskStatus) -> str:
+    if task.running is not None:
+        return f"[cyan]running {task.running.done}/{task.running.total}[/]"
+    if not task.enabled:
         return "[yellow]disabled[/]"
-    return "[red]overdue[/]" if task["overdue"] else "[green]waiting[/]"
+    if task.failing:
+        return "[red]failing[/]"
+    return "[red]overdue[/]" if task.overdue else "[green]waiting[/]"
 
 
-def _next(task: dict[str, Any], not_before: int | None, now: int) -> str:
-    due = shown_until(task["nextDueAt"], now)
+def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
+    due = shown_until(task.next_due_at, now)
     return f"{due}, not before {shown_until(not_before, now)}" if (not_before or 0) > now else due
 
 
-def _counters(result: dict[str, Any]) -> str:
+def _counters(result: FreeForm) -> str:
     """The numbers of a result."""
     numbers = {name: value for name, value in result.items() if type(value) in {int, float}}
     return " ".join(f"{name}={value}" for name, value in numbers.items() if name != "startedAt")
-
-
-def _error(error: dict[str, str] | None) -> str:
-    return "" if error is None else f"{error['class']}: {error['message']}"
 
 
 def _number(value: float | None) -> str:
@@ -179,10 +180,3 @@ def _number(value: float | None) -> str:
 
 def _money(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}"
-
-
-def _seconds(at: int | None) -> str:
-    """The chain's times are seconds, ours are milliseconds."""
-    if at is None:
-        return "-"
-    return shown_instant(at if at > 100_000_000_000 else at * 1000)

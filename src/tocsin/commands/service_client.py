@@ -1,4 +1,4 @@
-"""The way from a command to the running service: plain HTTP to the host and port of the settings."""
+"""Calls the running service: plain HTTP to the host and port of the settings."""
 
 import json
 from collections.abc import Mapping
@@ -9,17 +9,18 @@ from urllib.parse import urlencode
 
 from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused, ServiceUnreachable, UsageError
-from tocsin.settings import read_env_file
+from tocsin.settings import Settings, read_env_file
 
 ANSWER_S = 15.0
-REFRESH_S = 1_800.0  # longer than any task's slice
-PORT = 8787
+REFRESH_S = 1_800.0  # longer than any time slice
+PORT = Settings().port
+SCHEDULER = "/api/admin/scheduler"
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where it listens, not where we call
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceClient:
-    """Asks the service; raises `ServiceUnreachable`, or `RequestRefused` with what the service said."""
+    """Raises `ServiceUnreachable`, or `RequestRefused` with the sentence of the service."""
 
     host: str
     port: int
@@ -47,30 +48,34 @@ class ServiceClient:
         except OSError as error:
             raise ServiceUnreachable(
                 f"No service answers at {self._where} ({error.strerror or error})."
-                " Start it with `tocsin serve`, or say where it is with --host and --port."
+                " Start it with `tocsin serve`, or give its --host and --port."
             ) from error
         except HTTPException as error:
-            raise ServiceUnreachable(f"What answers at {self._where} does not speak HTTP.") from error
+            raise ServiceUnreachable(
+                f"The program at {self._where} does not answer in HTTP. Give --host and --port of the service."
+            ) from error
         finally:
             connection.close()
         return self._read(status, body)
 
     def _read(self, status: int, body: bytes) -> JSON:
         try:
-            value = json.loads(body)
+            value: JSON = json.loads(body)
         except ValueError as error:
             raise ServiceUnreachable(
-                f"What answers at {self._where} is not Tocsin: set TOCSIN_PORT, or give --port."
+                f"The server at {self._where} is not Tocsin. Set TOCSIN_PORT, or give --port."
             ) from error
         if status < 400:
             return value
-        told = value if isinstance(value, dict) else {}
-        sentence = str(told.get("error", f"the service answered {status}"))
-        raise RequestRefused(status, str(told.get("code", "")), sentence)
+        body_fields = value if isinstance(value, dict) else {}
+        sentence = str(body_fields.get("error", f"the service answered {status}"))
+        raise RequestRefused(status, str(body_fields.get("code", "")), sentence)
 
     def _key(self) -> dict[str, str]:
         if not self.key:
-            raise UsageError("This needs the service's admin key: set ADMIN_KEY, or put it into .env here.")
+            raise UsageError(
+                "This command needs the admin key of the service: set ADMIN_KEY, or put it into .env here."
+            )
         if not (self.key.isascii() and self.key.isprintable()):
             raise UsageError("ADMIN_KEY must be printable ASCII.")
         return {"X-Admin-Key": self.key}
@@ -83,10 +88,10 @@ class ServiceClient:
 def client_of(
     environment: Mapping[str, str], dotenv: Path, *, host: str | None = None, port: int | None = None
 ) -> ServiceClient:
-    """By options, else by the environment, else by the `.env` file, else where it is by default."""
+    """By options, else by the environment, else by the `.env` file, else by default."""
     known = {**(read_env_file(dotenv.read_bytes()) if dotenv.is_file() else {}), **environment}
     at = host or known.get("TOCSIN_HOST", "127.0.0.1")
-    told_port = known.get("TOCSIN_PORT", str(PORT))
-    if port is None and not (told_port.isdecimal() and 0 < int(told_port[:6]) < 65_536):
-        raise UsageError(f"TOCSIN_PORT is {told_port!r}; give a number from 1 to 65535, such as {PORT}.")
-    return ServiceClient(ANYWHERE.get(at, at), port or int(told_port), known.get("ADMIN_KEY"))
+    set_port = known.get("TOCSIN_PORT", str(PORT))
+    if port is None and not (set_port.isdecimal() and 0 < int(set_port[:6]) < 65_536):
+        raise UsageError(f"TOCSIN_PORT is {set_port!r}; give a number from 1 to 65535, such as {PORT}.")
+    return ServiceClient(ANYWHERE.get(at, at), port or int(set_port), known.get("ADMIN_KEY"))

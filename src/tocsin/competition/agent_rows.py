@@ -1,10 +1,9 @@
-"""Agents and claims as files bring them: which fields there are, what fits, and how they enter the tables.
+"""Agents and claims as files contain them: their fields, the checks of each row, and the SQL that imports them. Pure.
 
-Everything here is pure: text in, rows or refusals out, and the SQL that takes them. `importing.py` reads the
-file and runs the SQL; `sql_export.py` reads the other format.
+`commands/import_agents.py` reads the file and runs the SQL; `sql_export.py` reads D1 exports.
 
-Rows are gathered in a temporary table first. There they are compared with each other and with what is
-registered, so that a file of any size needs little memory, and the database is locked for the last step only.
+Rows are collected in a temporary table first. There they are compared with each other and with what is registered, so a
+file of any size needs little memory, and the database is locked for the last step only.
 """
 
 import json
@@ -62,7 +61,7 @@ _STX_ADDRESS = re.compile(r"S[MP][0-9A-Z]{38,40}")
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row that a file gives. Columns that are not among its fields are left as they are."""
+    """A row of a file. Columns that are not among its fields are left as they are."""
 
     table: Table
     line: int
@@ -84,7 +83,7 @@ class RowError:
 
 
 def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
-    """One line of JSON: an agent, and its claim if it has one. One refusal stands for all of the line."""
+    """One line of JSON: an agent, and its claim if it has one. One error stands for the whole line."""
     try:
         agent = _parse(raw)
         claim = agent.pop("claim", None)
@@ -92,7 +91,7 @@ def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
         _check(found[0])
         if claim is not None:
             if not isinstance(claim, dict) or "btc_address" in claim:
-                raise ValueError('claim: expected an object like {"status": "verified"}')  # noqa: TRY301 - a refusal, told below
+                raise ValueError('claim: expected an object like {"status": "verified"}')  # noqa: TRY301 - an error of the row, returned below
             found.append(ImportRow("claims", line, {"btc_address": agent["btc_address"], **claim}))
             _check(found[1], "claim.")
     except ValueError as error:
@@ -114,25 +113,25 @@ def _parse(raw: bytes) -> dict[str, Any]:
     try:
         value = json.loads(raw.decode(), object_pairs_hook=_without_duplicates, parse_int=_whole)
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8: save the file as that") from None
+        raise ValueError("it is not UTF-8: save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("it is not JSON of an agent: nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError('it is not an object like {"btc_address": "bc1…", "stx_address": "SP…"}')  # noqa: TRY004 - told as a refusal
+        raise ValueError('it is not an object like {"btc_address": "bc1…", "stx_address": "SP…"}')  # noqa: TRY004 - an error of the row
     return value
 
 
 def _whole(digits: str) -> int:
-    """Python refuses to read thousands of digits; a hundred are as much too many."""
+    """Python refuses to read thousands of digits; a hundred are too many as well."""
     return int(digits[:100])
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("a field is listed twice")
     return value
 
 
@@ -142,7 +141,7 @@ def _check(given: ImportRow, prefix: str = "") -> None:
     for name, value in fields.items():
         if name not in columns:
             known = ", ".join(columns)
-            raise ValueError(f"there is no field {prefix}{_shown(name)}; known are {known}")
+            raise ValueError(f"there is no field {prefix}{_shown(name)}; the fields are {known}")
         _check_kind(prefix + name, value, columns[name])
     if given.table == "agents":
         _check_pattern(
@@ -162,7 +161,7 @@ def _check_kind(name: str, value: Any, kind: Kind) -> None:
     elif type(value) is not str:
         raise ValueError(f"{name}: expected text or null, found {_shown(value)}")
     elif "\0" in value or not _is_encodable(value):
-        raise ValueError(f"{name}: holds a character that no text may hold (NUL, or half of a pair)")
+        raise ValueError(f"{name}: has a character that text cannot have (NUL, or a lone surrogate)")
 
 
 def _check_pattern(name: str, value: Any, pattern: re.Pattern[str], expected: str) -> None:
@@ -185,7 +184,7 @@ def _found(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Short: a hostile value may have megabytes. A number of many digits may not even be printed."""
+    """Short: a hostile value may have megabytes, and a number of many digits cannot be printed."""
     if isinstance(value, str):
         return ascii(value[:40])
     if isinstance(value, dict | list | bytes):
@@ -195,13 +194,13 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-# The SQL that takes rows, for a connection that has temporary tables.
+# The SQL that imports rows, for a connection that has temporary tables.
 
 INCOMING = """
 CREATE TEMP TABLE incoming (line INTEGER, kind TEXT, btc_address TEXT, stx_address TEXT, fields TEXT)"""
 STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
 INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
-# Rows that fit alone, but not with each other or with what is registered.
+# Rows that are fine alone, but conflict with each other or with what is registered.
 CONFLICTS = """
 SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on line ' || first || ' already'
 FROM (
@@ -225,7 +224,7 @@ SELECT i.line, 'stx_address: ' || i.btc_address || ' has swaps recorded as ' || 
 FROM incoming i JOIN agents a ON a.btc_address = i.btc_address AND a.stx_address <> i.stx_address
 WHERE EXISTS (SELECT 1 FROM swaps s WHERE s.sender = a.stx_address)
 UNION ALL
-SELECT i.line, 'no agent ' || i.btc_address || ' was taken from this file, and none is registered'
+SELECT i.line, 'no agent ' || i.btc_address || ' is in this file, and none is registered'
 FROM incoming i
 WHERE i.kind = 'claims'
   AND NOT EXISTS (SELECT 1 FROM incoming o WHERE o.kind = 'agents' AND o.btc_address = i.btc_address)
@@ -240,7 +239,7 @@ SELECT count(*), count(*) FILTER (WHERE t.btc_address IS NULL)
 FROM incoming i LEFT JOIN {table} t ON t.btc_address = i.btc_address WHERE i.kind = '{table}'"""  # noqa: S608 - names of our own
 
 
-def take(table: Table) -> str:
+def upsert(table: Table) -> str:
     """SQL: insert what is new, update what differs, touch nothing else."""
     names = list(COLUMNS[table])
     merged = ", ".join(_merged(name) for name in names)
@@ -253,12 +252,12 @@ ON CONFLICT (btc_address) DO UPDATE SET {updates} WHERE {differs}"""  # noqa: S6
 
 
 def _merged(name: str) -> str:
-    """What a column becomes: a field that is given, be it null, else what is there."""
+    """What a column becomes: the field of the file, even if it is null, else what is there."""
     path = f"i.fields, '$.{name}'"
     return f"CASE WHEN json_type({path}) IS NULL THEN t.{name} ELSE json_extract({path}) END"
 
 
 def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:
-    """Rows of lines that are text already."""
+    """Rows of lines of text."""
     for number, line in enumerate(agents, 1):
         yield from read_line(number, line.encode())

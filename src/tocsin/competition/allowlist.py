@@ -1,34 +1,41 @@
-"""Which contracts and functions count. Data, not code: an operator adds to it with a file of the same shape.
+"""Which contracts and functions count. Data, not code: an operator adds to it with a file of the same form.
 
-The version is a digest of the entries, so it changes whenever the list does and at no other time. What was
-refused under another version is looked at again.
+The version is a digest of the entries, so it changes whenever the list does and at no other time. What was refused
+under another version is verified again.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tocsin.bindings import JSON
 from tocsin.chain_model import ContractCall
 from tocsin.errors import StartError, UsageError
+from tocsin.shapes.competition import AllowListView
 
 _CONTRACT = re.compile(r"S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127}")
 _FUNCTION = re.compile(r"[a-zA-Z][a-zA-Z0-9\-_!?+<>=/*]{0,127}")
 _ADDRESS = re.compile(r"S[0-9A-Z]{25,45}")
-_FIELDS = ("contracts", "provider_address", "provider_attribution_contracts")
-_EXAMPLE = '{"contracts": {"SP….router-v-1-1": ["swap-helper-a"]}}'
+_PROTOCOL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_FIELDS = ("contracts", "protocol", "provider_address", "provider_attribution_contracts")
+_EXAMPLE = '{"protocol": "alex", "contracts": {"SP….router-v-1-1": ["swap-helper-a"]}}'
+
+UNNAMED_PROTOCOL = "other"  # of a file that does not name one
 
 
 @dataclass(frozen=True)
 class AllowList:
-    """Contract ids and the functions of each that count: top-level calls, matched exactly."""
+    """Contract ids and the functions of each that count: top-level calls, matched exactly.
+
+    `protocols` names the DEX that each contract belongs to.
+    """
 
     contracts: Mapping[str, frozenset[str]]
+    protocols: Mapping[str, str] = field(default_factory=dict)
     provider_address: str = ""
     attribution: frozenset[str] = frozenset()  # contracts that name a provider in their call
 
@@ -46,19 +53,25 @@ class AllowList:
         for name, functions in other.contracts.items():
             contracts[name] = contracts.get(name, frozenset()) | functions
         return AllowList(
-            contracts, other.provider_address or self.provider_address, self.attribution | other.attribution
+            contracts,
+            {**other.protocols, **self.protocols},
+            other.provider_address or self.provider_address,
+            self.attribution | other.attribution,
         )
 
-    def to_json(self) -> JSON:
+    def view(self) -> AllowListView:
         """As `GET /api/competition/allowlist` shows it."""
-        return {
-            "version": self.version,
-            "entries": {name: sorted(self.contracts[name]) for name in sorted(self.contracts)},
-            "total_contracts": len(self.contracts),
-            "total_functions": sum(len(functions) for functions in self.contracts.values()),
-            "provider_address": self.provider_address,
-            "protocols": {"bitflow": sorted(self.contracts)},
-        }
+        protocols: dict[str, list[str]] = {}
+        for name in sorted(self.contracts):
+            protocols.setdefault(self.protocols.get(name, UNNAMED_PROTOCOL), []).append(name)
+        return AllowListView(
+            version=self.version,
+            entries={name: sorted(self.contracts[name]) for name in sorted(self.contracts)},
+            total_contracts=len(self.contracts),
+            total_functions=sum(len(functions) for functions in self.contracts.values()),
+            provider_address=self.provider_address,
+            protocols=dict(sorted(protocols.items())),
+        )
 
 
 def built_in() -> AllowList:
@@ -83,7 +96,7 @@ def with_added(added: str | None) -> AllowList:
 
 
 def parse(text: str, name: str) -> AllowList:
-    """Read a list; a mistake is told with the file's name, its place and what would be right."""
+    """Read a list; an error names the file, the place and what would be right."""
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
@@ -96,21 +109,24 @@ def parse(text: str, name: str) -> AllowList:
     provider = value.get("provider_address", "")
     if provider != "" and not _matches(_ADDRESS, provider):
         raise UsageError(f"{name}: provider_address is a Stacks address such as SP1M8K…, not {provider!r}")
+    protocol = value.get("protocol", UNNAMED_PROTOCOL)
+    if not _matches(_PROTOCOL, protocol):
+        raise UsageError(f"{name}: protocol is a short lower-case name such as bitflow, not {protocol!r:.60}")
     contracts = {key: _functions(key, items, name) for key, items in value["contracts"].items()}
     attribution = _texts(
         value.get("provider_attribution_contracts", []), "provider_attribution_contracts", name
     )
-    return AllowList(contracts, provider, frozenset(attribution))
+    return AllowList(contracts, dict.fromkeys(contracts, str(protocol)), provider, frozenset(attribution))
 
 
 def _functions(contract: str, items: Any, name: str) -> frozenset[str]:
     if not _CONTRACT.fullmatch(contract):
-        raise UsageError(f"{name}: {contract[:80]!r} is no contract id; one looks like SP….router-v-1-1")
+        raise UsageError(f"{name}: {contract[:80]!r} is not a contract id; one looks like SP….router-v-1-1")
     functions = _texts(items, contract, name)
     wrong = [function for function in functions if not _FUNCTION.fullmatch(function)]
     if wrong or not functions:
-        found = repr(wrong[0][:80]) if wrong else "an empty list"
-        raise UsageError(f"{name}: {contract} needs the names of its functions, not {found}")
+        shown = repr(wrong[0][:80]) if wrong else "an empty list"
+        raise UsageError(f"{name}: {contract} needs the names of its functions, not {shown}")
     return frozenset(functions)
 
 
@@ -129,5 +145,5 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise ValueError(f"{twice!r} is there twice")
+        raise ValueError(f"{twice!r} is listed twice")
     return value

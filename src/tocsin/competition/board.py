@@ -1,8 +1,8 @@
 """The leaderboard: what eligible agents traded, valued at cached prices. Reads totals, never swaps.
 
-A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss.
-What is not priced is named. An agent is one identity (ERC-8004): wallets that were rotated are one row,
-shown by the wallet that traded last. Sums in USD have twelve digits, amounts behind them are exact.
+A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss. Tokens without
+a price are named. An agent is one identity (ERC-8004): wallets that were rotated are one row, under the wallet that
+traded last. Sums in USD have twelve digits; the amounts they are made of are exact.
 """
 
 import json
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-from tocsin.bindings import JSON, Database, Row
+from tocsin.bindings import Database, Row
 from tocsin.competition import page_token
 from tocsin.errors import UsageError
+from tocsin.shapes.competition import BoardRow
 
 Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
 Direction: TypeAlias = Literal["asc", "desc"]
@@ -31,7 +32,7 @@ FROM sender_totals t
 JOIN agents a ON a.stx_address = t.sender
 JOIN agent_tiers e ON e.stx_address = t.sender
 WHERE e.tier = 'eligible'"""
-# The CAST gives the column a type, without which SQLite would not look tokens up but go through all of them.
+# The CAST gives the column a type, without which SQLite would scan all tokens instead of looking them up.
 _VALUES = """
 WITH price AS MATERIALIZED (
   SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
@@ -51,8 +52,8 @@ WHERE sender IN (SELECT value FROM json_each(?))
   AND (token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?)))"""
 
 
-class Priced(Protocol):
-    """What the board must know of a token; whatever prices tokens gives these."""
+class PricedToken(Protocol):
+    """What the board must know about a token, whatever its price comes from."""
 
     @property
     def price_usd(self) -> float | None: ...
@@ -60,9 +61,17 @@ class Priced(Protocol):
     def decimals(self) -> int | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class BoardPage:
+    """Rows of the board, and the cursor of the page after them."""
+
+    rows: list[BoardRow]
+    next: str | None
+
+
 @dataclass(slots=True)
 class _Line:
-    """One identity's standing; its first wallet is the one that is shown."""
+    """One identity. Its first wallet is the one that is shown."""
 
     wallets: list[Row]
     trades: int = 0
@@ -82,14 +91,14 @@ class _Line:
 
 async def leaderboard(
     db: Database,
-    prices: Mapping[str, Priced],
+    prices: Mapping[str, PricedToken],
     *,
     sort: str = "trades",
     direction: str = "desc",
     limit: int = PAGE_DEFAULT,
     after: str | None = None,
-) -> JSON:
-    """A page of the board, `{rows, next}`, from the cursor `after` on. Refuses what is none of its words."""
+) -> BoardPage:
+    """A page of the board from the cursor `after` on. Raises `UsageError` for an unknown order."""
     if sort not in SORTS:
         raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
     if direction not in DIRECTIONS:
@@ -111,10 +120,10 @@ async def leaderboard(
     unpriced = await _unpriced(db, page, {row["token"] for row in unknown.results})
     rows = [_row(line, rank, unpriced) for rank, line in enumerate(page, offset + 1)]
     more = offset + limit < len(lines)
-    return {"rows": rows, "next": page_token.write([order, offset + limit]) if more else None}
+    return BoardPage(rows, page_token.write([order, offset + limit]) if more else None)
 
 
-def _per_unit(price: Priced) -> float | None:
+def _per_unit(price: PricedToken) -> float | None:
     """USD per smallest unit; decimals are never guessed."""
     if price.price_usd is None or price.decimals is None:
         return None
@@ -139,12 +148,12 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
 
 
 def _rounded(usd: float | None) -> float | None:
-    """To twelve digits: in which order SQLite adds is its own affair, and shows in the last ones."""
+    """To twelve digits: the order in which SQLite adds is not defined, and shows in the last ones."""
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
 def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:
-    """In order; what has no value comes last either way, ties go to the latest trade."""
+    """In order. Rows without a value come last either way, ties go to the latest trade."""
     sign = 1 if direction == "asc" else -1
 
     def key(line: _Line) -> tuple[Any, ...]:
@@ -161,40 +170,40 @@ def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:
 
 
 async def _unpriced(db: Database, page: list[_Line], tokens: Collection[str]) -> dict[str, set[str]]:
-    """The tokens of each wallet on the page that no price is known for."""
-    found: dict[str, set[str]] = {}
+    """The tokens of each wallet on the page that have no price."""
+    unpriced: dict[str, set[str]] = {}
     if not tokens:
-        return found
+        return unpriced
     senders = json.dumps([wallet["stx_address"] for line in page for wallet in line.wallets])
     names = json.dumps(sorted(tokens))
     for row in (await db.prepare(_UNPRICED_OF).bind(senders, names, names).all()).results:
-        found.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
-    return found
+        unpriced.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
+    return unpriced
 
 
-def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> JSON:
+def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> BoardRow:
     shown, volume, pnl = line.wallets[0], line.given_usd, line.pnl_usd
     tokens = {token for wallet in line.wallets for token in unpriced.get(wallet["stx_address"], ())}
-    return {
-        "rank": rank,
-        "stxAddress": shown["stx_address"],
-        "btcAddress": shown["btc_address"],
-        "displayName": shown["display_name"],
-        "bnsName": shown["bns_name"],
-        "erc8004AgentId": shown["erc8004_agent_id"],
-        "tradeCount": line.trades,
-        "latestTradeAt": line.last_trade_at * 1000,
-        "volumeUsd": volume,
-        "pnlUsd": pnl,
-        "pnlPercent": None if pnl is None or not volume else pnl / volume * 100,
-        "unpricedTokens": sorted(tokens),
-        "wallets": [wallet["stx_address"] for wallet in line.wallets],
-    }
+    return BoardRow(
+        rank=rank,
+        stx_address=shown["stx_address"],
+        btc_address=shown["btc_address"],
+        display_name=shown["display_name"],
+        bns_name=shown["bns_name"],
+        erc8004_agent_id=shown["erc8004_agent_id"],
+        trade_count=line.trades,
+        latest_trade_at=line.last_trade_at * 1000,
+        volume_usd=volume,
+        pnl_usd=pnl,
+        pnl_percent=None if pnl is None or not volume else pnl / volume * 100,
+        unpriced_tokens=sorted(tokens),
+        wallets=[wallet["stx_address"] for wallet in line.wallets],
+    )
 
 
 def _read_cursor(text: str, order: str) -> int:
-    """The place to go on at, in the same order as the page before."""
+    """The offset to continue at, for the same order as the page before."""
     match page_token.read(text):
-        case [named, int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
+        case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
             return offset
-    raise UsageError("cursor is what next of the page before said, for the same sort and dir.")
+    raise UsageError("cursor must be next of the page before, with the same sort and dir.")

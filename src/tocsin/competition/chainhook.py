@@ -1,11 +1,10 @@
-"""Pushes of Hiro's Chainhook: a third source of transactions, beside agents and the sweep.
+"""Pushes of Hiro's Chainhook: a third source of transactions, besides agents and the sweep.
 
-A push is a hint, not a fact: what it names is queued, and settled by the same verifier as everything else.
-So a push that comes twice, late or out of order does no harm. A rollback comes before what replaces it by
-nature of the queue: what is taken back is asked for again, and the chain's answer decides. Both payloads are
-read, 2.0 and v1.
+A push is a hint, not a fact: what it names is queued, and verified like everything else. So a push that comes twice,
+late or out of order does no harm. What a rollback takes back is asked for again, and the chain's answer decides. Both
+payloads are read, 2.0 and v1.
 
-Emits `chainhook.received`, `chainhook.nameless`.
+Emits `chainhook.received`, `chainhook.ids_unusable`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,49 +14,44 @@ from typing import Any
 from tocsin.bindings import JSON
 from tocsin.chain_model import ContractCall, canonical_txid
 from tocsin.competition import swap_store
-from tocsin.competition.desk import Desk
 from tocsin.competition.eligibility import Tier, tiers
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import Candidate
 from tocsin.errors import UsageError
+from tocsin.scheduler.context import WorkContext
+from tocsin.shapes.base import Shape
+from tocsin.shapes.competition import PushCounts
 
 BLOCKS_MAX = 200
 TRANSACTIONS_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
-    """A transaction of a push; what it does not tell is None."""
+class PushedTransaction(Shape):
+    """A transaction of a push; what the push does not say is null."""
 
     txid: str
     sender: str | None
-    call: ContractCall | None
+    contract: str | None
+    function: str | None
+
+    @property
+    def call(self) -> ContractCall | None:
+        if self.contract is None or self.function is None:
+            return None
+        return ContractCall(self.contract, self.function)
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
-    """What came and what went. `nameless` had no usable id: no chain knows them, so they are counted only."""
+class Push(Shape):
+    """What was mined and what was rolled back, as it is sent to the object.
 
-    applied: tuple[Pushed, ...]
-    rolled_back: tuple[str, ...]
-    nameless: int = 0
+    Transactions without a usable id are only counted: no chain knows them.
+    """
 
-    def to_json(self) -> JSON:
-        """As it is sent to the object: what the payload has beside it is left behind."""
-        applied = [
-            [pushed.txid, pushed.sender, *((call.contract_id, call.function_name) if call else (None, None))]
-            for pushed in self.applied
-            for call in (pushed.call,)
-        ]
-        return {"applied": applied, "rolledBack": list(self.rolled_back), "nameless": self.nameless}
-
-    @classmethod
-    def from_json(cls, value: JSON) -> "Push":
-        applied = (
-            Pushed(txid, sender, None if contract is None else ContractCall(contract, function))
-            for txid, sender, contract, function in value["applied"]
-        )
-        return cls(tuple(applied), tuple(value["rolledBack"]), value["nameless"])
+    applied: list[PushedTransaction]
+    rolled_back: list[str]
+    without_id: int = 0
 
 
 def parse(payload: JSON) -> Push:
@@ -65,43 +59,44 @@ def parse(payload: JSON) -> Push:
     event = payload.get("event", payload) if isinstance(payload, dict) else None
     if not isinstance(event, dict) or not ("apply" in event or "rollback" in event):
         raise UsageError(
-            "The body is no push of Chainhook: it has neither event.apply and event.rollback (2.0) nor apply"
+            "The body is not a push of Chainhook: it has neither event.apply and event.rollback (2.0) nor apply"
             " and rollback (v1)."
         )
-    came = [_pushed(transaction) for transaction in _transactions(event, "apply")]
-    went = [_txid(transaction) for transaction in _transactions(event, "rollback")]
-    applied = tuple(pushed for pushed in came if pushed is not None)
-    rolled_back = tuple(txid for txid in went if txid is not None)
-    return Push(applied, rolled_back, len(came) - len(applied) + len(went) - len(rolled_back))
+    mined = [_pushed(transaction) for transaction in _transactions(event, "apply")]
+    undone = [_txid(transaction) for transaction in _transactions(event, "rollback")]
+    applied = [pushed for pushed in mined if pushed is not None]
+    rolled_back = [txid for txid in undone if txid is not None]
+    return Push(applied, rolled_back, len(mined) - len(applied) + len(undone) - len(rolled_back))
 
 
-async def receive(desk: Desk, rules: Rules, argument: JSON) -> JSON:
-    """Queue what a push names and what may matter, in one batch: when this returns, nothing can get lost."""
+async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCounts:
+    """Queue what a push names and what may count, in one batch: when this returns, nothing can get lost."""
     push = Push.from_json(argument)
-    senders = await tiers(desk.db)
-    applied = [pushed.txid for pushed in push.applied if _matters(pushed, senders, rules)]
-    known = await swap_store.known(desk.db, [*applied, *push.rolled_back])
+    senders = await tiers(context.db)
+    applied = [pushed.txid for pushed in push.applied if _may_count(pushed, senders, rules)]
+    known = await swap_store.known(context.db, [*applied, *push.rolled_back])
     queued = dict.fromkeys(
         [txid for txid in push.rolled_back if txid in known] + [txid for txid in applied if txid not in known]
     )
     candidates = [Candidate(txid, "chainhook") for txid in queued]
-    statements = swap_store.enqueue(desk.db, candidates, desk.clock.now())
+    statements = swap_store.enqueue(context.db, candidates, context.clock.now())
     if statements:
-        await desk.db.batch(statements)
-    counts = {
-        "queued": len(queued),
-        "alreadyKnown": sum(txid in known for txid in applied),
-        "ignored": len(push.applied) - len(applied) + push.nameless,
-        "rolledBack": sum(txid in known for txid in push.rolled_back),
-    }
-    desk.logger.info("chainhook.received", **counts)
-    if push.nameless:
-        desk.logger.warn("chainhook.nameless", count=push.nameless, reason="transactions without a usable id")
+        await context.db.batch(statements)
+    counts = PushCounts(
+        queued=len(queued),
+        already_known=sum(txid in known for txid in applied),
+        ignored=len(push.applied) - len(applied) + push.without_id,
+        rolled_back=sum(txid in known for txid in push.rolled_back),
+    )
+    context.logger.info("chainhook.received", **counts.to_json())
+    if push.without_id:
+        reason = "transactions without a usable id"
+        context.logger.warn("chainhook.ids_unusable", count=push.without_id, reason=reason)
     return counts
 
 
-def _matters(pushed: Pushed, senders: Mapping[str, Tier], rules: Rules) -> bool:
-    """Strangers and unlisted calls cost no call of ours; what is not told is asked for."""
+def _may_count(pushed: PushedTransaction, senders: Mapping[str, Tier], rules: Rules) -> bool:
+    """Calls of strangers and unlisted calls cost no call of ours; what the push does not say is asked for."""
     if pushed.sender is not None and pushed.sender not in senders:
         return False
     return pushed.call is None or rules.allowlist.allows(pushed.call)
@@ -122,27 +117,28 @@ def _transactions(event: Mapping[str, Any], part: str) -> Iterator[Mapping[str, 
             yield transaction
 
 
-def _pushed(transaction: Mapping[str, Any]) -> Pushed | None:
+def _pushed(transaction: Mapping[str, Any]) -> PushedTransaction | None:
     txid, metadata = _txid(transaction), _object(transaction.get("metadata"))
     sender = metadata.get("sender_address", metadata.get("sender"))
     if txid is None:
         return None
-    return Pushed(txid, sender if isinstance(sender, str) else None, _call(transaction, metadata))
+    contract, function = _call(transaction, metadata)
+    return PushedTransaction(txid, sender if isinstance(sender, str) else None, contract, function)
 
 
-def _call(transaction: Mapping[str, Any], metadata: Mapping[str, Any]) -> ContractCall | None:
-    """The top-level call: an operation of its own in 2.0, the transaction's kind in v1."""
-    told = _object(_object(metadata.get("kind")).get("data"))
-    function = told.get("method")
+def _call(transaction: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[str, str] | tuple[None, None]:
+    """Contract and function of the top-level call: an operation in 2.0, the transaction's kind in v1."""
+    call = _object(_object(metadata.get("kind")).get("data"))
+    function = call.get("method")
     operations = transaction.get("operations")
     for operation in operations if isinstance(operations, list) else ():
         if _object(operation).get("type") == "contract_call":
-            told = _object(operation.get("metadata"))
-            function = told.get("function_name")
-    contract = told.get("contract_identifier")
+            call = _object(operation.get("metadata"))
+            function = call.get("function_name")
+    contract = call.get("contract_identifier")
     if isinstance(contract, str) and isinstance(function, str):
-        return ContractCall(contract, function)
-    return None
+        return contract, function
+    return None, None
 
 
 def _txid(transaction: Mapping[str, Any]) -> str | None:
@@ -164,4 +160,4 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _misfit(place: str, wanted: str) -> UsageError:
-    return UsageError(f"{place} is not {wanted}; the push was not taken.")
+    return UsageError(f"{place} is not {wanted}; nothing of the push was stored.")

@@ -1,7 +1,7 @@
 """Every way a transaction can end that is not a new swap: one table for routes and sentences.
 
-`final` codes are kept as refusals and not asked for again; the others say nothing lasting about the
-transaction. `reopened_by` names what makes a final one be looked at anew.
+`final` codes are stored as refusals and not asked for again; the others say nothing lasting about the transaction.
+`reopened_by` names what makes a final one be verified again.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-Counter: TypeAlias = Literal["rejected"]
 Reopener: TypeAlias = Literal["sender", "allowlist", "campaign"]
 
 
 class Code(StrEnum):
-    """The public words."""
+    """The public codes."""
 
     MALFORMED_TXID = "malformed_txid"
     TXID_ALREADY_VERIFIED = "txid_already_verified"
@@ -36,7 +35,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means to whoever asked."""
+    """What a code means to the caller."""
 
     status: int
     sentence: str
@@ -53,7 +52,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     Code.PENDING: Meaning(
         202,
-        "The transaction is not mined yet. If it would count, it is looked at again by itself.",
+        "The transaction is not mined yet. If it would count, it is checked again without a further request.",
         retryable=True,
     ),
     Code.TX_NOT_FOUND: Meaning(

@@ -1,17 +1,15 @@
 """Whose swaps count. The predicate itself is the view `agent_tiers`, which the board reads too."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from tocsin.bindings import Database
 from tocsin.competition.codes import Code
 
 Tier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
 
-TIERS: tuple[Tier, ...] = get_args(Tier)
-
-# Why a sender's swaps do not count. A missing identity has the code of a missing registration, because the
-# public contract knows no other; the sentence tells them apart.
+# Why a sender's swaps do not count. A missing identity has the code of a missing registration, because the public
+# contract has no other; the sentences differ.
 REFUSED: Mapping[Tier, tuple[Code, str]] = {
     "not_registered": (Code.SENDER_NOT_REGISTERED, "the sender is not a registered agent"),
     "registered": (Code.SENDER_NOT_GENESIS, "the sender's claim is not verified"),
@@ -28,5 +26,5 @@ async def tier_of(db: Database, address: str) -> Tier:
 
 
 async def tiers(db: Database) -> dict[str, Tier]:
-    """Every registered wallet's."""
+    """The tiers of all registered wallets."""
     return {row["stx_address"]: row["tier"] for row in (await db.prepare(_TIERS).all()).results}

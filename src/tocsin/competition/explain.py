@@ -1,15 +1,17 @@
-"""What the verifier makes of a transaction, step by step. Pure, and nothing is kept.
+"""What the verifier makes of a transaction, step by step. Pure, and nothing is stored.
 
-The steps are the verifier's own checks in its own order. All are told, also those after the one that decided,
-so that somebody who mends one thing knows what else is missing.
+The steps are the verifier's own checks in its own order. All of them are shown, including those after the one that
+decided, so that somebody who fixes one thing sees what else is missing.
 """
 
-from tocsin.bindings import JSON
+from typing import Literal
+
 from tocsin.chain_model import Transaction
 from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import Check, Rules, checks
 from tocsin.competition.swap import Net, NoSwap, Swap, swap_of
+from tocsin.shapes.competition import ExplainStep, Explanation, SwapAmounts
 
 
 def explain(
@@ -20,51 +22,48 @@ def explain(
     *,
     sender_note: str = "",
     unusable: str | None = None,
-) -> JSON:
-    """The verdict as `tocsin explain --json` tells it.
+) -> Explanation:
+    """Explain a transaction.
 
-    `net` is what the transaction did to its sender, None where that is not known. `sender_note` says where
-    the tier comes from, if that must be said; `unusable` names an amount that is no number.
+    `net` is what it did to its sender, None where that is not known. `sender_note` says where the tier comes from, if
+    that needs saying; `unusable` names an amount that is not a number.
     """
-    found = list(checks(transaction, tier, rules))
+    steps = list(checks(transaction, tier, rules))
     swap = None if net is None else swap_of(net)
-    if swap is not None and found[0].code is None:
-        found.append(_tokens(swap))
+    if swap is not None and steps[0].code is None:
+        steps.append(_tokens(swap))
     elif unusable is not None:
-        found.append(Check("tokens", unusable, Code.INVALID_AMOUNT))
-    elif all(check.code is None for check in found):
-        found.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
+        steps.append(Check("tokens", unusable, Code.INVALID_AMOUNT))
+    elif all(check.code is None for check in steps):
+        steps.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
     head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")
-    steps = [_step(check, sender_note if check.name == "sender" else "") for check in (head, *found)]
-    verdict = next((check for check in found if check.code is not None), found[-1])
-    return _told(verdict, steps, swap)
+    shown = [_step(check, sender_note if check.name == "sender" else "") for check in (head, *steps)]
+    verdict = next((check for check in steps if check.code is not None), steps[-1])
+    return _explanation(verdict, shown, swap)
 
 
-def explain_absent(tx_id: str) -> JSON:
-    """The verdict on a transaction that Hiro does not know."""
+def explain_not_found(tx_id: str) -> Explanation:
+    """Explain a transaction that Hiro does not know."""
     check = Check("transaction", "Hiro does not know it", Code.TX_NOT_FOUND)
-    return _told(check, [_step(check, f"{tx_id}")])
+    return _explanation(check, [_step(check, tx_id)])
 
 
-def _told(verdict: Check, steps: list[JSON], swap: Swap | NoSwap | None = None) -> JSON:
-    """The swap is told whenever the tokens make one, also when something else speaks against it."""
-    status = "pending" if verdict.code is Code.PENDING else "rejected" if verdict.code else "verified"
-    return {
-        "status": status,
-        "code": verdict.code and str(verdict.code),
-        "reason": verdict.said,
-        "steps": steps,
-        "swap": _amounts(swap) if isinstance(swap, Swap) else None,
-    }
+def _explanation(verdict: Check, steps: list[ExplainStep], swap: Swap | NoSwap | None = None) -> Explanation:
+    """The swap is shown whenever the tokens make one, even when another check failed."""
+    status: Literal["verified", "pending", "rejected"] = "verified"
+    if verdict.code is not None:
+        status = "pending" if verdict.code is Code.PENDING else "rejected"
+    return Explanation(
+        status=status,
+        code=None if verdict.code is None else str(verdict.code),
+        reason=verdict.detail,
+        steps=steps,
+        swap=_amounts(swap) if isinstance(swap, Swap) else None,
+    )
 
 
-def _amounts(swap: Swap) -> JSON:
-    return {
-        "token_in": swap.token_in,
-        "amount_in": str(swap.amount_in),
-        "token_out": swap.token_out,
-        "amount_out": str(swap.amount_out),
-    }
+def _amounts(swap: Swap) -> SwapAmounts:
+    return SwapAmounts(swap.token_in, str(swap.amount_in), swap.token_out, str(swap.amount_out))
 
 
 def _tokens(swap: Swap | NoSwap) -> Check:
@@ -74,7 +73,8 @@ def _tokens(swap: Swap | NoSwap) -> Check:
     return Check("tokens", f"the sender gave {given} and got {gotten}")
 
 
-def _step(check: Check, note: str) -> JSON:
-    said = f"{check.said} ({note})" if note else check.said
-    step: dict[str, JSON] = {"name": check.name, "ok": check.code is None, "said": said}
-    return step if check.code is None else {**step, "code": str(check.code)}
+def _step(check: Check, note: str) -> ExplainStep:
+    detail = f"{check.detail} ({note})" if note else check.detail
+    return ExplainStep(
+        check.name, check.code is None, detail, None if check.code is None else str(check.code)
+    )

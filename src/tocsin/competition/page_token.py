@@ -1,4 +1,4 @@
-"""Where a page ended, as a text that callers hand back unread."""
+"""Where a page ended, as an opaque text that callers send back. Pure."""
 
 import base64
 import binascii
@@ -15,9 +15,11 @@ def write(value: JSON) -> str:
 
 
 def read(cursor: str) -> JSON:
-    """The value that was written; None for everything else that a caller may send."""
+    """The value that was written; None for anything else that a caller may send."""
+    value: JSON = None
     try:
         padded = cursor[:LENGTH_MAX] + "=" * (-len(cursor) % 4)
-        return json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+        value = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
     except (ValueError, RecursionError, binascii.Error):
         return None
+    return value

@@ -1,12 +1,12 @@
 """Reads the lists of contracts and wallets back to their marks, and queues what they show.
 
-A page is one batch: what it shows that is new, what it should show and does not, and the mark after it. So
-a walk may be cut off after any page, and goes on there.
+A page is one batch: what it shows that is new, what it should show and does not, and the mark after it. So reading may
+stop after any page, and continues there.
 
-Emits `contract.unlisted`: an agent's call that looks like a swap of a contract that does not count.
+Emits `contract.unlisted`: an agent's call that looks like a swap, of a contract that does not count.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
 from tocsin.chain_model import ContractCall, Transaction
@@ -15,11 +15,12 @@ from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import Candidate
-from tocsin.competition.triage import Triaged, relevant_to, triage
-from tocsin.competition.unit_pool import SweepDesk, UnitPool
+from tocsin.competition.triage import relevant_to, triage
 from tocsin.competition.walk import Mark, Step, save_mark, step
 from tocsin.errors import NoAnswer
+from tocsin.scheduler.context import TaskContext
 from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
+from tocsin.upstream.hiro import HiroClient
 
 _OF_CONTRACT = """
 SELECT txid FROM swaps WHERE contract_id = ?
@@ -29,93 +30,93 @@ SELECT txid FROM swaps WHERE sender = ?
   AND (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
 
 
-@dataclass(slots=True)
-class Reading:
-    """What one visit found."""
+@dataclass(frozen=True, slots=True)
+class PageRead:
+    """What one page gave. `not_found`: Hiro says that there is no such principal."""
 
-    absent: bool = False  # Hiro says that there is no such principal
-    finished: bool = False  # read to the mark or to the end, or as far as one visit goes
+    not_found: bool = False
     found: int = 0
     already_known: int = 0
     queued: int = 0
-    refused: tuple[str, ...] = ()
+    refused: tuple[Code, ...] = ()
 
 
-class Reader:
-    """Reads lists for one run. `marks` are those of the rules in force."""
+class ListReader:
+    """Reads lists for one run. `marks` are those of the rules in force, and follow what was read."""
 
     def __init__(
-        self, desk: SweepDesk, rules: Rules, tiers: Mapping[str, Tier], marks: dict[str, Mark], crew: UnitPool
+        self, context: TaskContext, rules: Rules, tiers: Mapping[str, Tier], marks: dict[str, Mark]
     ) -> None:
-        self._desk = desk
+        self._context = context
+        self._hiro = context.upstream("hiro", HiroClient)
         self._rules = rules
         self._tiers = tiers
         self._marks = marks
-        self._crew = crew
-        self._told: set[ContractCall] = set()
+        self._reported: set[ContractCall] = set()
         self._tip = 0  # the greatest height seen in this run
 
-    async def read(self, principal: str, reading: Reading, *, pages_max: int | None = None) -> None:
-        """Walk one list; first what an interrupted walk left over, then what is new."""
+    async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
+        """Read one list: first what an interrupted walk left over, then what is new."""
         mark = self._marks.get(principal, Mark())
         resumed = mark.gap is not None
         pages = 0
         while pages_max is None or pages < pages_max:
+            if pages:
+                self._context.checkpoint()
             cursor = mark.gap.cursor if mark.gap else None
-            answer = await self._desk.hiro.principal_transactions(principal, self._desk.session, cursor)
+            answer = await self._hiro.principal_transactions(principal, self._context.session, cursor)
             if resumed and isinstance(answer, BadRequest):
-                mark, resumed = (
-                    replace(mark, gap=None),
-                    False,
-                )  # a cursor that was no good: from the head again
+                mark, resumed = replace(mark, gap=None), False  # an outdated cursor: from the head again
                 continue
             page = value_or_raise(answer)
             if page is None:
-                reading.absent = True  # it never did anything
-                break
+                yield PageRead(not_found=True)  # it never did anything
+                return
             pages += 1
             for row in page.items[:1]:
                 self._tip = max(self._tip, row.mined.height if row.mined else 0)
-            now = self._desk.clock.now()
+            now = self._context.clock.now()
             taken = step(mark, page, start_s=self._rules.start_s, tip=self._tip, now=now)
             _check_progress(mark, taken)
-            await self._take(principal, taken, {row.tx_id for row in page.items}, reading)
+            read = await self._queue(principal, taken, {row.tx_id for row in page.items})
             mark = self._marks[principal] = taken.mark
+            yield read
             if taken.done and not resumed:
-                break
-            resumed = resumed and not taken.done
-            if not self._crew.may_go_on():
                 return
-        reading.finished = True
+            resumed = resumed and not taken.done
 
-    async def _take(self, principal: str, taken: Step, listed: set[str], reading: Reading) -> None:
+    async def _queue(self, principal: str, taken: Step, listed: set[str]) -> PageRead:
         """Queue what a page shows, and what it should show and does not, together with the mark."""
-        db, now = self._desk.db, self._desk.clock.now()
+        db, now = self._context.db, self._context.clock.now()
         rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
         known = await swap_store.known(db, [row.tx_id for row in rows])
-        sifted = triage(rows, known, self._tiers, self._rules)
+        triaged = triage(rows, known, self._tiers, self._rules)
         gone = [txid for txid in await self._recorded(principal, taken) if txid not in listed]
+        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in gone)]
         await db.batch(
             [
-                *swap_store.enqueue(
-                    db, [*sifted.candidates, *(Candidate(txid, "cron") for txid in gone)], now
-                ),
-                *swap_store.refuse(db, sifted.refusals, self._rules, now),
+                *swap_store.enqueue(db, candidates, now),
+                *swap_store.refuse(db, triaged.refusals, self._rules, now),
                 save_mark(db, principal, self._rules.for_principal(principal), taken.mark),
             ]
         )
-        _add(reading, sifted)
-        for refusal in sifted.refusals:
+        for refusal in triaged.refusals:
             if refusal.code is Code.CONTRACT_NOT_ALLOWLISTED:
-                self._tell_unlisted(refusal.transaction)
+                self._report_unlisted(refusal.transaction)
+        return PageRead(
+            found=triaged.found,
+            already_known=triaged.already_known,
+            queued=len(triaged.candidates),
+            refused=tuple(refusal.code for refusal in triaged.refusals),
+        )
 
-    def _tell_unlisted(self, transaction: Transaction) -> None:
+    def _report_unlisted(self, transaction: Transaction) -> None:
         """Once per call and run."""
         call = transaction.contract_call
-        if call is None or call in self._told:
+        if call is None or call in self._reported:
             return
-        self._told.add(call)
-        self._desk.logger.warn(
+        self._reported.add(call)
+        self._context.logger.warn(
             "contract.unlisted",
             contract=call.contract_id,
             function=call.function_name,
@@ -123,20 +124,13 @@ class Reader:
         )
 
     async def _recorded(self, principal: str, taken: Step) -> list[str]:
-        """The swaps that we have in the stretch of the chain that a page speaks for."""
+        """The swaps that we have in the stretch of the chain that a page covers."""
         sql = _OF_CONTRACT if "." in principal else _OF_WALLET
-        statement = self._desk.db.prepare(sql).bind(principal, *taken.above, *taken.below)
+        statement = self._context.db.prepare(sql).bind(principal, *taken.above, *taken.below)
         return [row["txid"] for row in (await statement.all()).results]
 
 
-def _add(reading: Reading, sifted: Triaged) -> None:
-    reading.found += sifted.found
-    reading.already_known += sifted.already_known
-    reading.queued += len(sifted.candidates)
-    reading.refused += tuple(refusal.code for refusal in sifted.refusals)
-
-
 def _check_progress(mark: Mark, taken: Step) -> None:
-    """A cursor must lead down the list, or a broken upstream could keep us for ever."""
+    """A cursor must lead down the list, or a broken upstream could keep us busy for ever."""
     if mark.gap is not None and taken.mark.gap is not None and taken.mark.gap.bottom >= mark.gap.bottom:
-        raise NoAnswer(Malformed("hiro broke its contract: a cursor that does not lead on"))
+        raise NoAnswer(Malformed("hiro broke its contract: its cursor does not lead further down the list"))

@@ -1,4 +1,7 @@
-"""What the object does for requests: it has the budget, and it is the one writer."""
+"""What the object does for requests: it has the budget, and it is the single writer.
+
+Emits `queue.verify_failed` when Hiro has no answer; the next sweep verifies the queue.
+"""
 
 from collections.abc import Mapping
 
@@ -9,35 +12,36 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.competition.verify import Verifier
 from tocsin.errors import NoAnswer
-from tocsin.scheduler.task import RequestJob, TaskContext
+from tocsin.scheduler.context import WorkContext
+from tocsin.scheduler.task import RequestJob
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
-SUBMIT, RECEIVE, SETTLE = "submit", "receive", "settle"
+SUBMIT, RECEIVE, VERIFY_QUEUED = "submit", "receive", "verify_queued"
 
 
 def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
-    """The jobs by name; `settle` takes a look at the queue without waiting for the next sweep."""
+    """The jobs by name; `verify_queued` looks at the queue without waiting for the next sweep."""
 
-    async def submit_trade(context: TaskContext, argument: JSON) -> JSON:
-        return await submit(context, rules, argument)
+    async def submit_trade(context: WorkContext, argument: JSON) -> JSON:
+        return (await submit(context, rules, argument)).to_json()
 
-    async def receive_push(context: TaskContext, argument: JSON) -> JSON:
-        return await chainhook.receive(context, rules, argument)
+    async def receive_push(context: WorkContext, argument: JSON) -> JSON:
+        return (await chainhook.receive(context, rules, argument)).to_json()
 
-    async def settle_some(context: TaskContext, _argument: JSON) -> JSON:
-        return await _settle_some(context, rules)
+    async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
+        return await _verify_queued(context, rules)
 
-    return {SUBMIT: submit_trade, RECEIVE: receive_push, SETTLE: settle_some}
+    return {SUBMIT: submit_trade, RECEIVE: receive_push, VERIFY_QUEUED: verify_queued}
 
 
-async def _settle_some(context: TaskContext, rules: Rules) -> JSON:
-    """As much of the queue as one call tells about. What stays is the next sweep's."""
+async def _verify_queued(context: WorkContext, rules: Rules) -> JSON:
+    """As much of the queue as one call covers. The rest is left to the next sweep."""
     candidates = await swap_store.due(context.db, context.clock.now(), EVENTS_TXIDS_MAX)
     if not candidates:
-        return {"settled": 0}
+        return {"verified": 0}
     try:
-        tally = await Verifier(context, rules).settle(candidates, await tiers(context.db))
+        tally = await Verifier(context, rules).verify(candidates, await tiers(context.db))
     except NoAnswer as error:
-        context.logger.warn("queue.unsettled", count=len(candidates), reason=str(error))
-        return {"settled": 0}
-    return {"settled": len(candidates) - tally.pending}
+        context.logger.warn("queue.verify_failed", count=len(candidates), reason=str(error))
+        return {"verified": 0}
+    return {"verified": len(candidates) - tally.pending}

@@ -1,7 +1,7 @@
 """What counts, judged from a transaction alone: status, time, kind, sender, contract. Pure.
 
-The order is part of the public contract: an earlier reason is the one that is told. What tokens moved is
-looked at last, as only that costs another call (`swap.py`).
+The order is part of the public contract: the first failed check is the reason that is reported. Which tokens moved is
+checked last, because only that costs another call (`swap.py`).
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,7 @@ from tocsin.competition.eligibility import REFUSED, Tier
 from tocsin.errors import UsageError
 from tocsin.settings import Settings
 
-COMPETITION_START_S = 1_778_700_600  # 2026-05-13 19:30 UTC
-DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may say anything
+DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may send anything
 
 DROPPED = frozenset(
     (
@@ -36,7 +35,7 @@ class Rules:
     """The allow-list and the campaign: burn block times from `start_s` until before `end_s`."""
 
     allowlist: AllowList
-    start_s: int = COMPETITION_START_S
+    start_s: int
     end_s: int | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +48,7 @@ class Rules:
         return f"{self.allowlist.version}:{self.start_s}:{self.end_s}"
 
     def for_principal(self, principal: str) -> str:
-        """What is looked for in one contract's or wallet's list, as text; other text, other findings."""
+        """What is looked for in one contract's or wallet's list, as text: when it changes, so do the findings."""
         functions = ",".join(sorted(self.allowlist.contracts.get(principal, ())))
         return f"{self.start_s}:{self.end_s}:{functions}"
 
@@ -61,15 +60,15 @@ def rules_of(settings: Settings) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step of the judgement. Passed when there is no code."""
+    """One step of the judgement. It passed when there is no code."""
 
     name: str
-    said: str
+    detail: str
     code: Code | None = None
 
 
 def judge(transaction: Transaction, tier: Tier, rules: Rules) -> Check | None:
-    """The first check that failed, None when only the tokens are left to look at."""
+    """The first check that failed, None when only the tokens are left to check."""
     return next((check for check in checks(transaction, tier, rules) if check.code is not None), None)
 
 
@@ -106,7 +105,9 @@ def _status(transaction: Transaction) -> Check:
     if status in DROPPED:
         return Check("status", f"it left the mempool unmined ({status})", Code.TX_FAILED)
     if status != "success" and status not in FAILED:
-        return Check("status", f"Hiro calls it {status}, a word we do not know", Code.MALFORMED_TX)
+        return Check(
+            "status", f"Hiro calls it {status}, a status that Tocsin does not know", Code.MALFORMED_TX
+        )
     if not transaction.canonical:
         return Check("status", "it is on a fork that was abandoned, and not mined again yet", Code.PENDING)
     if status != "success":
@@ -133,8 +134,8 @@ def _kind(transaction: Transaction) -> Check:
 
 def _sender(tier: Tier) -> Check:
     if tier in REFUSED:
-        code, said = REFUSED[tier]
-        return Check("sender", said, code)
+        code, detail = REFUSED[tier]
+        return Check("sender", detail, code)
     return Check("sender", "the sender is eligible")
 
 

@@ -1,8 +1,8 @@
 """What a transaction did to its sender, and whether that is a swap. Pure, and in integers only.
 
-All movements are added up per asset, over every transfer, mint and burn: a middle token that passes through
-the wallet cancels out, hundreds of bins become two sums, refunds and fees in the same token are part of it.
-Exactly one asset less and one more is a swap. The transaction's own fee is no part of one.
+All movements are added up per asset, over every transfer, mint and burn: a token that only passes through the wallet
+cancels out, hundreds of bins become two sums, refunds and fees in the same token are included. Exactly one asset less
+and one more is a swap. The transaction's own fee is not part of it.
 """
 
 import re
@@ -14,7 +14,7 @@ from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
 
 AMOUNT_MAX = 10**40 - 1  # what the table holds; the chain's largest single integer has 39 digits
 
-Net: TypeAlias = Mapping[str, int]  # by asset, without those that came to nothing
+Net: TypeAlias = Mapping[str, int]  # by asset, without those that add up to zero
 
 _PRINCIPAL = re.compile(r"S[0-9A-Z]{25,45}(?:\.[A-Za-z][A-Za-z0-9_-]{0,127})?")
 
@@ -31,7 +31,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class NoSwap:
-    """Why a call is none, and what moved instead."""
+    """Why a call is not a swap, and what moved instead."""
 
     code: Literal["incomplete_events", "invalid_amount"]
     reason: str
@@ -39,7 +39,7 @@ class NoSwap:
 
 
 def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
-    """The sender's change per asset, from all events of a transaction. What it paid to itself is nothing."""
+    """The sender's change per asset, from all events of a transaction. A transfer to itself is zero."""
     net: dict[str, int] = {}
     for event in events:
         change = event.amount * ((event.recipient == sender) - (event.sender == sender))
@@ -50,8 +50,8 @@ def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
 def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -> Net | None:
     """The same from the sender's balance changes, whose STX includes the fee if the sender paid it.
 
-    None when they cannot be this transaction's: the fee is missing, so it left the chain, or is not indexed
-    yet. Of a sponsored transaction nothing at all says the same.
+    None when they cannot belong to this transaction: the fee is missing, so it left the chain or is not indexed yet.
+    For a sponsored transaction, no change at all means the same.
     """
     net: dict[str, int] = {}
     paid = 0

@@ -1,24 +1,23 @@
-"""What is known of transactions: swaps, refusals, and candidates that are still to be settled.
+"""The tables of transactions: swaps, refusals, and candidates that are still to be verified.
 
-Every write is a statement to be put into one batch with others, so that a unit of work is there whole or not
-at all. Lists travel as one JSON value: a batch then has a few statements, whatever the length of the list.
+Every write returns statements for one batch with others, so a unit of work is written whole or not at all. A list is
+bound as one JSON value: a batch has few statements, however long the list is.
 
-The object is the only writer. Still, every write may be repeated: an insert that finds the swap there changes
-nothing, and the first to report a transaction stays its `source`.
+The object is the only writer. Even so every write may be repeated: an insert that finds the swap changes nothing, and
+the first to report a transaction stays its `source`.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import ContractCall, MinedAt, Transaction
 from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules, judge
 from tocsin.competition.swap import Net, Swap
-
-SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
+from tocsin.shapes.competition import SwapSource
 
 NEVER_S = 2**53 - 1
 INSERT_AT = 2  # which of the statements of `record` is the insert itself
@@ -91,7 +90,7 @@ SELECT txid, source, attempts, added_at FROM candidates WHERE due_at <= ? ORDER 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A transaction to be settled."""
+    """A transaction to be verified."""
 
     txid: str
     source: SwapSource
@@ -130,18 +129,18 @@ class Known:
 
 
 async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
-    """What is settled of these."""
+    """Which of these are recorded or refused."""
     if not txids:
         return {}
     asked = json.dumps(txids)
     swaps, refusals = await db.batch([db.prepare(sql).bind(asked) for sql in _KNOWN])
-    found = {row["txid"]: Known("refusal", row["block_hash"], Code(row["code"])) for row in refusals.results}
-    found |= {row["txid"]: Known("swap", row["block_hash"]) for row in swaps.results}
-    return found
+    result = {row["txid"]: Known("refusal", row["block_hash"], Code(row["code"])) for row in refusals.results}
+    result |= {row["txid"]: Known("swap", row["block_hash"]) for row in swaps.results}
+    return result
 
 
 def record(db: Database, swaps: Sequence[NewSwap], rules: Rules, now: int) -> list[Statement]:
-    """Record swaps, instead of what an abandoned block had; statement `INSERT_AT` answers the new ones."""
+    """Record swaps, and replace what an abandoned block had; statement `INSERT_AT` returns the new ones."""
     if not swaps:
         return []
     rows = json.dumps([_swap_row(new, rules) for new in swaps])
@@ -155,7 +154,7 @@ def record(db: Database, swaps: Sequence[NewSwap], rules: Rules, now: int) -> li
 
 
 def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) -> list[Statement]:
-    """Keep refusals; one of a recorded swap takes it out."""
+    """Store refusals; the refusal of a recorded swap removes it."""
     if not refusals:
         return []
     rows = json.dumps([_refusal_row(refusal, rules) for refusal in refusals])
@@ -168,7 +167,7 @@ def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) ->
 
 
 async def outdated(db: Database, rules: Rules, limit: int) -> list[Refusal]:
-    """Recorded swaps that do not count under these rules, as the refusals that they are. Reads all swaps."""
+    """Recorded swaps that do not count under these rules, as refusals. Reads all swaps."""
     end_s = NEVER_S if rules.end_s is None else rules.end_s
     rows = (await db.prepare(_OUTSIDE).bind(rules.start_s, end_s, limit).all()).results
     for call in (await db.prepare(_CALLS).all()).results:
@@ -194,13 +193,13 @@ def _refusal_of(swap: Row, rules: Rules) -> Refusal:
         event_count=None,
     )
     check = judge(transaction, "eligible", rules)
-    assert check is not None, "only what does not count is asked about"
+    assert check is not None, "only swaps that do not count are selected"
     assert check.code is not None, "a failed check has its code"
-    return Refusal(transaction, check.code, check.said, swap["source"])
+    return Refusal(transaction, check.code, check.detail, swap["source"])
 
 
 def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
-    """Have transactions settled soon; those in line already keep their place and their first reporter."""
+    """Queue transactions for verification; those that are queued keep their place and their first reporter."""
     if not candidates:
         return []
     rows = json.dumps([[candidate.txid, candidate.source] for candidate in candidates])
@@ -208,7 +207,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
 
 
 def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
-    """Take swaps out that are on chain no more; as candidates they may come back."""
+    """Remove swaps that are no longer on chain; as candidates they may come back."""
     return [db.prepare(_FORGET[2]).bind(json.dumps(txids))] if txids else []
 
 
@@ -256,7 +255,7 @@ def _refusal_row(refusal: Refusal, rules: Rules) -> dict[str, Any]:
 
 def _facts(transaction: Transaction) -> dict[str, Any]:
     call, mined = transaction.contract_call, transaction.mined
-    assert mined is not None, "only what was mined is settled"
+    assert mined is not None, "only mined transactions are recorded"
     return {
         "txid": transaction.tx_id,
         "sender": transaction.sender,

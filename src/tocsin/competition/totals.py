@@ -1,6 +1,6 @@
-"""The board's totals. Triggers of the schema keep them in the same transaction as the swap they count.
+"""Totals per agent, pair and token. Triggers of the schema keep them in the same transaction as the swap they count.
 
-So a total cannot drift by a forgotten update. Here is what reads, compares and rebuilds them.
+So a total cannot drift because of a forgotten update. This module reads, compares and rebuilds them.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from tocsin.bindings import Database
 
 LIMB = 10**10  # an amount is four numbers of ten digits; see pair_totals in the schema
 
+_TRADED_READ_MAX = 200  # more than anybody prices: some rows may not be token ids
+_TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
 _DRIFT = (
     """SELECT 'pair_totals' AS totals, count(*) AS rows FROM (
       SELECT * FROM (SELECT * FROM pair_totals EXCEPT SELECT * FROM pair_totals_recounted)
@@ -39,13 +41,19 @@ def amount(row: Mapping[str, Any], side: str) -> int:
     return total
 
 
+async def traded_tokens(db: Database) -> list[str]:
+    """The tokens of swaps that count, from any source, most traded first. Reads one row per token."""
+    rows = (await db.prepare(_TRADED).bind(_TRADED_READ_MAX).all()).results
+    return [str(row["token"]) for row in rows]
+
+
 async def drift(db: Database) -> dict[str, int]:
-    """Rows that differ from a recount, by table; reads every swap. Empty when all is well."""
+    """Rows that differ from a recount, by table; empty when none does. Reads every swap."""
     results = await db.batch([db.prepare(sql) for sql in _DRIFT])
     rows = [result.results[0] for result in results]
     return {row["totals"]: row["rows"] for row in rows if row["rows"]}
 
 
 async def rebuild(db: Database) -> None:
-    """Count everything anew, at once."""
+    """Count everything again, in one transaction."""
     await db.batch([db.prepare(sql) for sql in _REBUILD])

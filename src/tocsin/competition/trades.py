@@ -1,10 +1,11 @@
-"""What an agent may see of its trades: its swaps page by page, its counts, and what was refused."""
+"""What an agent can see of its trades: its swaps page by page, its counts, and what was refused."""
 
 import re
 
-from tocsin.bindings import JSON, Database, Row
+from tocsin.bindings import Database, Row
 from tocsin.competition import page_token
 from tocsin.errors import UsageError
+from tocsin.shapes.competition import Trade, TradeCounts, TradePage
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
@@ -16,7 +17,7 @@ _TIME_MAX = 10**15
 
 _SWAP = "SELECT * FROM swaps WHERE txid = ?"
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
-# Left to itself, SQLite would rather go through all refusals in the order of their codes.
+# Without the hint SQLite would read all refusals in the order of their codes.
 _REFUSED_SINCE = """
 SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
 WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
@@ -42,67 +43,66 @@ async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
     return {row["code"]: row["n"] for row in rows}
 
 
-def swap_json(row: Row) -> JSON:
-    """A swap as the routes show it; `tx_status` and the two scores are what the reference's clients read."""
-    return {
-        "txid": row["txid"],
-        "sender": row["sender"],
-        "contract_id": row["contract_id"],
-        "function_name": row["function_name"],
-        "token_in": row["token_in"],
-        "amount_in": row["amount_in"],
-        "token_out": row["token_out"],
-        "amount_out": row["amount_out"],
-        "burn_block_time": row["burn_block_time"],
-        "block_height": row["block_height"],
-        "tx_status": "success",
-        "source": row["source"],
-        "provider": row["provider"],
-        "scored_value": None,
-        "scored_at": None,
-    }
+def trade_of(row: Row) -> Trade:
+    """A row of `swaps` as the routes show it."""
+    return Trade(
+        txid=row["txid"],
+        sender=row["sender"],
+        contract_id=row["contract_id"],
+        function_name=row["function_name"],
+        token_in=row["token_in"],
+        amount_in=row["amount_in"],
+        token_out=row["token_out"],
+        amount_out=row["amount_out"],
+        burn_block_time=row["burn_block_time"],
+        block_height=row["block_height"],
+        tx_status="success",
+        source=row["source"],
+        provider=row["provider"],
+    )
 
 
 async def trades_of(
     db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None
-) -> JSON:
+) -> TradePage:
     """A page of a wallet's swaps, newest first, from the cursor `after` on."""
     _check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
     before = (_TIME_MAX, "") if after is None else _read_cursor(after)
     rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
-    more = len(rows) > limit
-    shown = [swap_json(row) for row in rows[:limit]]
-    last = {"t": rows[limit - 1]["burn_block_time"], "x": rows[limit - 1]["txid"]} if more else None
-    return {"trades": shown, "next_cursor": last and page_token.write(last)}
+    cursor = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        cursor = page_token.write({"t": last["burn_block_time"], "x": last["txid"]})
+    return TradePage([trade_of(row) for row in rows[:limit]], cursor)
 
 
-async def trade_counts(db: Database, address: str) -> JSON:
-    """A wallet's counts; of an unregistered one, zeros."""
+async def trade_counts(db: Database, address: str) -> TradeCounts:
+    """A wallet's counts; zeros for an unregistered one."""
     _check_address(address)
-    row = await db.prepare(_STATUS).bind(address).first()
-    trades = (row and row["trades"]) or 0
-    return {
-        "address": address,
-        "agent_id": row and row["agent_id"],
-        "registered": row is not None,
-        "trade_count": trades,
-        "verified_trade_count": trades,
-        "first_trade_at": row and row["first_trade_at"],
-        "last_trade_at": row and row["last_trade_at"],
-    }
+    row = await db.prepare(_STATUS).bind(address).first() or {}
+    trades = row.get("trades") or 0
+    return TradeCounts(
+        address=address,
+        agent_id=row.get("agent_id"),
+        registered=bool(row),
+        trade_count=trades,
+        verified_trade_count=trades,
+        first_trade_at=row.get("first_trade_at"),
+        last_trade_at=row.get("last_trade_at"),
+    )
 
 
 def _check_address(address: str) -> None:
     if not _ADDRESS.fullmatch(address):
-        raise UsageError("address is a Stacks mainnet address: SP or SM and 38 to 40 letters and digits.")
+        raise UsageError(
+            "address must be a Stacks mainnet address: SP or SM and 38 to 40 letters and digits."
+        )
 
 
 def _read_cursor(text: str) -> tuple[int, str]:
     match page_token.read(text):
         case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
             return time, txid
-    raise UsageError(
-        "cursor is what next_cursor of the page before said; leave it out to begin at the newest."
-    )
+    raise UsageError("cursor must be next_cursor of the page before; leave it out to start at the newest.")

@@ -1,4 +1,4 @@
-"""Which rows of a list are worth a call: what is new, and neither settled nor never to count. Pure."""
+"""Which rows of a list are worth a call: those that are new and may count. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ class Triaged:
 def relevant_to(
     principal: str, rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules
 ) -> list[Transaction]:
-    """The calls that a walk is responsible for.
+    """The calls that the list of this principal is read for.
 
-    A contract's: listed calls of it by registered senders. A wallet's: its own listed calls, and those of
-    other contracts that look like swaps, to be told to the operator and to be found when the list grows.
+    For a contract: its listed calls by registered senders. For a wallet: its own listed calls, and calls of other
+    contracts that look like swaps, to report them and to find them when the allow-list grows.
     """
     return [row for row in rows if _concerns(principal, row, tiers, rules)]
 
@@ -34,20 +34,20 @@ def relevant_to(
 def triage(
     rows: Iterable[Transaction], known: Mapping[str, Known], tiers: Mapping[str, Tier], rules: Rules
 ) -> Triaged:
-    """Sort rows: to be verified, refused at sight, or settled already in the block they are listed in."""
-    sifted = Triaged()
+    """Sort rows: to be verified, refused without a call, or known already in the block they are listed in."""
+    triaged = Triaged()
     for row in rows:
         check = judge(row, tiers.get(row.sender, "not_registered"), rules)
         code = check.code if check else None
         before = known.get(row.tx_id)
-        sifted.found += code is not Code.CONTRACT_NOT_ALLOWLISTED
-        if before is not None and _is_settled(before, row, code):
-            sifted.already_known += before.kind == "swap"
+        triaged.found += code is not Code.CONTRACT_NOT_ALLOWLISTED
+        if before is not None and _is_unchanged(before, row, code):
+            triaged.already_known += before.kind == "swap"
         elif check is None or code is None:
-            sifted.candidates.append(Candidate(row.tx_id, "cron"))
+            triaged.candidates.append(Candidate(row.tx_id, "cron"))
         elif MEANINGS[code].final:
-            sifted.refusals.append(Refusal(row, code, check.said, "cron"))
-    return sifted
+            triaged.refusals.append(Refusal(row, code, check.detail, "cron"))
+    return triaged
 
 
 def _concerns(principal: str, row: Transaction, tiers: Mapping[str, Tier], rules: Rules) -> bool:
@@ -59,8 +59,8 @@ def _concerns(principal: str, row: Transaction, tiers: Mapping[str, Tier], rules
     return call.contract_id == principal and rules.allowlist.allows(call) and row.sender in tiers
 
 
-def _is_settled(before: Known, row: Transaction, code: Code | None) -> bool:
-    """Nothing to do: seen in this block, and what was said of it then would be said today."""
+def _is_unchanged(before: Known, row: Transaction, code: Code | None) -> bool:
+    """Nothing to do: it was seen in this block, and would be judged the same today."""
     if row.mined is None or before.block_hash != row.mined.block_hash:
         return False
     if before.kind == "refusal" and before.code is not None:

@@ -1,9 +1,9 @@
-"""Settles transactions: a swap, a refusal, or not yet. One way for every source.
+"""Verifies transactions: a swap, a refusal, or still pending. One way for every source.
 
-Twenty transactions of any senders take one call, which tells their state and their events in one snapshot.
-Only routes of more than a hundred events need another: their sender's balance changes, up to twenty at once.
-What is not (any more) on the canonical chain stays a candidate and is asked for again. The sweep's walks
-would find it too once it is mined, so after a week it is let go.
+Twenty transactions of any senders take one call, which returns their state and their events in one snapshot. Only
+routes of more than a hundred events need another: their sender's balance changes, up to twenty at once. What is not
+(or no longer) on the canonical chain stays a candidate and is asked for again. The sweep would find it too once it is
+mined, so after a week it is dismissed.
 
 Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
@@ -16,23 +16,24 @@ from tocsin.budget.call_session import CallSession
 from tocsin.chain_model import Transaction, TransactionWithEvents
 from tocsin.competition import swap_store
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.desk import Desk
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
-from tocsin.competition.swap_store import Candidate, NewSwap, Refusal, SwapSource
+from tocsin.competition.swap_store import Candidate, NewSwap, Refusal
+from tocsin.scheduler.context import WorkContext
+from tocsin.shapes.competition import SwapSource
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 RETRY_MS = 60_000  # after a call that failed: the next run
-PENDING_MS = 300_000  # doubled with every look at a transaction that is still not mined
+PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
-LET_GO_MS = 7 * 24 * 3_600_000  # since it was last reported
+DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of transactions."""
+    """How many transactions became what."""
 
     inserted: int = 0
     already_known: int = 0
@@ -52,41 +53,42 @@ class Tally:
 
 @dataclass(slots=True)
 class _Findings:
-    """One unit's results before they are written, all at once."""
+    """One unit's results, before they are written in one batch."""
 
     swaps: list[NewSwap] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    unsettled: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
 
 
 class Verifier:
-    """Settles transactions with one session's calls. Raises `NoAnswer` when no answer is to be had."""
+    """Verifies transactions with the calls of one session. Raises `NoAnswer` when a fact cannot be had."""
 
-    def __init__(self, desk: Desk, rules: Rules) -> None:
-        self._desk = desk
+    def __init__(self, context: WorkContext, rules: Rules) -> None:
+        self._context = context
+        self._hiro = context.upstream("hiro", HiroClient)
         self._rules = rules
 
-    async def settle(self, candidates: Sequence[Candidate], tiers: Mapping[str, Tier]) -> Tally:
-        """Settle up to twenty candidates."""
-        desk = self._desk
+    async def verify(self, candidates: Sequence[Candidate], tiers: Mapping[str, Tier]) -> Tally:
+        """Verify up to twenty candidates."""
         txids = [candidate.txid for candidate in candidates]
-        answer = value_or_raise(await desk.hiro.transactions_with_events(txids, desk.session)) or {}
+        session = self._context.session
+        transactions = value_or_raise(await self._hiro.transactions_with_events(txids, session)) or {}
         mined: list[tuple[TransactionWithEvents, SwapSource]] = []
-        absent: list[Candidate] = []
+        unmined: list[Candidate] = []
         for candidate in candidates:
-            found = answer.get(candidate.txid)
+            found = transactions.get(candidate.txid)
             if found is not None and found.transaction.canonical:
                 mined.append((found, candidate.source))
             else:
-                absent.append(candidate)
-        tally = await self._put_off(absent)
+                unmined.append(candidate)
+        tally = await self._put_off(unmined)
         tally.add(await self.conclude(mined, tiers))
         return tally
 
     async def conclude(
         self, mined: Sequence[tuple[TransactionWithEvents, SwapSource]], tiers: Mapping[str, Tier]
     ) -> Tally:
-        """Judge transactions of the canonical chain and write down what they are, in one batch."""
+        """Judge transactions of the canonical chain and record what they are, in one batch."""
         findings = _Findings()
         counting: list[tuple[TransactionWithEvents, SwapSource]] = []
         for found, source in mined:
@@ -95,39 +97,39 @@ class Verifier:
             if check is None:
                 counting.append((found, source))
             elif check.code is not None and is_final(transaction, check):
-                findings.refusals.append(Refusal(transaction, check.code, check.said, source))
+                findings.refusals.append(Refusal(transaction, check.code, check.detail, source))
             else:
-                findings.unsettled.append(transaction.tx_id)
-        moved = await nets(self._desk.hiro, self._desk.session, [found for found, _ in counting])
+                findings.undecided.append(transaction.tx_id)
+        moved = await nets(self._hiro, self._context.session, [found for found, _ in counting])
         providers = await self._providers([found.transaction for found, _ in counting])
         for found, source in counting:
             _sort(found.transaction, moved[found.transaction.tx_id], source, providers, findings)
         return await self._write(findings)
 
     async def _providers(self, transactions: Sequence[Transaction]) -> Mapping[str, str | None]:
-        """Who referred each trade, for the contracts that tell."""
-        telling = [
+        """Who referred each trade, for the contracts whose calls name it."""
+        naming = [
             transaction.tx_id
             for transaction in transactions
             if transaction.contract_call is not None
             and transaction.contract_call.contract_id in self._rules.allowlist.attribution
         ]
-        if not telling:
+        if not naming:
             return {}
         arguments = (
-            value_or_raise(await self._desk.hiro.call_argument(telling, "provider", self._desk.session)) or {}
+            value_or_raise(await self._hiro.call_argument(naming, "provider", self._context.session)) or {}
         )
         return {txid: provider_of(argument) for txid, argument in arguments.items()}
 
     async def _write(self, findings: _Findings) -> Tally:
-        db, now = self._desk.db, self._desk.clock.now()
+        db, now = self._context.db, self._context.clock.now()
         recording = swap_store.record(db, findings.swaps, self._rules, now)
         statements = [
             *recording,
             *swap_store.refuse(db, findings.refusals, self._rules, now),
-            *swap_store.postpone(db, findings.unsettled, now + RETRY_MS, attempts=1),
+            *swap_store.postpone(db, findings.undecided, now + RETRY_MS, attempts=1),
         ]
-        tally = Tally(pending=len(findings.unsettled))
+        tally = Tally(pending=len(findings.undecided))
         tally.reasons.update(refusal.code for refusal in findings.refusals)
         if statements:
             results = await db.batch(statements)
@@ -135,44 +137,44 @@ class Verifier:
                 tally.inserted = len(results[swap_store.INSERT_AT].results)
                 tally.already_known = len(findings.swaps) - tally.inserted
         for refusal in findings.refusals:
-            self._desk.logger.debug(
+            self._context.logger.debug(
                 "swap.refused", txid=refusal.transaction.tx_id, code=str(refusal.code), reason=refusal.reason
             )
         return tally
 
-    async def _put_off(self, absent: Sequence[Candidate]) -> Tally:
-        """Not on chain now: no swap, but a candidate for a while."""
-        if not absent:
+    async def _put_off(self, unmined: Sequence[Candidate]) -> Tally:
+        """Not on chain now: not a swap, but a candidate for a while."""
+        if not unmined:
             return Tally()
-        db, logger, now = self._desk.db, self._desk.logger, self._desk.clock.now()
-        known = await swap_store.known(db, [candidate.txid for candidate in absent])
+        db, logger, now = self._context.db, self._context.logger, self._context.clock.now()
+        known = await swap_store.known(db, [candidate.txid for candidate in unmined])
         recorded = [txid for txid, where in known.items() if where.kind == "swap"]
-        gone = [candidate for candidate in absent if now - candidate.added_at >= LET_GO_MS]
+        gone = [candidate for candidate in unmined if now - candidate.added_at >= DISMISS_AFTER_MS]
         statements = swap_store.withdraw(db, recorded)
-        for candidate in absent:
+        for candidate in unmined:
             due_at = now + min(PENDING_MAX_MS, PENDING_MS * 2 ** min(candidate.attempts, 20))
             statements += swap_store.postpone(db, [candidate.txid], due_at, attempts=1)
         statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
         await db.batch(statements)
         for txid in recorded:
-            logger.warn("swap.withdrawn", txid=txid, reason="it is not on the canonical chain any more")
+            logger.warn("swap.withdrawn", txid=txid, reason="it is no longer on the canonical chain")
         for candidate in gone:
             logger.info("candidate.dismissed", txid=candidate.txid, source=candidate.source)
-        return Tally(pending=len(absent) - len(gone), withdrawn=len(recorded))
+        return Tally(pending=len(unmined) - len(gone), withdrawn=len(recorded))
 
 
 async def nets(
     hiro: HiroClient, session: CallSession, counting: Sequence[TransactionWithEvents]
 ) -> Mapping[str, Net | None]:
-    """What each did to its sender; None where Hiro cannot tell now."""
-    found: dict[str, Net | None] = {}
+    """What each transaction did to its sender; None where Hiro cannot say now."""
+    result: dict[str, Net | None] = {}
     long_routes: dict[str, list[Transaction]] = {}
     for each in counting:
         transaction = each.transaction
         if each.events is None:
             long_routes.setdefault(transaction.sender, []).append(transaction)
         else:
-            found[transaction.tx_id] = net_of_events(transaction.sender, each.events)
+            result[transaction.tx_id] = net_of_events(transaction.sender, each.events)
     for sender, transactions in long_routes.items():
         txids = [transaction.tx_id for transaction in transactions]
         changes = value_or_raise(await hiro.balance_changes(sender, txids, session)) or ()
@@ -181,8 +183,8 @@ async def nets(
             if net is None:  # page by page, where balance changes say nothing
                 events = value_or_raise(await hiro.transfer_events(transaction.tx_id, session))
                 net = None if events is None else net_of_events(sender, events)
-            found[transaction.tx_id] = net
-    return found
+            result[transaction.tx_id] = net
+    return result
 
 
 def is_final(transaction: Transaction, check: Check) -> bool:
@@ -197,9 +199,9 @@ def _sort(
     providers: Mapping[str, str | None],
     findings: _Findings,
 ) -> None:
-    """A swap, none, or not to be told yet."""
+    """A swap, a refusal, or not known yet."""
     if net is None:
-        findings.unsettled.append(transaction.tx_id)
+        findings.undecided.append(transaction.tx_id)
         return
     swap = swap_of(net)
     if isinstance(swap, NoSwap):

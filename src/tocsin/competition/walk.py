@@ -1,11 +1,11 @@
-"""Reading a principal's list back to where it was read before: pure decisions, and the marks that keep them.
+"""Reading a principal's list back to where it was read before: pure decisions, and the marks that store them.
 
-A mark's anchor is a transaction in its block. A block's hash fixes everything before it, so while the anchor
-is found where it was, nothing up to it has changed: one rule against gaps, floods of dust, and reorgs of any
-depth. What lies above the anchor is read on every visit. An anchor that is gone makes the mark void, and the
-list is read back to the campaign's start; to keep that rare, only what is deep in the chain becomes one.
+A mark's anchor is a transaction in its block. A block's hash fixes everything before it, so while the anchor is found
+where it was, nothing up to it has changed: one rule against gaps, floods of dust, and reorgs of any depth. What lies
+above the anchor is read on every visit. An anchor that is gone makes the mark void, and the list is read back to the
+start of the campaign; to keep that rare, only a transaction deep in the chain becomes an anchor.
 
-A long walk is kept page by page: the gap says where it began and how far it came.
+A long walk is stored page by page: the gap says where it began and how far it came.
 """
 
 import json
@@ -16,9 +16,9 @@ from typing import TypeAlias
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import Page, Transaction
 
-FAILURES_MAX = 5  # in a row, before a wallet's visits are no longer urgent
-SETTLED_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
-SETTLED_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
+FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
+DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
+DEEP_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
 
 Position: TypeAlias = tuple[int, int]  # height, index in the block
 
@@ -70,7 +70,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a page gives: rows to look at, the stretch of the chain it speaks for, and the mark after it."""
+    """What a page gives: new rows, the stretch of the chain that it covers, and the mark after it."""
 
     fresh: tuple[Transaction, ...]
     above: Position  # the stretch: higher than this
@@ -95,14 +95,14 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
             done = True
             break
         if anchor is not None and place.position <= anchor.position:
-            anchor = None  # it was to be here, or before: the chain below it is another one now
-        if top is None and is_settled(row, tip, now):
+            anchor = None  # it should be here or above: the chain below it has changed
+        if top is None and is_deep(row, tip, now):
             top = place
         fresh.append(row)
     below = gap.bottom if gap else ABOVE_ALL
     if done:
-        found = anchor if above != BELOW_ALL else None
-        return Step(tuple(fresh), above, below, Mark(top or found, None, now), done=True)
+        kept = anchor if above != BELOW_ALL else None
+        return Step(tuple(fresh), above, below, Mark(top or kept, None, now), done=True)
     assert page.next_cursor is not None
     bottom = anchor_at(page.items[-1]).position if page.items else below
     return Step(
@@ -114,11 +114,11 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
     )
 
 
-def is_settled(row: Transaction, tip: int, now: int) -> bool:
+def is_deep(row: Transaction, tip: int, now: int) -> bool:
     """Deep enough to become an anchor."""
     mined = row.mined
     assert mined is not None, "lists hold mined transactions only"
-    return mined.height <= tip - SETTLED_BLOCKS or mined.burn_block_time <= now // 1000 - SETTLED_S
+    return mined.height <= tip - DEEP_BLOCKS or mined.burn_block_time <= now // 1000 - DEEP_S
 
 
 def anchor_at(row: Transaction) -> Anchor:
@@ -154,24 +154,24 @@ def _mark(row: Row) -> Mark:
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """Whom a sweep visits: the urgent ones, and the next part of the lap over all."""
+    """The wallets that a sweep visits: the urgent ones, and the next part of the daily pass."""
 
     urgent: tuple[str, ...]
-    lap: tuple[str, ...]
-    ends_lap: bool
+    daily_pass: tuple[str, ...]
+    ends_pass: bool
 
 
 def choose_visits(
-    wallets: Sequence[str], marks: Mapping[str, Mark], cursor: str | None, *, urgent_max: int, lap_share: int
+    wallets: Sequence[str], marks: Mapping[str, Mark], cursor: str | None, *, urgent_max: int, pass_share: int
 ) -> Visits:
-    """`wallets` is in order. Urgent are those never walked to the end, and those whose last visit failed.
+    """`wallets` is in order. Urgent are those never read to the end, and those whose last visit failed.
 
-    One that fails again and again waits for the lap, so that it keeps nobody else waiting.
+    A wallet that keeps failing waits for the daily pass, so that it does not delay others.
     """
     urgent = [wallet for wallet in wallets if _is_urgent(marks.get(wallet, Mark()))]
     urgent.sort(key=lambda wallet: marks.get(wallet, Mark()).failures)
     left = [wallet for wallet in wallets if cursor is None or wallet > cursor] or wallets
-    return Visits(tuple(urgent[:urgent_max]), tuple(left[:lap_share]), len(left) <= lap_share)
+    return Visits(tuple(urgent[:urgent_max]), tuple(left[:pass_share]), len(left) <= pass_share)
 
 
 def _is_urgent(mark: Mark) -> bool:

@@ -1,1 +1,1 @@
-"""Token prices: which tokens, what they cost, and how much of it to believe."""
+"""Token prices: which tokens are priced, how they are refreshed, what they cost."""

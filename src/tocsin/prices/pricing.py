@@ -1,20 +1,18 @@
-"""The one answer to "what does this token cost": the cache, else a peg, else nothing. Pure.
+"""What a token costs: the cached price, else a peg, else nothing. Pure.
 
-Every reader (the API, the board) asks here, so that no two of them ever price a token differently.
+Every reader (the API, the board) asks here, so no two of them ever price a token differently.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal, TypeAlias
 
-from tocsin.bindings import JSON, KV
+from tocsin.bindings import KV
 from tocsin.prices.cache import CachedPrice, get_cached_token_prices
+from tocsin.shapes.prices import Price
 
-PriceSource: TypeAlias = Literal["tenero", "peg"]
-
-# An unchanged price is written once an hour only, so an entry may be that old and still be right.
+# An unchanged price is written once an hour only, so an entry may be that old and still be correct.
 STALE_AFTER_MS = 2 * 3_600_000
 
 
@@ -33,36 +31,13 @@ PEGS: Mapping[str, Peg] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a token costs. No price (`price_usd` None) is the source's own word; a peg was never fetched.
-
-    Without decimals an amount of the token has no value: they are never guessed.
-    """
-
-    price_usd: float | None
-    decimals: int | None
-    fetched_at: int | None
-    stale: bool
-    source: PriceSource
-
-    def to_json(self) -> dict[str, JSON]:
-        return {
-            "priceUsd": self.price_usd,
-            "decimals": self.decimals,
-            "fetchedAt": self.fetched_at,
-            "stale": self.stale,
-            "source": self.source,
-        }
-
-
 def peg_of(token_id: str) -> Peg | None:
     """Pegs are by contract: the asset's name does not matter."""
     return PEGS.get(token_id.partition("::")[0])
 
 
 def price_of(token_id: str, cached: CachedPrice | None, now: int) -> Price | None:
-    """The token's price at `now`; None when nobody has been asked yet."""
+    """The token's price at `now`; None when it was never fetched."""
     if cached is None or cached.price_usd is None:
         peg = peg_of(token_id)
         if peg is not None:
@@ -74,7 +49,7 @@ def price_of(token_id: str, cached: CachedPrice | None, now: int) -> Price | Non
 
 
 async def prices_of(kv: KV, token_ids: Sequence[str], now: int) -> dict[str, Price]:
-    """The prices of those tokens that have one, or of which the source has said that it has none."""
+    """The prices of those tokens that were fetched or have a peg; a price may be "the source has none"."""
     cached = await get_cached_token_prices(kv, token_ids)
-    found = {token_id: price_of(token_id, cached.get(token_id), now) for token_id in token_ids}
-    return {token_id: price for token_id, price in found.items() if price is not None}
+    prices = {token_id: price_of(token_id, cached.get(token_id), now) for token_id in token_ids}
+    return {token_id: price for token_id, price in prices.items() if price is not None}

@@ -1,10 +1,10 @@
-"""Who is asked for in a round, and in which order, so that nobody starves. Pure.
+"""Which tokens a refresh asks for, and in which order, so that none starves. Pure.
 
-Most tokens are in the source's list, a hundred for one call. Those that a whole list lacked are asked for one
-by one, a few a round, and are sought in the list again once a day; in every round when they are more than
-the list has pages, for then it is dearer to believe that than to look. Those that a list did not come to, cut
-short or half readable, have one turn alone before it is tried again. When a round is cut short (a limit, a
-pause), whoever was not reached is the one asked longest ago, and goes first in the next.
+Most tokens are in the source's list, a hundred for one call. Tokens that a complete list lacked are asked for one by
+one, a few in each refresh, and are looked for in the list again once a day; in every refresh when there are more of
+them than the list has pages, because then looking is cheaper. Tokens that a list did not reach, because it was cut
+short or partly unreadable, are asked for once by themselves before the list is tried again. When a refresh is cut
+short (a limit, a pause), the tokens that it did not reach are the ones asked longest ago, and come first in the next.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,30 +12,43 @@ from dataclasses import dataclass
 
 from tocsin.bindings import JSON
 from tocsin.chain_model import TokenPrice
+from tocsin.errors import MalformedShape
+from tocsin.shapes.base import Shape
 
 RELIST_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class TokenMemory:
-    """What is remembered of a token between rounds. `held` is a jump that was not believed yet."""
+class HeldPrice(Shape):
+    """A jump that was held back."""
 
-    asked_at: int = 0
-    missed_at: int | None = None  # when the list was last read and did not give it
-    unlisted: bool = False  # because it is not in it
-    held: TokenPrice | None = None
-
-
-NEW = TokenMemory()
-Notes = dict[str, TokenMemory]
+    price_usd: float | None
+    decimals: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class RoundPlan:
-    """Tokens to look for in the list, and tokens to ask for singly; each the longest unasked first.
+class TokenMemory(Shape):
+    """What is remembered of a token between refreshes."""
 
-    A token may be in both: asked for singly first, in case the list takes all calls there are, and then
-    looked for, to see whether it is back.
+    asked_at: int = 0
+    missed_at: int | None = None  # when the list was last read and did not have it
+    unlisted: bool = False  # because it is not in the list
+    held: HeldPrice | None = None
+
+    def held_price(self, token_id: str) -> TokenPrice | None:
+        held = self.held
+        return None if held is None else TokenPrice(token_id, held.price_usd, held.decimals)
+
+
+NEW = TokenMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """Tokens to look for in the list, and tokens to ask for singly; in each, the one asked longest ago is first.
+
+    A token may be in both: asked for singly first, in case the list takes all calls there are, and then looked for, to
+    see whether it is back.
     """
 
     listed: tuple[str, ...]
@@ -43,47 +56,35 @@ class RoundPlan:
     single_first: bool
 
 
-def plan_round(
-    token_ids: Iterable[str], notes: Mapping[str, TokenMemory], now: int, *, pages_max: int
-) -> RoundPlan:
-    def note(token_id: str) -> TokenMemory:
-        return notes.get(token_id, NEW)
+def plan_refresh(
+    token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int, *, pages_max: int
+) -> RefreshPlan:
+    def of(token_id: str) -> TokenMemory:
+        return memory.get(token_id, NEW)
 
-    oldest_first = tuple(sorted(token_ids, key=lambda token_id: note(token_id).asked_at))
-    listed = tuple(token_id for token_id in oldest_first if note(token_id).missed_at is None)
-    single = tuple(token_id for token_id in oldest_first if note(token_id).missed_at is not None)
+    oldest_first = tuple(sorted(token_ids, key=lambda token_id: of(token_id).asked_at))
+    listed = tuple(token_id for token_id in oldest_first if of(token_id).missed_at is None)
+    single = tuple(token_id for token_id in oldest_first if of(token_id).missed_at is not None)
     if not single:
-        return RoundPlan(listed, (), single_first=False)
-    asked_at, missed_at = note(single[0]).asked_at, note(single[0]).missed_at or 0
-    single_first = asked_at < (note(listed[0]).asked_at if listed else missed_at)
-    if len(single) <= pages_max and all(_is_unlisted(note(token_id), now) for token_id in single):
-        return RoundPlan(listed, single, single_first and bool(listed))
-    return RoundPlan(oldest_first, single if single_first else (), single_first)
+        return RefreshPlan(listed, (), single_first=False)
+    asked_at, missed_at = of(single[0]).asked_at, of(single[0]).missed_at or 0
+    single_first = asked_at < (of(listed[0]).asked_at if listed else missed_at)
+    if len(single) <= pages_max and all(_is_unlisted(of(token_id), now) for token_id in single):
+        return RefreshPlan(listed, single, single_first and bool(listed))
+    return RefreshPlan(oldest_first, single if single_first else (), single_first)
 
 
-def _is_unlisted(note: TokenMemory, now: int) -> bool:
+def _is_unlisted(token: TokenMemory, now: int) -> bool:
     """Whether the list need not be searched for it."""
-    return note.unlisted and note.missed_at is not None and 0 <= now - note.missed_at < RELIST_MS
+    return token.unlisted and token.missed_at is not None and 0 <= now - token.missed_at < RELIST_MS
 
 
-def notes_to_json(notes: Mapping[str, TokenMemory]) -> JSON:
-    return {
-        token_id: [
-            note.asked_at,
-            note.missed_at,
-            note.unlisted,
-            None if note.held is None else [note.held.price_usd, note.held.decimals],
-        ]
-        for token_id, note in notes.items()
-    }
+def memory_to_json(memory: Mapping[str, TokenMemory]) -> JSON:
+    return {token_id: token.to_json() for token_id, token in memory.items()}
 
 
-def notes_from_json(stored: JSON, token_ids: Iterable[str]) -> Notes:
-    """The notes of these tokens. Raises KeyError, TypeError or ValueError on what is none of ours."""
-    notes: Notes = {}
-    for token_id in token_ids:
-        if token_id in stored:
-            asked_at, missed_at, unlisted, held = stored[token_id]
-            price = None if held is None else TokenPrice(token_id, held[0], held[1])
-            notes[token_id] = TokenMemory(int(asked_at), missed_at, bool(unlisted), price)
-    return notes
+def memory_from_json(stored: JSON, token_ids: Iterable[str]) -> dict[str, TokenMemory]:
+    """The memory of these tokens. Raises `MalformedShape` when it is something else."""
+    if not isinstance(stored, dict):
+        raise MalformedShape(f"expected an object, found {type(stored).__name__}")
+    return {token_id: TokenMemory.from_json(stored[token_id]) for token_id in token_ids if token_id in stored}

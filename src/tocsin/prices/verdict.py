@@ -1,28 +1,27 @@
-"""What becomes of a price that the source just told: written, skipped, or held back. Pure.
+"""What happens to a price that the source just gave: written, skipped, or held back. Pure.
 
 - A good price is never overwritten by none.
 - An unchanged price is not rewritten within an hour.
-- A jump beyond a factor, up or down, or other decimals, is held back until the next round sees it again.
+- A jump beyond a factor, up or down, or other decimals, is held back until the next refresh sees it again.
 """
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tocsin.chain_model import TokenPrice
-from tocsin.prices.cache import CachedPrice, RateLimit
+from tocsin.prices.cache import CachedPrice, RemainingCalls
 
-JUMP_FACTOR = 5.0
 REWRITE_AFTER_MS = 3_600_000
 
-# priced: believed. unpriced: the source has no price. held: a jump, not believed yet.
-Kind: TypeAlias = Literal["priced", "unpriced", "held"]
+# priced: accepted. unpriced: the source has no price. held: a jump, held back for now.
+PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`entry` is to be written, None when the cache stays as it is; `jumped` tells of a jump, held or not."""
+    """`entry` is what to write, None when the cache stays as it is; `jumped` marks a jump, held back or not."""
 
-    kind: Kind
+    kind: PriceKind
     entry: CachedPrice | None
     jumped: bool = False
 
@@ -33,10 +32,10 @@ def judge(
     held: TokenPrice | None,
     *,
     now: int,
-    rate_limit: RateLimit,
-    jump_factor: float = JUMP_FACTOR,
+    rate_limit: RemainingCalls,
+    jump_factor: float,
 ) -> Verdict:
-    """`cached` is what readers see now, `held` what the round before held back."""
+    """`cached` is what readers see now, `held` what the last refresh held back."""
     decimals = seen.decimals if seen.decimals is not None or cached is None else cached.decimals
     entry = CachedPrice(seen.price_usd, decimals, now, rate_limit)
     if seen.price_usd is None:
@@ -49,7 +48,7 @@ def judge(
 
 
 def _is_same(entry: CachedPrice, cached: CachedPrice | None) -> bool:
-    """Whether the cache says the same already, and not too long ago."""
+    """Whether the cache has the same already, and not too old."""
     return (
         cached is not None
         and (cached.price_usd, cached.decimals) == (entry.price_usd, entry.decimals)

@@ -1,9 +1,9 @@
 """THE OBJECT: one alarm, all periodic work.
 
-`alarm()` decides what is due, arms the next ring, starts what is due, and waits for it until that next
-ring at the latest; a run that takes longer goes on beside it. So no task delays another, and a process that
-dies at any point is armed. A task's failure is a result (policy B); a limited upstream holds its task back
-(C); only the platform's own failures leave `alarm()` (A); the breaker (D) is a setting.
+`alarm()` decides what is due, sets the next alarm, starts what is due, and waits for it until that next alarm at the
+latest; a run that takes longer goes on by itself. So no task delays another, and a process that dies at any point has
+its alarm set. The failure policies A to D are in docs/architecture.md: a task's failure is a result (B), a limited
+upstream holds its task back (C), only the platform's own failures leave `alarm()` (A), the breaker is a setting (D).
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events;
@@ -11,32 +11,40 @@ Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.a
 """
 
 import asyncio
-from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Literal
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject, ObjectContext
-from tocsin.budget.budget_limiter import BudgetLimiter, moment_of
-from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
+from tocsin.bindings import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
+from tocsin.budget.cadence import Cadence
 from tocsin.budget.call_session import request_session, task_session
-from tocsin.budget.feedback import BudgetEvent
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.events import Events, camel_case
-from tocsin.scheduler.run import Run, RunRecord, Tools, Trigger
+from tocsin.scheduler.context import ContextBindings, TaskContext, WorkContext
+from tocsin.scheduler.events import EventLog
+from tocsin.scheduler.run import Run
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
-from tocsin.scheduler.state import SchedulerState
-from tocsin.scheduler.status import snapshot
+from tocsin.scheduler.state import load_state
+from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
-from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.hiro import HiroClient
-from tocsin.upstream.tenero import TeneroClient
+from tocsin.scheduler.upstream_set import UpstreamSet
+from tocsin.shapes.base import FreeForm
+from tocsin.shapes.scheduler import (
+    Paused,
+    RefreshResult,
+    RefreshRun,
+    Resumed,
+    RunList,
+    RunRecord,
+    Trigger,
+)
 
 PROGRESS_EVERY_MS = 500
+RESET = "the object was reset during this run"
+STOPPED = "the process ended during this run, or the platform moved the object"
 
 
 class SchedulerDO(DurableObject):
-    """Binding `SCHEDULER`, instance "v1"."""
+    """Binding `SCHEDULER`, instance "v1". Public methods return JSON: see `SchedulerClient` for the shapes."""
 
     env: SchedulerEnv
 
@@ -45,166 +53,135 @@ class SchedulerDO(DurableObject):
         self._tasks: dict[str, Task] = {task.name: task for task in env.tasks}
         self._running: dict[str, Run] = {}
         self._reported_at: dict[str, int] = {}
+        self._events = EventLog(env.clock.now())
         ctx.block_concurrency_while(self._load)
 
     async def _load(self) -> None:
         storage, env, now = self.ctx.storage, self.env, self.env.clock.now()
-        self._state = await SchedulerState.load(storage, self._tasks)
-        self._events = Events(now)
-        self._limiters = {name: await self._gate(name) for name in env.config.upstreams}
-        clients = {
-            name: UpstreamClient(
-                upstream,
-                env.fetch,
-                self._limiters[name],
-                env.clock,
-                env.random,
-                said=env.memory.said,
-                key_refused=lambda reason, name=name: self._budget_changed(  # type: ignore[misc]  # a default binds it
-                    name, "key_ignored", reason=reason
-                ),
-            )
-            for name, upstream in env.config.upstreams.items()
-        }
-        self._tools = Tools(
-            HiroClient(clients["hiro"]), TeneroClient(clients["tenero"]), env.clock, env.DB, env.KV
-        )
-        interrupted = self._state.interrupt(now)
+        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger)
+        self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
+        self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
+        interrupted = self._state.interrupt(now, self._why_interrupted)
         for record in interrupted:
-            self._tell("run.interrupted", task=record.task, run=record.id, level="warn")
+            self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
         if interrupted:
             self._state.save(storage, *interrupted)
-        self._report_overdrafts()
+        for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
+            if sentence not in env.memory.reported:
+                env.memory.reported.add(sentence)
+                self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
 
-    async def _gate(self, upstream: str) -> BudgetLimiter:
-        """The upstream's budget: as this process knows it, or else as it was stored."""
-        env, storage, key = self.env, self.ctx.storage, f"budget:{upstream}"
-
-        def save(stored: JSON) -> None:
-            storage.put(key, stored)
-            env.memory.budgets[upstream] = gate.budget
-
-        def noted(note: BudgetEvent) -> None:
-            self._budget_changed(upstream, note.event.removeprefix("budget."), **note.fields)
-
-        known = env.memory.budgets.get(upstream)
-        outside = (env.clock, env.random, env.logger, save, noted)
-        if known is not None:
-            # Evicted, not restarted: its clock runs on. Whoever was on a call then is no more.
-            gate = BudgetLimiter(upstream, replace(known, in_flight=0), *outside)
-        else:
-            plan, stored = env.config.plans[upstream], await storage.get(key)
-            gate = BudgetLimiter.restore(upstream, plan, stored, *outside)
-        return gate
+    def _why_interrupted(self, record: RunRecord) -> str:
+        return RESET if record.id in self.env.memory.begun_runs else STOPPED
 
     # RPC
 
     async def arm(self) -> int | None:
         """Make sure that the alarm is set; called when the process starts, and harmless at any time."""
-        if self._drained():
+        if self._is_drained():
             return None
         if self._state.armed_at is None:
             self._state.armed_at = self.env.clock.now()
             self._state.save(self.ctx.storage)
-        self._arm(self._tick())
+        self._set_alarm(self._decide())
         at: int | None = await self.ctx.storage.get_alarm()
         return at
 
-    async def status(self) -> dict[str, JSON]:
-        now = self.env.clock.now()
-        return snapshot(
+    async def status(self) -> FreeForm:
+        next_alarm_at = await self.ctx.storage.get_alarm()
+        status = status_of(
             name=self.ctx.id.name,
-            active=not self._drained(),
+            active=not self._is_drained(),
             config=self.env.config,
             tasks=self._tasks,
             state=self._state,
             running=self._running,
-            standings={standing.name: standing for standing in self._standings()},
+            schedules={schedule.name: schedule for schedule in self._schedules()},
             cadences=self._cadences(),
-            budgets={name: gate.describe() for name, gate in self._limiters.items()},
-            next_alarm_at=await self.ctx.storage.get_alarm(),
-            now=now,
+            budgets=self._upstreams.status(),
+            next_alarm_at=next_alarm_at,
+            now=self.env.clock.now(),
         )
+        return status.to_json()
 
-    async def refresh_now(self, task: str) -> dict[str, JSON]:
-        """Run a task now and answer its result; joins a run that is under way. "all" for every task."""
-        if self._drained():
+    async def refresh_now(self, task: str) -> FreeForm:
+        """Run a task now and return its result; joins a run that is under way. "all" runs every task."""
+        if self._is_drained():
             raise UsageError(
                 f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)"
             )
         if task == "all":
             names = list(self._tasks)
             results = await asyncio.gather(*[self._refresh(name) for name in names])
-            return dict(zip(names, results, strict=True))
-        self._must_know(task, "all")
-        return await self._refresh(task)
+            return {name: result.to_json() for name, result in zip(names, results, strict=True)}
+        self._check_known(task, "all")
+        return (await self._refresh(task)).to_json()
 
-    async def pause_until(self, until: int) -> dict[str, JSON]:
+    async def pause_until(self, until: int) -> FreeForm:
+        """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
         now, longest = self.env.clock.now(), self.env.config.pause_max_ms
-        if type(until) is not int or until <= now:
-            raise UsageError(f"pause_until takes a time to come in unix milliseconds; now is {now}")
+        latest = (
+            f"Give one at most {longest / 86_400_000:g} days ahead, {_date(now + longest)} at the latest."
+        )
+        if type(until) is not int:
+            raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
+        if until <= now:
+            raise UsageError(f"That time is past: it is {_date(now)} now. {latest}")
         if until > now + longest:
-            days = longest / 86_400_000
-            raise UsageError(
-                f"a pause lasts at most {days:g} days (until {now + longest}): give an earlier time"
-            )
+            raise UsageError(f"That is too far ahead for a pause. {latest}")
         self._state.paused_until = until
         self._state.save(self.ctx.storage)
-        self._tell("scheduler.paused", until=until, level="warn")
-        self._arm(self._tick())
-        return {"pausedUntil": until}
+        self._emit("scheduler.paused", {"until": until}, level="WARN")
+        self._set_alarm(self._decide())
+        return Paused(self.ctx.id.name, until).to_json()
 
-    async def resume(self) -> dict[str, JSON]:
-        """Undo a pause, and let a breaker that is open try again."""
+    async def resume(self) -> FreeForm:
+        """End a pause, and let an open breaker try again."""
         self._state.paused_until = None
-        if self.env.config.breaker_failures:
-            for name in self._tasks:
-                if self._state.failures(name) >= self.env.config.breaker_failures:
-                    self._state.by_task["nextRunAfter"].pop(name, None)
+        breaker = self.env.config.breaker_failures
+        for task in self._state.tasks.values():
+            if breaker and task.consecutive_failures >= breaker:
+                task.next_run_after = None
         self._state.save(self.ctx.storage)
-        self._tell("scheduler.resumed")
-        self._arm(self._tick())
-        return {"resumed": True}
+        self._emit("scheduler.resumed", {})
+        self._set_alarm(self._decide())
+        return Resumed(self.ctx.id.name).to_json()
 
-    async def runs(self, task: str | None = None, limit: int = 50) -> dict[str, JSON]:
-        """What is known of the last runs, newest first: of all tasks, or of one."""
+    async def runs(self, task: str | None = None, limit: int = 50) -> FreeForm:
+        """The latest runs, newest first: of all tasks, or of one."""
         if task is not None:
-            self._must_know(task)
-        newest = reversed(self._state.runs.values())
-        found = (record.to_json() for record in newest if task is None or record.task == task)
-        return {"runs": list(islice(found, max(1, limit)))}
+            self._check_known(task)
+        newest = (run for run in reversed(self._state.runs.values()) if task is None or run.task == task)
+        return RunList(self.ctx.id.name, list(islice(newest, max(1, limit)))).to_json()
 
-    async def events(self, after: int, wait_ms: int = 0) -> dict[str, JSON]:
-        return await self._events.after(after, wait_ms / 1000)
+    async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
+        return (await self._events.after(after, wait_ms / 1000)).to_json()
 
-    async def perform(self, job: str, argument: JSON) -> JSON:
-        """Do a request's job here: within the budget's request lane, by the single writer."""
+    async def run_job(self, job: str, argument: JSON) -> JSON:
+        """Do a request's job here: in the budget's request lane, by the single writer."""
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
-        record = RunRecord(0, job, "refresh", self.env.clock.now())
-        task = Task(job, "", 0, 60_000, 0, _never)
-        session = request_session(self.env.logger.bind(job=job))
-        run = Run(task, record, self._tools, session, must_stop=lambda _: False, progressed=lambda _: None)
-        return await self.env.request_jobs[job](run, argument)
+        context = WorkContext(self._bindings, request_session(self.env.logger.bind(job=job)))
+        return await self.env.request_jobs[job](context, argument)
 
     # The alarm
 
     async def alarm(self, _info: AlarmInfo | None = None) -> None:
-        if self._drained():
-            self._tell("scheduler.drained", level="warn")
+        if self._is_drained():
+            self._emit("scheduler.drained", {}, level="WARN")
             return
-        decided = self._tick()
+        decision = self._decide()
         started = [
-            self._begin(name, "rerun" if self._rerun(name) else "alarm", slot)
-            for name, slot in decided.due.items()
+            self._begin(name, "rerun" if self._state.tasks[name].rerun else "alarm", slot)
+            for name, slot in decision.due.items()
         ]
         self._state.save(self.ctx.storage, *[run.record for run in started])
-        self._arm(decided)  # in the same transaction as the slots and the started runs
+        self._set_alarm(decision)  # in the same transaction as the slots and the started runs
         if started:
-            await self._work(started, decided.ring_at)
+            await self._wait_for(started, decision.ring_at)
 
-    async def _work(self, started: list[Run], ring_at: int) -> None:
-        """Wait for the runs, but not beyond the next ring: it must find this handler gone."""
+    async def _wait_for(self, started: list[Run], ring_at: int) -> None:
+        """Wait for the runs, but not beyond the next alarm: its handler cannot start before this one ends."""
         work = [asyncio.create_task(self._execute(run)) for run in started]
         until_s = max(0, ring_at - self.env.clock.now()) / 1000
         _, pending = await asyncio.wait(work, timeout=until_s)
@@ -215,46 +192,57 @@ class SchedulerDO(DurableObject):
                 raise run.platform_error
 
     def _begin(self, name: str, trigger: Trigger, slot: DueSlot | None) -> Run:
-        now = self.env.clock.now()
-        record = RunRecord(self._state.run_seq + 1, name, trigger, now)
-        record.result = dict(self._tasks[name].empty_result)
-        if slot is not None:
-            record.slot_at, record.missed = slot.at, slot.missed
-        self._state.begin(record)
-        logger = self.env.logger.bind(task=name, run=record.id, trigger=trigger)
-        run = self._running[name] = Run(
-            self._tasks[name],
-            record,
-            self._tools,
-            task_session(logger),
-            must_stop=self._must_stop,
-            progressed=self._progressed,
+        env, task = self.env, self._tasks[name]
+        record = RunRecord(
+            id=self._state.run_seq + 1,
+            task=name,
+            trigger=trigger,
+            slot_at=None if slot is None else slot.at,
+            missed_slots=0 if slot is None else slot.missed,
+            started_at=env.clock.now(),
+            result=dict(task.empty_result),
         )
-        self._tell("run.started", task=name, run=record.id, trigger=trigger, slotAt=record.slot_at)
+        self._state.begin(record)
+        env.memory.begun_runs.add(record.id)
+
+        def stop_reason() -> str | None:
+            paused = self._paused_until() is not None and trigger != "refresh"
+            return "the scheduler is paused" if paused else None
+
+        context = TaskContext(
+            self._bindings,
+            task_session(env.logger.bind(task=name, run=record.id, trigger=trigger)),
+            slice_ms=task.slice_ms,
+            stop_reason=stop_reason,
+            on_progress=lambda context: self._progressed(record, context),
+        )
+        run = self._running[name] = Run(task, record, context)
+        fields: FreeForm = {"task": name, "run": record.id, "trigger": trigger, "slotAt": record.slot_at}
+        self._emit("run.started", fields)
         return run
 
     async def _execute(self, run: Run) -> None:
         record = await run.execute()
         now, config, name = self.env.clock.now(), self.env.config, run.task.name
         del self._running[name]
+        self.env.memory.begun_runs.discard(record.id)
         limited_until = run.limited_until
-        if run.cut:  # it could not say so itself
-            limited_until = self._limiters[run.task.upstream].closed_until()
+        if run.slice_exceeded:  # it could not report that its upstream is limited
+            limited_until = self._upstreams.closed_until(run.task.upstream)
+        state = self._state.tasks[name]
         self._state.end(record, limited_until=limited_until, backoff_max_ms=config.backoff_max_ms, now=now)
-        if config.breaker_failures and self._state.failures(name) >= config.breaker_failures:
-            self._state.hold(name, now + config.breaker_pause_ms)
-            self._tell("breaker.opened", task=name, failures=self._state.failures(name), level="error")
+        if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:
+            state.next_run_after = now + config.breaker_pause_ms
+            fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
+            self._emit("breaker.opened", fields, level="ERROR")
         self._state.save(self.ctx.storage, record)
         shown = record.to_json()
-        self._tell(
-            "run.ended",
-            level="warn" if record.outcome == "failed" else "info",
-            **{k: shown[k] for k in ("task", "trigger", "outcome", "durationMs", "error", "result")},
-            run=record.id,
-        )
-        self._arm(self._tick())
+        names = ("task", "trigger", "outcome", "durationMs", "error", "reason", "result")
+        fields = {**{name: shown[name] for name in names}, "run": record.id}
+        self._emit("run.ended", fields, level="WARN" if record.outcome == "failed" else "INFO")
+        self._set_alarm(self._decide())
 
-    async def _refresh(self, name: str) -> dict[str, JSON]:
+    async def _refresh(self, name: str) -> RefreshResult:
         run = self._running.get(name)
         joined = run is not None
         if run is None:
@@ -262,117 +250,91 @@ class SchedulerDO(DurableObject):
             self._state.save(self.ctx.storage, run.record)
             self.ctx.wait_until(asyncio.create_task(self._execute(run)))
         record = await asyncio.shield(run.finished)
-        about = {
-            "id": record.id,
-            "outcome": record.outcome,
-            "error": record.error,
-            "joined": joined,
-            "pausedUntil": self._paused(),
-        }
-        return {**record.summary(), "run": about}
+        about = RefreshRun(
+            id=record.id,
+            outcome=record.outcome,
+            error=record.error,
+            reason=record.reason,
+            joined=joined,
+            paused_until=self._paused_until(),
+        )
+        return RefreshResult(record.summary(), about)
 
-    def _must_know(self, task: str, *others: str) -> None:
+    def _check_known(self, task: str, *others: str) -> None:
         if task not in self._tasks:
             known = ", ".join([*self._tasks, *others])
             raise UsageError(f"there is no task {task!r}: give one of {known}")
 
     # Deciding
 
-    def _tick(self) -> Decision:
-        return decide(self._standings(), now=self.env.clock.now(), paused_until=self._paused())
+    def _decide(self) -> Decision:
+        return decide(self._schedules(), now=self.env.clock.now(), paused_until=self._paused_until())
 
-    def _standings(self) -> list[TaskSchedule]:
-        """All tasks as they stand; what a clock set back has put out of reach is brought back for good."""
-        by_task, afford, now = self._state.by_task, self._cadences(), self.env.clock.now()
-        found = [
-            TaskSchedule(
-                name,
-                task.cadence_ms,
-                afford[name].effective_ms,
-                by_task["lastSlotAt"].get(name, 0),
-                by_task["nextRunAfter"].get(name),
-                running=name in self._running,
-                rerun=self._rerun(name),
-                enabled=task.enabled,
+    def _schedules(self) -> list[TaskSchedule]:
+        """All tasks. What a clock that was set back has put out of reach is brought back for good."""
+        cadences, now = self._cadences(), self.env.clock.now()
+        schedules = []
+        for name, task in self._tasks.items():
+            state = self._state.tasks[name]
+            schedule = clamped(
+                TaskSchedule(
+                    name,
+                    task.cadence_ms,
+                    cadences[name].effective_ms,
+                    state.last_slot_at,
+                    state.next_run_after,
+                    running=name in self._running,
+                    rerun=state.rerun,
+                    enabled=task.enabled,
+                ),
+                now=now,
+                backoff_max_ms=self.env.config.backoff_max_ms,
             )
-            for name, task in self._tasks.items()
-        ]
-        found = [clamped(one, now=now, backoff_max_ms=self.env.config.backoff_max_ms) for one in found]
-        for standing in found:
-            if standing.last_slot_at:
-                by_task["lastSlotAt"][standing.name] = standing.last_slot_at
-            if standing.next_run_after is not None:
-                by_task["nextRunAfter"][standing.name] = standing.next_run_after
-        return found
+            state.last_slot_at, state.next_run_after = schedule.last_slot_at, schedule.next_run_after
+            schedules.append(schedule)
+        return schedules
 
     def _cadences(self) -> dict[str, Cadence]:
-        found = {name: Cadence(task.cadence_ms, "switched off") for name, task in self._tasks.items()}
-        for upstream, gate in self._limiters.items():
-            demands = {name: self._as_measured(name, d) for name, d in self._demands(upstream).items()}
-            found |= cadences(gate.budget, demands, moment_of(self.env.clock))
-        return found
+        return self._upstreams.cadences(self._tasks)
 
-    def _as_measured(self, name: str, planned: Demand) -> Demand:
-        most, recent = self._tasks[name].calls_per_run_max, self._state.recent_calls(name)
-        return replace(planned, calls_per_run=usual_calls(planned.calls_per_run, most, recent))
-
-    def _demands(self, upstream: str) -> dict[str, Demand]:
-        """As the tasks plan them: what `tocsin check` reckons with."""
-        return {
-            name: Demand(task.cadence_ms, task.calls_per_run)
-            for name, task in self._tasks.items()
-            if task.upstream == upstream and task.enabled
-        }
-
-    def _arm(self, decided: Decision) -> None:
-        # What is due now has not been started by whoever asked: ring at once.
+    def _set_alarm(self, decision: Decision) -> None:
+        # What is due now and was not started by the caller: ring at once.
         now = self.env.clock.now()
-        due = any(name not in self._running for name in decided.due)
-        at = now if due else decided.ring_at
+        due = any(name not in self._running for name in decision.due)
+        at = now if due else decision.ring_at
         self.ctx.storage.set_alarm(at)
-        self._events.add("alarm.armed", now, nextAlarmAt=at)
+        self._events.add("alarm.armed", now, {"nextAlarmAt": at})
 
-    def _rerun(self, name: str) -> bool:
-        return bool(self._state.by_task["rerun"].get(name))
+    def _paused_until(self) -> int | None:
+        now, state = self.env.clock.now(), self._state
+        if state.paused_until is not None:
+            state.paused_until = min(state.paused_until, now + self.env.config.pause_max_ms)
+            if state.paused_until <= now:
+                state.paused_until = None
+        return state.paused_until
 
-    def _paused(self) -> int | None:
-        now = self.env.clock.now()
-        if self._state.paused_until is not None:
-            self._state.paused_until = min(self._state.paused_until, now + self.env.config.pause_max_ms)
-            if self._state.paused_until <= now:
-                self._state.paused_until = None
-        return self._state.paused_until
-
-    def _drained(self) -> bool:
+    def _is_drained(self) -> bool:
         return self.ctx.id.name != self.env.config.instance
 
-    def _must_stop(self, run: Run) -> bool:
-        return self._paused() is not None and run.record.trigger != "refresh"
+    # Events
 
-    def _progressed(self, run: Run) -> None:
-        now, name = self.env.clock.now(), run.task.name
-        if now - self._reported_at.get(name, 0) >= PROGRESS_EVERY_MS or run.done == run.total:
+    def _progressed(self, record: RunRecord, context: TaskContext) -> None:
+        now, name = self.env.clock.now(), record.task
+        if now - self._reported_at.get(name, 0) >= PROGRESS_EVERY_MS or context.done == context.total:
             self._reported_at[name] = now
-            self._events.add(
-                "run.progressed", now, task=name, run=run.record.id, done=run.done, total=run.total
-            )
+            fields: FreeForm = {"task": name, "run": record.id, "done": context.done, "total": context.total}
+            self._events.add("run.progressed", now, fields)
 
-    def _budget_changed(self, upstream: str, what: str, **fields: JSON) -> None:
+    def _budget_changed(self, upstream: str, what: str, fields: FreeForm) -> None:
         """To those who watch; the log has it already."""
-        shown = {camel_case(name): value for name, value in fields.items()}
-        self._events.add("budget.changed", self.env.clock.now(), upstream=upstream, what=what, **shown)
+        about: FreeForm = {"upstream": upstream, "what": what, **fields}
+        self._events.add("budget.changed", self.env.clock.now(), about)
 
-    def _report_overdrafts(self) -> None:
-        for upstream, plan in self.env.config.plans.items():
-            sentence = overdraft(plan, self._demands(upstream))
-            if sentence is not None and self.env.memory.said.is_news(sentence):
-                self._tell("budget.overdrawn", upstream=upstream, reason=sentence, level="warn")
-
-    def _tell(self, event: str, *, level: Literal["info", "warn", "error"] = "info", **fields: JSON) -> None:
+    def _emit(self, event: str, fields: FreeForm, *, level: Level = "INFO") -> None:
         """To the log and to those who watch."""
-        getattr(self.env.logger, level)(event, **fields)
-        self._events.add(event, self.env.clock.now(), **fields)
+        write_log(self.env.logger, level, event, fields)
+        self._events.add(event, self.env.clock.now(), fields)
 
 
-async def _never(_context: Any) -> Any:
-    raise AssertionError("a request's job is not a task")
+def _date(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,144 +1,138 @@
-"""What the scheduler remembers, under the keys that its users know.
+"""What the scheduler stores, under the keys that its users know.
 
-Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`,
-`lastSlotAt`, `lastSuccessAt`, `lastError`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For the
-scheduler: `pausedUntil`, `armedAt`, `runSeq`, and the history of runs under `run:<number>`. Long-lived
+Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
+`lastSuccessAt`, `lastError`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For the scheduler: `version`,
+`pausedUntil`, `armedAt`, `runSeq`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived
 cursors are in the database.
+
+An entry that cannot be read is put aside under `unreadable:<key>`, reported as `state.entry_unreadable`, and replaced
+by its default: no stored value can keep the scheduler from starting.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, TypeVar
 
-from tocsin.bindings import JSON, Storage
-from tocsin.scheduler.run import RunRecord
+from tocsin.bindings import JSON, Logger, Storage
+from tocsin.budget.stored import StoredBudget
+from tocsin.errors import MalformedShape
+from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
+from tocsin.shapes.base import FreeForm
+from tocsin.shapes.scheduler import LastError, RunError, RunRecord, result_name, run_at_name
+
+T = TypeVar("T")
 
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
-BY_TASK = (
-    "consecutiveFailures",
-    "nextRunAfter",
-    "lastSlotAt",
-    "lastSuccessAt",
-    "lastError",
-    "missedSlots",
-    "rerun",
-    "runCounts",
-)
-
-
-def run_at_key(task: str) -> str:
-    return f"last{task[:1].upper()}{task[1:]}RunAt"
-
-
-def result_key(task: str) -> str:
-    return f"last{task[:1].upper()}{task[1:]}Result"
+UNREADABLE = "unreadable:"
 
 
 def run_key(number: int) -> str:
     return f"run:{number:012}"
 
 
+def budget_key(upstream: str) -> str:
+    return f"budget:{upstream}"
+
+
+@dataclass(slots=True)
+class TaskState:
+    """What is remembered of one task."""
+
+    consecutive_failures: int = 0
+    next_run_after: int | None = None
+    last_slot_at: int = 0
+    last_success_at: int | None = None
+    last_error: LastError | None = None
+    missed_slots: int = 0
+    rerun: bool = False  # its last run was interrupted and is to be run again
+    run_counts: dict[str, int] = field(default_factory=dict)
+    last_run_at: int | None = None
+    last_result: FreeForm | None = None
+
+
 @dataclass(slots=True)
 class SchedulerState:
-    """A copy of the object's storage in memory; `save` writes what changed, in one turn."""
+    """The object's storage in memory; `save` writes it, in one turn."""
 
+    tasks: dict[str, TaskState]
     paused_until: int | None = None
     armed_at: int | None = None
     run_seq: int = 0
-    by_task: dict[str, dict[str, JSON]] = field(default_factory=lambda: {key: {} for key in BY_TASK})
-    last_run_at: dict[str, int] = field(default_factory=dict)
-    last_result: dict[str, JSON] = field(default_factory=dict)
     runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first
-
-    @classmethod
-    async def load(cls, storage: Storage, tasks: Iterable[str]) -> "SchedulerState":
-        names = list(tasks)
-        keys = [*BY_TASK, "pausedUntil", "armedAt", "runSeq"]
-        keys += [key(name) for name in names for key in (run_at_key, result_key)]
-        found = await storage.get(keys)
-        state = cls(found.get("pausedUntil"), found.get("armedAt"), found.get("runSeq", 0))
-        for key in BY_TASK:
-            state.by_task[key] = dict(found.get(key, {}))
-        for name in names:
-            if run_at_key(name) in found:
-                state.last_run_at[name] = found[run_at_key(name)]
-            if result_key(name) in found:
-                state.last_result[name] = found[result_key(name)]
-        for stored in (await storage.list(prefix="run:")).values():
-            record = RunRecord.from_json(stored)
-            state.runs[record.id] = record
-        return state
-
-    def failures(self, task: str) -> int:
-        count: int = self.by_task["consecutiveFailures"].get(task, 0)
-        return count
+    budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
 
     def recent_calls(self, task: str) -> list[int]:
-        """How many calls the newest runs made that went well."""
+        """How many calls the newest successful runs made."""
         newest = reversed(self.runs.values())
-        well = (run.calls for run in newest if run.task == task and run.outcome == "ok")
-        return list(islice(well, RECENT_MAX))
+        successful = (run.calls for run in newest if run.task == task and run.outcome == "ok")
+        return list(islice(successful, RECENT_MAX))
 
     def begin(self, record: RunRecord) -> None:
-        """Take a run into the history; the oldest ones leave it."""
+        """Add a run to the history; the oldest ones leave it when it is saved."""
+        task = self.tasks[record.task]
         self.run_seq = max(self.run_seq, record.id)
         self.runs[record.id] = record
         if record.slot_at is not None:
-            self.by_task["lastSlotAt"][record.task] = record.slot_at
-            missed = self.by_task["missedSlots"]
-            missed[record.task] = missed.get(record.task, 0) + record.missed
-        self.by_task["rerun"].pop(record.task, None)
-        self.last_run_at[record.task] = record.started_at
+            task.last_slot_at = record.slot_at
+            task.missed_slots += record.missed_slots
+        task.rerun = False
+        task.last_run_at = record.started_at
 
     def end(self, record: RunRecord, *, limited_until: int | None, backoff_max_ms: int, now: int) -> None:
         """Learn from how a run ended."""
-        name = record.task
-        self.last_result[name] = record.summary()
-        counts = self.by_task["runCounts"].setdefault(name, {})
-        counts[record.outcome] = counts.get(record.outcome, 0) + 1
+        task = self.tasks[record.task]
+        self.runs[record.id] = record
+        task.last_result = record.summary()
+        task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
         if record.outcome == "ok":
-            self.by_task["lastSuccessAt"][name] = now
-            self.by_task["consecutiveFailures"][name] = 0
-            self.by_task["nextRunAfter"].pop(name, None)
-            self.by_task["lastError"].pop(name, None)
+            task.last_success_at = now
+            task.consecutive_failures = 0
+            task.next_run_after = None
+            task.last_error = None
         elif record.outcome in {"failed", "interrupted"}:
-            self.by_task["consecutiveFailures"][name] = self.failures(name) + 1
-            self.by_task["lastError"][name] = {"at": now, **(record.error or {})}
+            error = record.error or RunError("TaskFailed", "")
+            task.consecutive_failures += 1
+            task.last_error = LastError(now, error.kind, error.message)
         if limited_until is not None:
-            self.hold(name, min(limited_until, now + backoff_max_ms))
+            task.next_run_after = min(limited_until, now + backoff_max_ms)
 
-    def hold(self, task: str, until: int) -> None:
-        self.by_task["nextRunAfter"][task] = until
+    def interrupt(self, now: int, reason: Callable[[RunRecord], str]) -> list[RunRecord]:
+        """Runs that the last instance did not end: failures, to be run again at once.
 
-    def interrupt(self, now: int) -> list[RunRecord]:
-        """Runs that the last process did not end: failures, and to be run again at once.
-
-        Not a second time in a row: a task that takes the process down with it waits for its next slot, or
-        the process would do nothing but start.
+        Not a second time in a row: a task that takes the process down with it waits for its next slot, or the process
+        would do nothing but start.
         """
         cut_off = [record for record in self.runs.values() if record.outcome == "running"]
+        ended = []
         for record in cut_off:
-            before = [r for r in self.runs.values() if r.task == record.task and r.id < record.id]
-            record.outcome, record.ended_at = "interrupted", now
-            record.error = {"class": "Interrupted", "message": "the process ended during this run"}
-            self.end(record, limited_until=None, backoff_max_ms=0, now=now)
+            if record.task not in self.tasks:  # a task that this release does not have any more
+                self.runs[record.id] = record.ended("interrupted", now)
+                ended.append(self.runs[record.id])
+                continue
+            before = [run for run in self.runs.values() if run.task == record.task and run.id < record.id]
+            error = RunError("Interrupted", reason(record))
+            interrupted = record.ended("interrupted", now, error=error)
+            self.end(interrupted, limited_until=None, backoff_max_ms=0, now=now)
             if not before or before[-1].outcome != "interrupted":
-                self.by_task["rerun"][record.task] = True
-        return cut_off
+                self.tasks[record.task].rerun = True
+            ended.append(interrupted)
+        return ended
 
     def save(self, storage: Storage, *records: RunRecord) -> None:
-        """Write everything, and these runs; takes effect at once and is committed with the turn."""
+        """Write everything, and these runs. It takes effect at once and is committed with the turn."""
         entries: dict[str, JSON] = {
-            **self.by_task,
-            "runSeq": self.run_seq,
+            VERSION_KEY: STATE_VERSION,
             "pausedUntil": self.paused_until,
             "armedAt": self.armed_at,
+            "runSeq": self.run_seq,
         }
-        for name, at in self.last_run_at.items():
-            entries[run_at_key(name)] = at
-        for name, result in self.last_result.items():
-            entries[result_key(name)] = result
+        for key, column in _COLUMNS.items():
+            entries[key] = {name: column.write(task) for name, task in self.tasks.items()}
+        for name, task in self.tasks.items():
+            entries[run_at_name(name)] = task.last_run_at
+            entries[result_name(name)] = task.last_result
         for record in records:
             entries[run_key(record.id)] = record.to_json()
         storage.put(entries)
@@ -146,3 +140,132 @@ class SchedulerState:
             oldest = next(iter(self.runs))
             del self.runs[oldest]
             storage.delete(run_key(oldest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A field of all tasks that is stored as one entry, `{task: value}`."""
+
+    attribute: str
+    read: Callable[[Any], Any]
+
+    def write(self, task: TaskState) -> JSON:
+        value = getattr(task, self.attribute)
+        return value.to_json() if isinstance(value, LastError) else value
+
+
+async def load_state(
+    storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger
+) -> SchedulerState:
+    """Load the stored state, upgraded if an older release stored it."""
+    stored = await storage.list()
+    version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
+    if type(version) is not int or not 1 <= version <= STATE_VERSION:
+        logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
+        version = STATE_VERSION
+    entries = {key: value for key, value in stored.items() if not key.startswith(UNREADABLE)}
+    entries = upgraded(entries, version)
+    reader = _Reader(entries, storage, logger)
+    state = _read_state(reader, list(tasks), list(upstreams))
+    if version < STATE_VERSION:
+        changed = {key: value for key, value in entries.items() if value != stored[key]}
+        storage.put({**changed, VERSION_KEY: STATE_VERSION})
+        logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
+    return state
+
+
+def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> SchedulerState:
+    state = SchedulerState({name: TaskState() for name in tasks})
+    state.paused_until = reader.entry("pausedUntil", _optional_int, None)
+    state.armed_at = reader.entry("armedAt", _optional_int, None)
+    state.run_seq = reader.entry("runSeq", _int, 0)
+    for key, column in _COLUMNS.items():
+        values: dict[str, Any] = reader.entry(key, _object, dict[str, Any]())
+        for name in tasks:
+            if values.get(name) is not None:
+                default = getattr(TaskState(), column.attribute)
+                setattr(
+                    state.tasks[name], column.attribute, reader.value(key, values[name], column.read, default)
+                )
+    for name, task in state.tasks.items():
+        task.last_run_at = reader.entry(run_at_name(name), _optional_int, None)
+        task.last_result = reader.entry(result_name(name), _optional_object, None)
+    for key in [key for key in reader.entries if key.startswith("run:")]:
+        record = reader.entry(key, RunRecord.from_json, None)
+        if record is not None:
+            state.runs[record.id] = record
+            state.run_seq = max(state.run_seq, record.id)
+    for name in upstreams:
+        budget = reader.entry(budget_key(name), StoredBudget.from_json, None)
+        if budget is not None:
+            state.budgets[name] = budget
+    return state
+
+
+class _Reader:
+    """Reads entries; those that cannot be read are put aside and reported."""
+
+    def __init__(self, entries: Mapping[str, Any], storage: Storage, logger: Logger) -> None:
+        self.entries = entries
+        self._storage = storage
+        self._logger = logger
+
+    def entry(self, key: str, read: Callable[[Any], T], default: T) -> T:
+        return self.value(key, self.entries[key], read, default) if key in self.entries else default
+
+    def value(self, key: str, value: Any, read: Callable[[Any], T], default: T) -> T:
+        """What one entry, or one task's part of it, means."""
+        try:
+            return read(value)
+        except (MalformedShape, TypeError, ValueError) as error:
+            self._storage.put(f"{UNREADABLE}{key}", self.entries[key])
+            self._storage.delete(key)
+            self._logger.error(  # noqa: TRY400 - our Logger has no `exception`
+                "state.entry_unreadable",
+                key=key,
+                reason=str(error),
+                fix=f"its default is used; the stored value is kept under {UNREADABLE}{key} (docs/data.md)",
+            )
+            return default
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"expected a whole number, found {value!r:.60}")
+    return value
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else _int(value)
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"expected true or false, found {value!r:.60}")
+    return value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, found {value!r:.60}")
+    return value
+
+
+def _optional_object(value: Any) -> dict[str, Any] | None:
+    return None if value is None else _object(value)
+
+
+def _counts(value: Any) -> dict[str, int]:
+    return {name: _int(count) for name, count in _object(value).items()}
+
+
+_COLUMNS: Mapping[str, _Column] = {
+    "consecutiveFailures": _Column("consecutive_failures", _int),
+    "nextRunAfter": _Column("next_run_after", _int),
+    "lastSlotAt": _Column("last_slot_at", _int),
+    "lastSuccessAt": _Column("last_success_at", _int),
+    "lastError": _Column("last_error", LastError.from_json),
+    "missedSlots": _Column("missed_slots", _int),
+    "rerun": _Column("rerun", _bool),
+    "runCounts": _Column("run_counts", _counts),
+}

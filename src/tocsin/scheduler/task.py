@@ -1,89 +1,73 @@
-"""What a periodic job is. A new one is one file in `tasks/` and one line in its `TASKS`: see docs/tasks.md.
+"""What a periodic job is. A new one is one file in `tasks/` and one line in its `tasks()`: see docs/tasks.md.
 
-A run is given a `TaskContext` and answers an `Outcome`. It reports how far it is, and asks at each unit of
-work whether it may go on: a pause or the end of its time slice stops it there, with everything done so far
-kept. What it raises is a failure of the run, logged and counted, and harms no other task. Only errors of the
-platform itself (`StoreError`, `BindingMissing`) leave the alarm and are retried by the runtime.
+A run is given a `TaskContext` and returns a `TaskResult`. It reports its progress, and calls `checkpoint()` between
+two units of work: a pause or the end of its time slice stops it there, with everything done so far kept. What it
+raises is a failure of the run: logged, counted, and of no harm to other tasks. Only errors of the platform itself
+(`StoreError`, `BindingMissing`) leave the alarm and are retried by the runtime.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from tocsin.bindings import JSON, KV, Clock, Database, Logger
-from tocsin.budget.call_session import CallSession
-from tocsin.upstream.hiro import HiroClient
-from tocsin.upstream.tenero import TeneroClient
+from tocsin.bindings import JSON, SLICE_MAX_MS
+from tocsin.errors import UsageError
+from tocsin.scheduler.context import TaskContext, WorkContext
+from tocsin.shapes.base import FreeForm
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended. `result` is what `status()` shows as the task's last result.
+class TaskResult:
+    """How a run ended. `counters` is what `status()` shows as the task's last result.
 
-    `error` makes it a failure; `error_class` says of which kind, such as the class of an upstream's answer.
-    `limited_until` (unix ms) says that an upstream asked us to slow down: the task's next scheduled run waits
-    for it, within the scheduler's bound.
+    `error` makes it a failure; `error_kind` names the kind, such as the class of an upstream's answer.
+    `limited_until` (unix ms) is set when an upstream asked us to slow down: the task's next scheduled run waits for it,
+    within the scheduler's bound.
     """
 
-    result: dict[str, JSON]
+    counters: FreeForm
     error: str | None = None
     limited_until: int | None = None
-    error_class: str | None = None
-
-
-class TaskContext(Protocol):
-    """What a run may use. All of it is the platform's; nothing is global."""
-
-    @property
-    def db(self) -> Database: ...
-    @property
-    def kv(self) -> KV: ...
-    @property
-    def hiro(self) -> HiroClient: ...
-    @property
-    def tenero(self) -> TeneroClient: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def logger(self) -> Logger: ...
-
-    @property
-    def session(self) -> CallSession:
-        """Shared by all upstream calls of this run: its retry ceiling and its patience."""
-
-    @property
-    def started_at(self) -> int: ...
-
-    def time_left_s(self) -> float:
-        """Of the run's slice. A run that ends by itself before it is up is no failure."""
-
-    def progress(self, done: int, total: int, /, **counters: JSON) -> None:
-        """Show how far the run is. The counters are kept as its result if it is cut off."""
-
-    def checkpoint(self) -> None:
-        """Call it between two units of work: raises `RunStopped` when the run must end here."""
+    error_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A periodic job: `calls_per_run` is what a run usually asks of its upstream, for the budget's plan.
+    """A periodic job.
 
-    With `calls_per_run_max` the cadence follows the calls that its newest runs made, up to so many.
-    `empty_result` is the result of a run that was cut off before it could tell of any progress.
+    `upstream` is the one whose budget it spends, None for a job that calls none. `calls_per_run` is what a run usually
+    asks of it; with `calls_per_run_max` the cadence follows the calls that the newest runs really made, up to that
+    many. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains the
+    cadence to the operator.
     """
 
     name: str
-    upstream: str
     cadence_ms: int
     slice_ms: int
-    calls_per_run: float
-    run: Callable[[TaskContext], Awaitable[Outcome]]
-    enabled: bool = True
+    run: Callable[[TaskContext], Awaitable[TaskResult]]
+    upstream: str | None = None
+    calls_per_run: float = 0.0
     calls_per_run_max: float | None = None
-    empty_result: Mapping[str, JSON] = field(default_factory=dict, compare=False)
-    why: str = field(default="", compare=False)  # the reason for the cadence, shown in status
+    enabled: bool = True
+    empty_result: FreeForm = field(default_factory=dict, compare=False)
+    why: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name == "all":
+            raise UsageError(f"A task's name is a lower-case word such as `sweep`, not {self.name!r}.")
+        if self.cadence_ms < 1 or not 1 <= self.slice_ms <= SLICE_MAX_MS:
+            raise UsageError(
+                f"The task {self.name} has a time slice of {self.slice_ms / 60_000:g} minutes every"
+                f" {self.cadence_ms / 60_000:g}: a slice may take {SLICE_MAX_MS // 60_000} minutes at most,"
+                " because an alarm's handler must end soon after."
+            )
+        if self.upstream is None and self.calls_per_run:
+            raise UsageError(f"The task {self.name} makes calls: name the upstream whose budget it spends.")
 
 
-# Work on behalf of one request that must share the object's budget and its single writer, such as verifying
-# a submitted trade: `stub.perform("submit", argument)`. Its session is in the request lane.
-RequestJob: TypeAlias = Callable[[TaskContext, JSON], Awaitable[JSON]]
+# Work on behalf of one request that must share the object's budget and its single writer, such as verifying a
+# submitted trade: `stub.run_job("submit", argument)`. Its calls are in the request lane.
+RequestJob: TypeAlias = Callable[[WorkContext, JSON], Awaitable[JSON]]

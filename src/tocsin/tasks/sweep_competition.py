@@ -1,57 +1,39 @@
-"""The competition sweep as a task: every fifteen minutes, find and settle swaps.
+"""The task `sweep`: finds and verifies the competition's swaps."""
 
-Fifteen minutes is the cadence that a month of 150,000 calls affords: forty lists, 96 times a day, are 117,000
-of them, which leaves room for what they show and for the wallets' lap. It bounds the time from a block to the
-board.
-"""
+from tocsin.competition.rules import Rules, rules_of
+from tocsin.competition.sweep import EMPTY_RESULT, sweep
+from tocsin.durations import long_duration
+from tocsin.scheduler.context import TaskContext
+from tocsin.scheduler.task import Task, TaskResult
+from tocsin.settings import Settings
 
-from collections.abc import Mapping
-
-from tocsin.bindings import JSON
-from tocsin.competition.rules import Rules
-from tocsin.competition.sweep import Sweep
-from tocsin.scheduler.task import Outcome, Task, TaskContext
-
-CADENCE_MS = 15 * 60_000
-SLICE_MS = 10 * 60_000
-EMPTY_RESULT: Mapping[str, JSON] = {
-    "scanned": 0,
-    "contractsScanned": 0,
-    "found": 0,
-    "foundByWallets": 0,
-    "inserted": 0,
-    "alreadyKnown": 0,
-    "pending": 0,
-    "withdrawn": 0,
-    "rejected": 0,
-    "rejectionReasons": {},
-    "failed": 0,
-    "failedContracts": 0,
-    "failedWallets": 0,
-    "cursor": None,
-}
-OTHER_CALLS = 6.0  # of a run, beside one per contract: wallets of the lap, new swaps, pending ones
+MONTH_MS = 30 * 86_400_000
+OTHER_CALLS = 6.0  # of a run, besides one per contract: wallets of the daily pass, new swaps, pending ones
 
 
-def sweep_task(
-    rules: Rules, *, cadence_ms: int = CADENCE_MS, slice_ms: int = SLICE_MS, enabled: bool = True
-) -> Task:
-    """The task `sweep` under these rules."""
+def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
+    """The task under the rules of the settings, or under others."""
+    in_force = rules_of(settings) if rules is None else rules
+    cadence_ms, contracts = settings.sweep_cadence, len(in_force.allowlist.contracts)
 
-    async def run(context: TaskContext) -> Outcome:
-        sweep = Sweep(context, rules, cadence_ms=cadence_ms)
-        await sweep.run()
-        ending = sweep.ending
-        return Outcome(sweep.result(), ending.error, ending.limited_until, ending.error_class)
+    async def run(context: TaskContext) -> TaskResult:
+        return await sweep(context, in_force, cadence_ms=cadence_ms)
 
     return Task(
         name="sweep",
         upstream="hiro",
         cadence_ms=cadence_ms,
-        slice_ms=slice_ms,
-        calls_per_run=len(rules.allowlist.contracts) + OTHER_CALLS,
+        slice_ms=settings.sweep_slice,
+        calls_per_run=contracts + OTHER_CALLS,
         run=run,
-        enabled=enabled,
+        enabled=settings.sweep_enabled,
         empty_result=EMPTY_RESULT,
-        why="one list per contract and sweep is what a month of 150,000 calls affords",
+        why=_why(cadence_ms, contracts),
+    )
+
+
+def _why(cadence_ms: int, contracts: int) -> str:
+    return (
+        f"a swap is on the board within {long_duration(cadence_ms)} of its block; one list for each of"
+        f" {contracts} contracts in each run is {contracts * MONTH_MS // cadence_ms:,} calls in 30 days"
     )

@@ -1,1 +1,1 @@
-"""The only way out: clients of Hiro and Tenero over one guarded HTTP client."""
+"""Clients of Hiro and Tenero over one guarded HTTP client. `registry.py` lists the upstreams."""

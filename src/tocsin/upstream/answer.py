@@ -1,10 +1,10 @@
 """Every call to an upstream ends as exactly one of these. Callers `match` on the class.
 
 Ok            the value
-NotFound        the upstream answered: there is no such thing (now)
-Limited       too many calls, by the upstream's word or by our own budget; `until` says when to ask again
+NotFound      the upstream answered: there is no such thing (now)
+Limited       too many calls, by the upstream or by our own budget; `until` says when to ask again
 Unauthorised  our key was refused: nothing will work until somebody fixes it
-BadRequest    any other 4xx, an unknown route, a redirect away: a defect or a wrong setting of ours
+BadRequest    any other 4xx, an unknown route, a redirect to another host: a defect or a wrong setting of ours
 Gone          the endpoint was switched off for good
 Unavailable   5xx, no connection, no answer in time: says nothing about the thing asked for
 Malformed     an answer that breaks the upstream's own contract
@@ -31,9 +31,9 @@ class Ok(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """There is no such thing, says the upstream."""
+    """The upstream says that there is no such thing."""
 
-    kind: ClassVar[str] = "absent"
+    kind: ClassVar[str] = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Unauthorised:
 class BadRequest:
     """We asked wrongly. `message` is what the upstream said about it."""
 
-    kind: ClassVar[str] = "our_mistake"
+    kind: ClassVar[str] = "bad_request"
     reason: str
     status: int
     message: str = ""
@@ -65,7 +65,7 @@ class BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The endpoint is no more."""
+    """The endpoint does not exist any more."""
 
     kind: ClassVar[str] = "gone"
     reason: str
@@ -73,7 +73,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """No answer that says anything."""
+    """No usable answer."""
 
     kind: ClassVar[str] = "unavailable"
     reason: str
@@ -92,7 +92,7 @@ Answer: TypeAlias = Ok[T] | NotFound | Failure
 
 
 def value_or_raise(answer: Answer[T]) -> T | None:
-    """The value, or None for `NotFound`; raises `NoAnswer` for everything that says nothing."""
+    """The value, or None for `NotFound`; raises `NoAnswer` for everything that is not a fact."""
     if isinstance(answer, Ok):
         return answer.value
     if isinstance(answer, NotFound):

@@ -1,7 +1,7 @@
-"""Which of our answers an HTTP answer is. Pure; one table for both upstreams.
+"""Which class of answer an HTTP response is. Pure; one table for all upstreams.
 
-A 404 is `NotFound` only when the API said it: an unknown route or somebody's HTML page is our mistake or a
-malformed answer, because read as "absent" it would turn every price and every swap into nothing.
+A 404 is `NotFound` only when the API itself says so. An unknown route or an HTML page is a bad request or a
+malformed answer: read as "not found" it would turn every price and every swap into nothing.
 """
 
 import re
@@ -25,21 +25,21 @@ from tocsin.upstream.decode import decode, printable
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A redirect; whether it may be followed is the client's decision."""
+    """A redirect; the client decides whether to follow it."""
 
     url: str
 
 
 HEALTHY = (Ok, NotFound, Moved)
 
-# As Fastify, Express and Kong say it.
+# The wording of Fastify, Express and Kong.
 _UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORECASE)
 
 
 def classify(  # noqa: PLR0911 - one return per row of the table
     response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
 ) -> NotFound | Moved | Failure | None:
-    """None when the body is to be parsed. `closed_until` is when a limited caller may ask again."""
+    """None means: parse the body. `closed_until` is when a limited caller may ask again."""
     status = response.status
     match status:
         case 200:
@@ -77,7 +77,7 @@ def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound
 
 
 def _message(body: bytes) -> str:
-    """What the upstream says about an error, if it says it in JSON."""
+    """The upstream's message about an error, if there is one in JSON."""
     try:
         value = decode(body)
     except MalformedBody:

@@ -1,18 +1,16 @@
-"""The only way out. One guarded GET: permit, attempt, class, log line, retry.
+"""The only way out. One guarded GET: permit, attempt, classification, log line, retry.
 
-Before every attempt the gate (the upstream's budget) is asked, and after it is told what the answer's
-headers said, so retries and redirects are spent like any call. A 429 closes the gate for everybody and
-the retry waits there; 5xx and silence back off with full jitter. A call takes at most the session's
-patience plus one attempt's timeout, whatever the upstream does.
+Before every attempt the client acquires a permit of the upstream's limiter, and releases it with what the answer's
+headers said. So retries and redirects are spent like any call. A 429 closes the limiter for everybody and the
+retry waits there; 5xx and silence back off with full jitter. A call takes at most the session's patience plus one
+attempt's timeout, whatever the upstream does.
 
-Emits `upstream.attempt_failed` for every attempt that failed, `upstream.call_withheld` when no permit
-was to be had in time, `upstream.answer_refused` when pages contradict each other,
-`upstream.key_ignored` when a configured key is treated as none, and `upstream.deprecation_announced`
-once per wording.
+Emits `upstream.attempt_failed` for every failed attempt, `upstream.call_withheld` when no permit came in time,
+`upstream.answer_refused` when pages contradict each other, `upstream.key_ignored` when a configured key is treated
+as none, and `upstream.deprecation_announced` once per wording.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -21,7 +19,8 @@ from urllib.parse import urljoin, urlsplit
 
 from tocsin import __version__
 from tocsin.bindings import JSON, Clock, Fetch, FetchResponse
-from tocsin.budget.call_session import CallSession, RetryPolicy
+from tocsin.budget.budget import Quota
+from tocsin.budget.call_session import CallSession
 from tocsin.budget.limiter import Limiter, LimitReading
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
 from tocsin.upstream.answer import Answer, BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
@@ -29,10 +28,10 @@ from tocsin.upstream.classify import HEALTHY, Moved, classify
 from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.limit_headers import LOGGED, read_retry_after
 from tocsin.upstream.log_once import LogOnce
+from tocsin.upstream.retry import RetryPolicy
 
 T = TypeVar("T")
 
-REMEMBERED_MAX = 512
 REDIRECTS_MAX = 3
 BODY_START_BYTES = 200
 LIMIT_HEADERS_MAX = 20
@@ -44,7 +43,10 @@ _URL = re.compile(r"[!-~]{1,2048}")
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What a client must know of an upstream; `*_setting` are named in the sentences that ask for a fix."""
+    """What a client must know about an upstream; sentences that ask for a fix name the `*_setting`.
+
+    `wrap` makes the client that tasks use, with methods of its own, out of the plain one.
+    """
 
     name: str
     base_url: str
@@ -52,9 +54,12 @@ class Upstream:
     key: str | None = field(repr=False)
     key_setting: str
     read_limits: Callable[[Mapping[str, str]], LimitReading]
+    wrap: Callable[["UpstreamClient"], object]
+    quota: Quota = field(default_factory=Quota)
     key_header: str = "x-api-key"
     timeout_s: float = 8.0
     body_max: int = 4 * 1024 * 1024
+    log_once: LogOnce = field(default_factory=LogOnce, repr=False, compare=False)  # outlives its clients
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)
@@ -63,18 +68,28 @@ class Upstream:
         if self.key is not None and (not self.key or not self.key.isascii() or not self.key.isprintable()):
             raise UsageError(f"{self.key_setting} must be printable ASCII, or not be set at all.")
 
+    def connect(
+        self,
+        fetch: Fetch,
+        limiter: Limiter,
+        clock: Clock,
+        random: Callable[[], float],
+        on_key_ignored: Callable[[str], object] = lambda _: None,
+    ) -> object:
+        """The client that tasks get by this upstream's name."""
+        return self.wrap(UpstreamClient(self, fetch, limiter, clock, random, on_key_ignored=on_key_ignored))
+
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
-    """One call on its way through its attempts."""
+    """One call and its attempts so far."""
 
     target: str  # path and query: what the log shows
     url: str
     parse: Callable[[JSON], T]
     session: CallSession
     deadline: float
-    remember: bool
-    absent_if: Callable[[BadRequest], bool]
+    not_found_if: Callable[[BadRequest], bool]
     attempt: int = 0
     redirects: int = 0
     limited: int = 0
@@ -90,20 +105,16 @@ class UpstreamClient:
         self,
         upstream: Upstream,
         fetch: Fetch,
-        gate: Limiter,
+        limiter: Limiter,
         clock: Clock,
         random: Callable[[], float],
         policy: RetryPolicy = DEFAULT_POLICY,
-        said: LogOnce | None = None,
-        key_refused: Callable[[str], object] = lambda _: None,
+        on_key_ignored: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`said` may outlive this client, so that its successor does not repeat it.
-
-        `key_refused` is told when a key is configured and the upstream treats us as somebody without.
-        """
+        """`on_key_ignored` is called when a key is configured and the upstream treats us as anonymous."""
         self._upstream = upstream
         self._fetch = fetch
-        self._gate = gate
+        self._limiter = limiter
         self._clock = clock
         self._random = random
         self._policy = policy
@@ -111,10 +122,7 @@ class UpstreamClient:
         self._headers = {"accept": "application/json", "user-agent": f"tocsin/{__version__}"}
         if upstream.key is not None:
             self._headers[upstream.key_header] = upstream.key
-        self._remembered: OrderedDict[str, tuple[str, object]] = OrderedDict()
-        self._said = said or LogOnce()
-        self._key_refused = key_refused
-        self.key_ignored = False
+        self._on_key_ignored = on_key_ignored
         self.limits = LimitReading()  # what the newest answer's headers said
 
     async def get(
@@ -123,26 +131,23 @@ class UpstreamClient:
         parse: Callable[[JSON], T],
         session: CallSession,
         *,
-        remember: bool = False,
-        absent_if: Callable[[BadRequest], bool] = lambda _: False,
+        not_found_if: Callable[[BadRequest], bool] = lambda _: False,
     ) -> Answer[T]:
         """Ask for `target` (path and query).
 
-        `remember` keeps the value, to be confirmed by a 304. `absent_if` tells which 4xx of this endpoint
-        is its way of saying "no such thing".
+        `not_found_if` recognises a 4xx with which this endpoint says "no such thing".
         """
         if session.given_up:
             return Unavailable(
                 f"{self._upstream.name} gave no answer {session.unanswered} times in a row: not asked again"
             )
         deadline = session.deadline(self._clock.monotonic())
-        call = _Call(target, self._base + target, parse, session, deadline, remember, absent_if)
-        answer = await self._try(call)
-        session.note(answer)
+        answer = await self._try(_Call(target, self._base + target, parse, session, deadline, not_found_if))
+        session.call_ended(limited=isinstance(answer, Limited), answered=not isinstance(answer, Unavailable))
         return answer
 
-    def refuse(self, target: str, reason: str, session: CallSession) -> Malformed:
-        """What several good answers do not make together: logged like any other failure."""
+    def contract_broken(self, target: str, reason: str, session: CallSession) -> Malformed:
+        """Good answers that contradict each other: logged like any other failure."""
         reason = f"{self._upstream.name} broke its contract: {reason}"
         session.logger.error(
             "upstream.answer_refused", upstream=self._upstream.name, path=target[:300], reason=reason
@@ -151,12 +156,12 @@ class UpstreamClient:
 
     async def _try(self, call: _Call[T]) -> Answer[T]:
         while True:
-            refusal = await self._gate.enter(call.session.lane, max(0.0, self._patience_left(call)))
-            if refusal is not None:
+            denial = await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)))
+            if denial is not None:
                 call.session.logger.debug(
-                    "upstream.call_withheld", **self._where(call), reason=refusal.reason, until=refusal.until
+                    "upstream.call_withheld", **self._where(call), reason=denial.reason, until=denial.until
                 )
-                return call.failure or Limited(refusal.until, f"{self._upstream.name}: {refusal.reason}")
+                return call.failure or Limited(denial.until, f"{self._upstream.name}: {denial.reason}")
             answer = await self._attempt(call)
             if isinstance(answer, Moved):
                 call.url = answer.url
@@ -165,7 +170,7 @@ class UpstreamClient:
                 return answer
 
     async def _attempt(self, call: _Call[T]) -> Answer[T] | Moved:
-        """One exchange: the gate is told in every case, even when the caller is cancelled."""
+        """One exchange. The permit is released in every case, even when the caller is cancelled."""
         call.attempt += 1
         call.session.calls += 1
         response: FetchResponse | None = None
@@ -176,7 +181,7 @@ class UpstreamClient:
         try:
             response = await self._fetch(
                 call.url,
-                headers=self._headers_for(call),
+                headers=self._headers,
                 timeout_s=self._upstream.timeout_s,
                 body_max=self._upstream.body_max,
             )
@@ -190,7 +195,7 @@ class UpstreamClient:
         finally:
             call.retry_after_s = (retry_after_ms or 0) / 1000
             limited = response is not None and response.status == 429
-            closed_until = self._gate.leave(reading, limited=limited, retry_after_ms=retry_after_ms)
+            closed_until = self._limiter.release(reading, limited=limited, retry_after_ms=retry_after_ms)
         if response is None or reading is None:
             assert problem is not None
             return self._failed(call, problem, None)
@@ -200,13 +205,10 @@ class UpstreamClient:
         return answer if isinstance(answer, HEALTHY) else self._failed(call, answer, response)
 
     def _judge(self, call: _Call[T], response: FetchResponse, closed_until: int) -> Answer[T] | Moved:
-        """The class of an answer, and its value if it has one."""
+        """The answer's class, and its value if it has one."""
         upstream = self._upstream
         if len(response.body) > upstream.body_max:
             return self._too_large()
-        if response.status == 304 and call.target in self._remembered:
-            self._remembered.move_to_end(call.target)
-            return Ok(self._remembered[call.target][1])  # type: ignore[arg-type]  # same target, same parser
         verdict = classify(response, upstream.name, upstream.key_setting, upstream.url_setting, closed_until)
         match verdict:
             case None:
@@ -215,20 +217,18 @@ class UpstreamClient:
                 return self._follow(call, location, response.status)
             case BadRequest(message=message):
                 shown = replace(verdict, message=self._shown(message))
-                return NotFound() if call.absent_if(verdict) else shown
+                return NotFound() if call.not_found_if(verdict) else shown
             case _:
                 return verdict
 
     def _value(self, call: _Call[T], response: FetchResponse) -> Ok[T] | Malformed:
         try:
-            value = call.parse(decode(response.body))
+            return Ok(call.parse(decode(response.body)))
         except MalformedBody as error:
             return Malformed(f"{self._upstream.name} broke its contract: {self._shown(str(error))}")
-        self._remember(call, response.headers.get("etag", ""), value)
-        return Ok(value)
 
     def _follow(self, call: _Call[T], location: str, status: int) -> Moved | BadRequest:
-        """Redirects are followed within the host only: our key must not travel."""
+        """Follow redirects within the same host only: our key must not leave it."""
         name, setting = self._upstream.name, self._upstream.url_setting
         if call.redirects >= REDIRECTS_MAX:
             return BadRequest(f"{name} redirects in circles: check {setting}", status)
@@ -246,13 +246,13 @@ class UpstreamClient:
         )
 
     async def _wait_to_retry(self, call: _Call[T], answer: Answer[T]) -> bool:
-        """Wait, if the call may be tried again: within its own, its run's and its patience's bounds."""
+        """Wait, if the call may be tried again within its own, its session's and its patience's bounds."""
         left_s = self._patience_left(call)
         match answer:
             case Limited(until=until):
                 call.limited += 1
                 allowed = call.limited <= self._policy.limited_max
-                wait_s = 0.0  # the gate is closed until then, and lets retries in one by one
+                wait_s = 0.0  # the limiter is closed until then, and lets retries in one by one
                 left_s -= max(0, until - self._clock.now()) / 1000
             case Unavailable():
                 call.unavailable += 1
@@ -295,10 +295,10 @@ class UpstreamClient:
         self.limits = reading
         if self._upstream.key is None or reading.anonymous is None:
             return
-        ignored = f"{self._upstream.name}: key ignored"
+        log_once, ignored = self._upstream.log_once, f"{self._upstream.name}: key ignored"
         if not reading.anonymous:
-            self._said.forget(ignored)
-        elif self._said.is_news(ignored):
+            log_once.forget(ignored)
+        elif log_once.is_news(ignored):
             reason = (
                 f"{self._upstream.name} treats us as anonymous: check {self._upstream.key_setting}"
                 f" and the header {self._upstream.key_header}"
@@ -306,28 +306,14 @@ class UpstreamClient:
             call.session.logger.error(
                 "upstream.key_ignored", **self._where(call), minute_limit=reading.minute.limit, reason=reason
             )
-            self._key_refused(reason)
-        self.key_ignored = reading.anonymous
+            self._on_key_ignored(reason)
 
     def _note_deprecation(self, call: _Call[T], warning: str) -> None:
         if not warning.startswith("299"):
             return
         warning = self._shown(warning)
-        if self._said.is_news(warning):
+        if self._upstream.log_once.is_news(warning):
             call.session.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
-
-    def _remember(self, call: _Call[T], etag: str, value: T) -> None:
-        if not call.remember or not 0 < len(etag) <= 256 or not (etag.isascii() and etag.isprintable()):
-            return
-        self._remembered[call.target] = (etag, value)
-        self._remembered.move_to_end(call.target)
-        if len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
-
-    def _headers_for(self, call: _Call[T]) -> Mapping[str, str]:
-        if call.remember and call.target in self._remembered:
-            return {**self._headers, "if-none-match": self._remembered[call.target][0]}
-        return self._headers
 
     def _patience_left(self, call: _Call[T]) -> float:
         return call.deadline - self._clock.monotonic()
@@ -339,12 +325,14 @@ class UpstreamClient:
         return {"upstream": self._upstream.name, "path": call.target[:300]}
 
     def _shown(self, text: str) -> str:
-        """Text from outside as a log line may carry it: short, printable, and without our key."""
+        """Text from outside, fit for a log line: short, printable, and without our key."""
         return self._shown_bytes(text.encode(errors="replace"))
 
     def _shown_bytes(self, raw: bytes) -> str:
         key = (self._upstream.key or "").encode()
         start = raw[: BODY_START_BYTES + len(key)]
         if key:
-            start = start.replace(key, b"*" * len(key))  # as long, so that no cut-off key moves into view
+            start = start.replace(
+                key, b"*" * len(key)
+            )  # of the same length, so that no part of a key at the cut moves into view
         return printable(start[:BODY_START_BYTES].decode(errors="replace"), BODY_START_BYTES)

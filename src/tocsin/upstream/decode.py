@@ -1,13 +1,13 @@
-"""Bytes from a stranger to values we may use: bounded JSON, and readers that check every field.
+"""Bytes from outside to values we can use: bounded JSON, and readers that check every field. Pure.
 
-A reader takes a JSON object and a field's name, and gives the value or raises `MalformedBody` with the
-field's name in it. Nothing is coerced, defaulted or guessed. Every reader looks a field up with `get`,
-so that a test can watch which fields are read.
+A reader takes a JSON object and a field's name, and returns the value or raises `MalformedBody` with the field's
+name in it. Nothing is coerced, defaulted or guessed. Every reader looks a field up with `get`, so that a test can
+observe which fields are read.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from tocsin.bindings import JSON
@@ -15,7 +15,7 @@ from tocsin.errors import MalformedBody
 
 T = TypeVar("T")
 
-JsonObject: TypeAlias = Mapping[str, Any]
+JsonObject: TypeAlias = dict[str, Any]  # from outside: every reader checks what it finds
 
 # Three bytes of JSON can become a hundred bytes of objects; counting separators first bounds that.
 STRUCTURE_MAX = 200_000
@@ -30,11 +30,12 @@ def decode(body: bytes) -> JSON:
     if body.count(b",") + body.count(b"[") + body.count(b"{") > STRUCTURE_MAX:
         raise MalformedBody(f"more than {STRUCTURE_MAX} JSON values")
     try:
-        return json.loads(body.decode())
+        value: JSON = json.loads(body.decode())
     except RecursionError:
         raise MalformedBody("JSON nested too deeply") from None
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are both one
         raise MalformedBody(f"not JSON: {error}") from None
+    return value
 
 
 def printable(text: str, length_max: int) -> str:
@@ -72,7 +73,7 @@ def each(row: JsonObject, key: str, parse: Callable[[JsonObject], T]) -> tuple[T
 
 
 def text(row: JsonObject, key: str) -> str:
-    """A word: printable ASCII without blanks. Names, ids, hashes and cursors all are."""
+    """Printable ASCII without blanks: a name, an id, a hash or a cursor."""
     value = row.get(key)
     if (
         type(value) is not str
@@ -86,7 +87,7 @@ def text(row: JsonObject, key: str) -> str:
 
 
 def optional_text(row: JsonObject, key: str) -> str | None:
-    """A word; null, empty and missing are None."""
+    """The same; null, empty and missing are None."""
     value = row.get(key)
     return None if value is None or value == "" else text(row, key)
 
@@ -126,12 +127,12 @@ def amount(row: JsonObject, key: str) -> int:
 
 
 def _wrong(key: str, expected: str, value: object) -> MalformedBody:
-    found = "nothing" if value is None else printable(repr(value)[:60], 60) if _is_small(value) else "more"
-    return MalformedBody(f"{key}: expected {expected}, found {found} ({type(value).__name__})")
+    shown = "nothing" if value is None else printable(repr(value)[:60], 60) if _is_small(value) else "more"
+    return MalformedBody(f"{key}: expected {expected}, found {shown} ({type(value).__name__})")
 
 
 def _is_small(value: object) -> bool:
-    """Whether its repr is cheap: a hostile number or container may have megabytes of it."""
+    """Whether its repr is short: a hostile number or container may have megabytes of it."""
     if isinstance(value, bool | float):
         return True
     return (isinstance(value, str) and len(value) <= 1000) or (isinstance(value, int) and abs(value) < 10**30)

@@ -1,17 +1,17 @@
-"""The Hiro Stacks API: v3 endpoints, and `tx/multiple` for what v3 does not know.
+"""The Hiro Stacks API: v3 endpoints, and `tx/multiple` for what v3 does not have.
 
-v3 knows canonical transactions only. What is pending, dropped or reorged is asked of `tx/multiple`, the
-one v1 endpoint that is not deprecated; it also answers for many ids in one call. A transaction's ETag is
-its status and block, so a 304 confirms it. A principal's ETag is only its newest id and would hide a
-reorg below it: lists are always read afresh.
+v3 lists canonical transactions only. What is pending, dropped or reorged is asked of `tx/multiple`, the one v1
+endpoint that is not deprecated; it also returns many transactions in one call.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
 from tocsin.bindings import JSON
+from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession
+from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.chain_model import (
     BalanceChange,
     Page,
@@ -25,21 +25,44 @@ from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, BadRequest, NotFound, Ok
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro_parse import Counted
-from tocsin.upstream.limit_headers import read_hiro
+from tocsin.upstream.limit_headers import header_number
 
 T = TypeVar("T")
 
 PRINCIPAL_PAGE = 50  # Hiro's maximum, for lists and for balance changes
 EVENTS_PAGE = 100  # Hiro's maximum
 BALANCE_TXIDS_MAX = 20  # Hiro's maximum
+ANONYMOUS_MINUTE_MAX = 50  # calls a minute that Hiro grants to a client without a key
+NO_QUOTA = Quota()
 MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
 EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
 
 
-def hiro_upstream(base_url: str, key: str | None) -> Upstream:
+def hiro_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
     """Hiro, as a client must know it."""
-    return Upstream("hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro)
+    return Upstream(
+        "hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro_limits, HiroClient, quota
+    )
+
+
+def read_hiro_limits(headers: Mapping[str, str]) -> LimitReading:
+    """Hiro's `stacks` quota. Its `ratelimit-remaining` repeats the second's window."""
+    minute = _window(headers, "minute")
+    return LimitReading(
+        second=_window(headers, "second"),
+        minute=minute,
+        month=_window(headers, "month"),
+        anonymous=None if minute.limit is None else minute.limit <= ANONYMOUS_MINUTE_MAX,
+    )
+
+
+def _window(headers: Mapping[str, str], name: str) -> WindowReading:
+    limit = header_number(headers, f"x-ratelimit-limit-stacks-{name}")
+    return WindowReading(
+        limit=None if limit == 0 else limit,
+        remaining=header_number(headers, f"x-ratelimit-remaining-stacks-{name}"),
+    )
 
 
 class HiroClient:
@@ -47,26 +70,6 @@ class HiroClient:
 
     def __init__(self, client: UpstreamClient) -> None:
         self.client = client
-
-    async def transaction(self, txid: str, session: CallSession) -> Answer[Transaction]:
-        """A transaction as it stands: mined and canonical by v3, anything else by `tx/multiple`.
-
-        Right after a broadcast `NotFound` is normal: ask again.
-        """
-        tx_id = canonical_txid(txid)
-        target = f"/extended/v3/transactions/{tx_id}"
-        answer = await self.client.get(
-            target, lambda body: hiro_parse.asked_transaction_v3(body, tx_id), session, remember=True
-        )
-        return await self._unmined(tx_id, session) if isinstance(answer, NotFound) else answer
-
-    async def transactions(
-        self, txids: Sequence[str], session: CallSession
-    ) -> Answer[dict[str, Transaction | None]]:
-        """Up to 50 transactions in one call, by id in its one spelling; None is "not known to Hiro"."""
-        asked = _batch(txids, MULTIPLE_TXIDS_MAX)
-        target = f"/extended/v1/tx/multiple?event_limit=0&exclude_function_args=true&tx_id={','.join(asked)}"
-        return await self._multiple(target, lambda body: hiro_parse.transactions_v1(body, asked), session)
 
     async def transactions_with_events(
         self, txids: Sequence[str], session: CallSession
@@ -84,29 +87,29 @@ class HiroClient:
     async def call_argument(
         self, txids: Sequence[str], name: str, session: CallSession
     ) -> Answer[dict[str, str | None]]:
-        """One argument of up to 50 contract calls, as Clarity prints it; None where there is no such.
+        """One argument of up to 50 contract calls, as Clarity prints it; None where a call has no such argument.
 
-        Only v1 tells the names of arguments.
+        Only v1 has the names of arguments.
         """
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
         target = f"/extended/v1/tx/multiple?event_limit=0&tx_id={','.join(asked)}"
         return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), session)
 
     async def _multiple(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
-        """It says of each transaction whether it is known, so a 404 of its own says nothing of any."""
+        """It says of each transaction whether it is known. A 404 of the endpoint itself says nothing about any."""
         answer = await self.client.get(target, parse, session)
         if isinstance(answer, NotFound):
-            return self.client.refuse(target, "tx/multiple itself was not found", session)
+            return self.client.contract_broken(target, "tx/multiple itself was not found", session)
         return answer
 
     async def transfer_events(self, txid: str, session: CallSession) -> Answer[tuple[TransferEvent, ...]]:
-        """Every transfer, mint and burn of STX and fungible tokens, of all pages; complete or no answer."""
+        """Every transfer, mint and burn of STX and fungible tokens on all pages: complete, or no answer."""
         target = f"/extended/v3/transactions/{canonical_txid(txid)}/events?limit={EVENTS_PAGE}"
         answer = await self._all_pages(target, hiro_parse.events_page_v3, session, _no_such_transaction)
         if not isinstance(answer, Ok):
             return answer
         if sorted(index for index, _ in answer.value) != list(range(len(answer.value))):
-            return self.client.refuse(target, "its event pages overlap or leave events out", session)
+            return self.client.contract_broken(target, "its event pages overlap or leave events out", session)
         return Ok(tuple(event for _, event in answer.value if event is not None))
 
     async def principal_transactions(
@@ -114,7 +117,7 @@ class HiroClient:
     ) -> Answer[Page[Transaction]]:
         """A page of a wallet's or contract's canonical transactions, newest first.
 
-        A cursor names a position and includes it, so that pages may overlap by one row but leave none out.
+        A cursor names a position and includes it, so pages may overlap by one row but leave none out.
         """
         target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={PRINCIPAL_PAGE}"
         if cursor is not None:
@@ -124,7 +127,7 @@ class HiroClient:
     async def balance_changes(
         self, principal: str, txids: Sequence[str], session: CallSession
     ) -> Answer[tuple[BalanceChange, ...]]:
-        """What up to 20 transactions did to a principal's STX and fungible balances, of all pages."""
+        """What up to 20 transactions did to a principal's STX and fungible balances, on all pages."""
         asked = _batch(txids, BALANCE_TXIDS_MAX)
         target = (
             f"/extended/v3/principals/{quote(principal, safe='')}/balance-changes"
@@ -136,22 +139,15 @@ class HiroClient:
         if isinstance(answer, Ok) and len({(row.tx_id, row.asset) for row in answer.value}) < len(
             answer.value
         ):
-            return self.client.refuse(target, "a transaction's asset is listed twice", session)
+            return self.client.contract_broken(target, "a transaction's asset is listed twice", session)
         return answer
-
-    async def _unmined(self, tx_id: str, session: CallSession) -> Answer[Transaction]:
-        answer = await self.transactions([tx_id], session)
-        if not isinstance(answer, Ok):
-            return answer
-        transaction = answer.value[tx_id]
-        return NotFound() if transaction is None else Ok(transaction)
 
     async def _all_pages(
         self,
         target: str,
         parse: Callable[[JSON], Counted[T]],
         session: CallSession,
-        absent_if: Callable[[BadRequest], bool] = lambda _: False,
+        not_found_if: Callable[[BadRequest], bool] = lambda _: False,
     ) -> Answer[tuple[T, ...]]:
         """All rows of a paged list; `Malformed` when their number is not what the list itself says."""
         items: list[T] = []
@@ -159,7 +155,7 @@ class HiroClient:
         cursor: str | None = None
         for _ in range(PAGES_MAX):
             suffix = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target + suffix, parse, session, absent_if=absent_if)
+            answer = await self.client.get(target + suffix, parse, session, not_found_if=not_found_if)
             if not isinstance(answer, Ok):
                 return answer
             counted = answer.value
@@ -169,20 +165,22 @@ class HiroClient:
             if cursor is None:
                 if rows != counted.total:
                     reason = f"{counted.total} rows announced, {rows} sent"
-                    return self.client.refuse(target, reason, session)
+                    return self.client.contract_broken(target, reason, session)
                 return Ok(tuple(items))
-        return self.client.refuse(target, f"a list that does not end after {PAGES_MAX} pages", session)
+        return self.client.contract_broken(
+            target, f"a list that does not end after {PAGES_MAX} pages", session
+        )
 
 
 def _no_such_transaction(mistake: BadRequest) -> bool:
-    """For the events of an unknown transaction Hiro answers 400; a refused parameter names its place."""
+    """Hiro answers 400 for the events of an unknown transaction. A refused parameter names its place."""
     return mistake.status == 400 and not mistake.message.startswith(
         ("querystring", "params", "headers", "body")
     )
 
 
 def _batch(txids: Sequence[str], count_max: int) -> tuple[str, ...]:
-    """Distinct ids in their one spelling, in the order given."""
+    """Distinct ids in canonical spelling, in the order given."""
     asked = tuple(dict.fromkeys(canonical_txid(txid) for txid in txids))
     if not 0 < len(asked) <= count_max:
         raise UsageError(f"Ask for 1 to {count_max} transactions at once, not {len(asked)}.")

@@ -1,7 +1,7 @@
-"""Hiro's bodies to our types: v3 first, and v1 for `tx/multiple`, which has no successor.
+"""Hiro's bodies to our types: v3, and v1 for `tx/multiple`, which has no successor. Pure.
 
-v3 spells things anew (`ft_asset` for `fungible_token_asset`, `bitcoin_block.time` for
-`burn_block_time`) and lists canonical rows only; v1 says `canonical` and `microblock_canonical`.
+v3 has other names than v1 (`ft_asset` for `fungible_token_asset`, `bitcoin_block.time` for `burn_block_time`) and
+lists canonical rows only; v1 has `canonical` and `microblock_canonical`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -40,7 +40,7 @@ from tocsin.upstream.decode import (
 
 T = TypeVar("T")
 
-# Hiro's word today, and those it had before.
+# Hiro's word today, and those it used before.
 STX_EVENTS = frozenset({"stx_asset", "stx_transfer_event", "stx_transfer"})
 TOKEN_EVENTS = frozenset({"fungible_token_asset", "ft_transfer_event"})
 OTHER_EVENTS = frozenset(
@@ -52,18 +52,11 @@ _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "b
 
 @dataclass(frozen=True, slots=True)
 class Counted(Generic[T]):
-    """A page of a list whose whole length is known, so that a missing row is noticed."""
+    """A page of a list whose total length is known, so that a missing row is noticed."""
 
     page: Page[T]
     total: int
-    rows: int  # on this page, with those that are none of our business
-
-
-def asked_transaction_v3(body: JSON, tx_id: str) -> Transaction:
-    transaction = transaction_v3(body)
-    if transaction.tx_id != tx_id:
-        raise MalformedBody("tx_id: another transaction than the one asked for")
-    return transaction
+    rows: int  # on this page, including those we have no use for
 
 
 def transaction_v3(body: JSON) -> Transaction:
@@ -72,7 +65,7 @@ def transaction_v3(body: JSON) -> Transaction:
 
 
 def _summary_v3(row: JsonObject, event_count: int | None = None) -> Transaction:
-    """What v3 says of a transaction in its own answer and, all but the events' number, in lists."""
+    """A transaction as v3 has it in its own answer and, without the number of events, in lists."""
     block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
     mined = None
     if block is not None:
@@ -100,7 +93,7 @@ def transaction_v1(body: JSON) -> Transaction:
     row = as_record(body, "transaction")
     mined = None
     canonical = False
-    if row.get("canonical") is not None:  # the mempool's rows have no such field
+    if row.get("canonical") is not None:  # rows of the mempool have no such field
         canonical = flag(row, "canonical") and flag(row, "microblock_canonical")
         mined = MinedAt(
             height=whole(row, "block_height"),
@@ -156,15 +149,10 @@ def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceCha
     return Counted(Page(fungible, _next_cursor(row)), whole(row, "total"), len(items))
 
 
-def transactions_v1(body: JSON, asked: Collection[str]) -> dict[str, Transaction | None]:
-    """`tx/multiple`: what was asked for, None where Hiro does not know it."""
-    return _multiple(body, asked, transaction_v1)
-
-
 def transactions_with_events_v1(
     body: JSON, asked: Collection[str]
 ) -> dict[str, TransactionWithEvents | None]:
-    """The same with events; those that did not all fit are left out."""
+    """What was asked for, None where Hiro does not know it; events that did not all fit are left out."""
     return _multiple(body, asked, with_events_v1)
 
 
@@ -174,7 +162,7 @@ def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str
 
 
 def _multiple(body: JSON, asked: Collection[str], parse: Callable[[JsonObject], T]) -> dict[str, T | None]:
-    """The rows of `tx/multiple` by id, each checked to be the one that its key says."""
+    """The rows of `tx/multiple` by id; each is checked to be the one that its key names."""
     rows = {key.lower(): value for key, value in as_record(body, "body").items()}
     found: dict[str, T | None] = {}
     for tx_id in asked:
@@ -190,13 +178,13 @@ def _multiple(body: JSON, asked: Collection[str], parse: Callable[[JsonObject], 
 
 
 def with_events_v1(row: JsonObject) -> TransactionWithEvents:
-    """A transaction with the events that it carries, if those are all that it has."""
+    """A transaction, with its events if the body has all of them."""
     transaction = transaction_v1(row)
     if transaction.mined is None:
         return TransactionWithEvents(transaction, None)
     indexes = each(row, "events", lambda event: whole(event, "event_index"))
     if len(indexes) == transaction.event_count and sorted(indexes) != list(range(len(indexes))):
-        raise MalformedBody("events: some are there twice")
+        raise MalformedBody("events: some are listed twice")
     complete = len(indexes) == transaction.event_count
     return TransactionWithEvents(transaction, events_v1(row) if complete else None)
 
@@ -232,7 +220,7 @@ def _event_v1(row: JsonObject) -> TransferEvent | None:
 
 
 def _check_irrelevant(kind: str, asset: JSON) -> None:
-    """What moves an amount must not be passed over because it has a new name."""
+    """An event that moves an amount must not be skipped because its name is new."""
     if kind not in OTHER_EVENTS and isinstance(asset, dict) and asset.get("amount") is not None:
         raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 
@@ -249,7 +237,7 @@ def _transfer(row: JsonObject, asset: JsonObject, kind: str, asset_id: str) -> T
         amount=amount(asset, "amount"),
     )
     if (event.sender is None and kind != "mint") or (event.recipient is None and kind != "burn"):
-        raise MalformedBody(f"a {kind} without both its sides")
+        raise MalformedBody(f"a {kind} without sender or recipient")
     return event
 
 

@@ -1,20 +1,21 @@
-"""What was said already, so that a log says it once and not with every call."""
+"""Keeps a log from repeating the same warning with every call."""
 
-SAID_MAX = 200
+SENTENCES_MAX = 200
 
 
 class LogOnce:
-    """Remembers sentences, so many and no more: what does not fit counts as said."""
+    """Remembers sentences that were logged. When it is full, new ones count as logged."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
-    def is_news(self, text: str) -> bool:
-        if text in self._said or len(self._said) >= SAID_MAX:
+    def is_news(self, sentence: str) -> bool:
+        """Whether to log this now; it is remembered."""
+        if sentence in self._logged or len(self._logged) >= SENTENCES_MAX:
             return False
-        self._said.add(text)
+        self._logged.add(sentence)
         return True
 
-    def forget(self, text: str) -> None:
-        """It is no longer so: saying it would be news again."""
-        self._said.discard(text)
+    def forget(self, sentence: str) -> None:
+        """It does not hold any more: log it again when it does."""
+        self._logged.discard(sentence)

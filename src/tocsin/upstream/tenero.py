@@ -5,22 +5,26 @@ replaced by a call per token: that would multiply the load on an upstream that i
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from tocsin.bindings import JSON, Logger
+from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession, task_session
+from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.chain_model import STX, TokenPrice
 from tocsin.errors import MalformedBody, UsageError
 from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
-from tocsin.upstream.limit_headers import read_tenero
+from tocsin.upstream.limit_headers import header_number
 
 PAGE = 100  # Tenero's maximum
 DECIMALS_MAX = 38
 PRICE_USD_MAX = 1e12  # beyond all the money there is
+ANONYMOUS_TYPE = "web-ui-ip"  # what Tenero calls a client without a key
+NO_QUOTA = Quota()
 
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 _TOKEN_ID = re.compile(
@@ -29,40 +33,52 @@ _TOKEN_ID = re.compile(
 _MISSING = object()
 
 
-def tenero_upstream(base_url: str, key: str | None) -> Upstream:
-    """Tenero, as a client must know it; the key's header is a guess, kept here alone."""
+def tenero_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
+    """Tenero, as a client must know it. The header of its key is a guess, made only here."""
     return Upstream(
         "tenero",
         base_url,
         "TENERO_API_URL",
         key,
         "TENERO_API_KEY",
-        read_tenero,
+        read_tenero_limits,
+        TeneroClient,
+        quota,
         key_header="x-api-key",
     )
 
 
+def read_tenero_limits(headers: Mapping[str, str]) -> LimitReading:
+    """Tenero reports what remains of the minute and the month, and for which account; never a limit."""
+    account = headers.get("x-ratelimit-type")
+    return LimitReading(
+        minute=WindowReading(remaining=header_number(headers, "x-ratelimit-minute-remaining")),
+        month=WindowReading(remaining=header_number(headers, "x-ratelimit-month-remaining")),
+        anonymous=None if account is None else account.strip().lower() == ANONYMOUS_TYPE,
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class PriceRound:
-    """What one refresh learned, by the id that was asked for. Every id is in exactly one of the three."""
+class PriceAnswers:
+    """Prices by the id that was asked for. Every id is in exactly one of the first three."""
 
     prices: dict[str, TokenPrice]
     failures: dict[str, Failure]
     unasked: tuple[str, ...]  # not in the list, and no single call was left for them
     pages: int = 0  # of the list that were read
-    unlisted: frozenset[str] = frozenset()  # the list was read as far as it may be, and lacks these for sure
+    unlisted: frozenset[str] = frozenset()  # known not to be in the list
 
 
 @dataclass(frozen=True, slots=True)
 class _ListPage:
     prices: dict[str, TokenPrice]  # by address
     next_cursor: str | None
-    refused: tuple["_RefusedRow", ...]
+    refused: tuple["_UnreadableRow", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _RefusedRow:
-    """A row that was left out: whose it is, if that can be read, and why."""
+class _UnreadableRow:
+    """A row that was left out: its address, if that can be read, and why."""
 
     address: str | None
     reason: str
@@ -70,14 +86,14 @@ class _RefusedRow:
 
 @dataclass(slots=True)
 class _Listing:
-    """What was seen of the list."""
+    """The part of the list that was read."""
 
     pages: int = 0
     refused: set[str | None] = field(default_factory=set)  # addresses
     failure: Failure | None = None
 
     def lacks(self, address: str) -> bool:
-        """Whether an address that was not found is not in it: a row that cannot be read may be anybody's."""
+        """Whether an address that was not found is not in the list: a row that cannot be read may be its own."""
         return self.failure is None and self.pages > 0 and not self.refused & {address, None}
 
 
@@ -89,10 +105,10 @@ class TeneroClient:
 
     async def prices(
         self, token_ids: Sequence[str], session: CallSession, *, pages_max: int = 3, singles_max: int = 10
-    ) -> PriceRound:
+    ) -> PriceAnswers:
         """Prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
         missing = {token_id: token_address(token_id) for token_id in token_ids}
-        result = PriceRound({}, {}, ())
+        result = PriceAnswers({}, {}, ())
         listing = await self._take_from_list(missing, result, session, pages_max)
         failure = listing.failure
         unlisted = frozenset(token_id for token_id, address in missing.items() if listing.lacks(address))
@@ -109,9 +125,9 @@ class TeneroClient:
                 failure = answer
         left = [token_id for token_id in missing if token_id not in result.prices | result.failures]
         if failure is None:
-            return PriceRound(result.prices, result.failures, tuple(left), listing.pages, unlisted)
+            return PriceAnswers(result.prices, result.failures, tuple(left), listing.pages, unlisted)
         failures = result.failures | dict.fromkeys(left, failure)
-        return PriceRound(result.prices, failures, (), listing.pages, unlisted)
+        return PriceAnswers(result.prices, failures, (), listing.pages, unlisted)
 
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, session: CallSession | None = None
@@ -127,12 +143,12 @@ class TeneroClient:
         return Ok(TokenPrice(token_id, None, None)) if isinstance(answer, NotFound) else answer
 
     async def _take_from_list(
-        self, missing: dict[str, str], result: PriceRound, session: CallSession, pages_max: int
+        self, missing: dict[str, str], result: PriceAnswers, session: CallSession, pages_max: int
     ) -> _Listing:
         """Move from `missing` to the result what the list prices; stop as soon as nothing is missing."""
         cursor: str | None = None
-        seen = _Listing()
-        while missing and seen.pages < pages_max:
+        listing = _Listing()
+        while missing and listing.pages < pages_max:
             target = f"/v1/stacks/tokens?limit={PAGE}"
             if cursor is not None:
                 target += f"&cursor={quote(cursor, safe='')}"
@@ -141,22 +157,22 @@ class TeneroClient:
                 case Ok(value=page):
                     self._note_refused(target, page, session)
                 case NotFound():
-                    seen.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
-                    return seen
+                    listing.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
+                    return listing
                 case failure:
-                    seen.failure = failure
-                    return seen
-            seen.pages += 1
-            seen.refused.update(row.address for row in page.refused)
+                    listing.failure = failure
+                    return listing
+            listing.pages += 1
+            listing.refused.update(row.address for row in page.refused)
             for token_id, address in list(missing.items()):
                 if address in page.prices:
-                    found = page.prices[address]
-                    result.prices[token_id] = TokenPrice(token_id, found.price_usd, found.decimals)
+                    price = page.prices[address]
+                    result.prices[token_id] = TokenPrice(token_id, price.price_usd, price.decimals)
                     del missing[token_id]
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return seen
+        return listing
 
     def _note_refused(self, target: str, page: _ListPage, session: CallSession) -> None:
         if page.refused:
@@ -170,7 +186,7 @@ class TeneroClient:
 
 
 def token_address(token_id: str) -> str:
-    """Tenero's name of a token: its contract, without `::asset`."""
+    """What Tenero calls a token: its contract, without `::asset`."""
     match = _TOKEN_ID.fullmatch(token_id)
     if match is None:
         raise UsageError(f"A token id is `{STX}` or `contract::asset`, not {token_id[:80]!r}.")
@@ -185,27 +201,27 @@ def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
 
 
 def list_page(body: JSON) -> _ListPage:
-    """A page of the list. A row that cannot be read is left out and told; all of them is an error."""
+    """A page of the list. A row that cannot be read is left out and reported; if none can, it is an error."""
     data = record(as_record(body, "body"), "data")
     rows = data.get("rows")
     if not isinstance(rows, list):
         raise MalformedBody("rows: expected a list")
     prices: dict[str, TokenPrice] = {}
-    refused: list[_RefusedRow] = []
+    refused: list[_UnreadableRow] = []
     for row in rows:
         address = None
         try:
             address = text(as_record(row, "row"), "address")
             prices[address] = TokenPrice(address, _price_usd(row), _decimals(row))
         except MalformedBody as error:
-            refused.append(_RefusedRow(address, str(error)))
+            refused.append(_UnreadableRow(address, str(error)))
     if refused and not prices:
         raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0].reason}")
     return _ListPage(prices, optional_text(data, "next"), tuple(refused))
 
 
 def _price_usd(row: JsonObject) -> float | None:
-    """A price above 0 that somebody could pay, or none. A field that is not there is no "no price"."""
+    """A plausible price above 0, or None. A missing field is an error: it does not mean "no price"."""
     value = row.get("price_usd", _MISSING)
     if value is None:
         return None
@@ -219,7 +235,7 @@ def _price_usd(row: JsonObject) -> float | None:
 
 
 def _decimals(row: JsonObject) -> int | None:
-    """Decimals as a number or text; None when not told: never a guess."""
+    """Decimals as a number or text; None when there are none: never a guess."""
     value = row.get("decimals")
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,2}", value):
         value = int(value)

@@ -1,1 +1,4 @@
-"""The HTTP face, on Starlette: every answer is read from what the scheduler stored."""
+"""The HTTP API and the pages, on Starlette.
+
+What visitors see is read from what the scheduler stored. Only submitting a trade and a refresh wait for an upstream.
+"""

@@ -1,21 +1,22 @@
-"""`/api/admin/scheduler`: the object's RPC over HTTP, for whoever has the admin key.
+"""`/api/admin/scheduler`: the object's methods over HTTP, for operators with the admin key.
 
-Emits `refusals.not_counted` when the database does not answer; the status is told without them.
+Emits `refusals.not_counted` when the database does not answer; the status is shown without them.
 """
 
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tocsin.bindings import JSON
 from tocsin.competition.trades import refused_since
+from tocsin.durations import parse_duration
 from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
 from tocsin.scheduler.state import RUNS_MAX
+from tocsin.shapes.base import SnakeShape
+from tocsin.shapes.scheduler import Refreshed, SchedulerOverview
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
@@ -24,7 +25,10 @@ from tocsin.web.respond import json_response
 DAY_MS = 86_400_000
 REFUSALS_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
-ACTIONS = "action=pause&until=UNIX_MS, action=resume, or action=refresh&task=tenero|sweep|all"
+ACTIONS = (
+    "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
+    " or action=refresh&task=tenero (sweep, or all)"
+)
 
 _TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _NUMBER = re.compile(r"[0-9]{1,15}")
@@ -33,38 +37,29 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 class AdminRoutes:
     """`on_refresh` is called when a refresh has ended."""
 
-    def __init__(self, site: WebDeps, on_refresh: Callable[[], None]) -> None:
-        self._site = site
+    def __init__(self, deps: WebDeps, on_refresh: Callable[[], None]) -> None:
+        self._deps = deps
         self._on_refresh = on_refresh
-        self._streams = EventStreams(site)
-        self._counted: tuple[float, dict[str, int]] | None = None  # refusals, and when that was
+        self._streams = EventStreams(deps)
+        self._counted: tuple[float, dict[str, int]] | None = None  # refusals, and when they were counted
 
     async def show(self, request: Request) -> ASGIApp:
         self._authorise(request)
-        status = await self._site.scheduler().status()
-        return self._answer({"status": status, "refusals": await self._refusals()})
+        status = await self._deps.scheduler().status()
+        return _respond(SchedulerOverview(self._deps.instance, status, await self._refusals()))
 
     async def act(self, request: Request) -> ASGIApp:
         self._authorise(request)
         match request.query_params.get("action"):
             case "pause":
-                until = _number(request, "until", example=1778700600000)
                 with _refused_as("bad_until"):
-                    await self._site.scheduler().pause_until(until)
-                return self._answer({"pausedUntil": until})
+                    return _respond(await self._deps.scheduler().pause_until(self._until(request)))
             case "resume":
-                await self._site.scheduler().resume()
-                return self._answer({"resumed": True})
+                return _respond(await self._deps.scheduler().resume())
             case "refresh":
-                task = _task(request, "tenero, sweep or all")
-                try:
-                    with _refused_as("bad_task"):
-                        result = await self._site.scheduler().refresh_now(task)
-                finally:
-                    self._on_refresh()
-                return self._answer({"task": task, "result": result})
+                return _respond(await self._refresh(_task(request, "tenero, sweep or all")))
             case _:
-                raise RequestRefused(400, "unknown_action", f"Say what to do: {ACTIONS}.")
+                raise RequestRefused(400, "unknown_action", f"Give one of these: {ACTIONS}.")
 
     async def runs(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -73,7 +68,7 @@ class AdminRoutes:
         if not 1 <= limit <= RUNS_MAX:
             raise RequestRefused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
         with _refused_as("bad_task"):
-            return self._answer(await self._site.scheduler().runs(task, limit))
+            return _respond(await self._deps.scheduler().runs(task, limit))
 
     async def events(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -84,29 +79,51 @@ class AdminRoutes:
             return Response(headers=headers, media_type="text/event-stream")
         return _Stream(self._streams.open(after), headers=headers, media_type="text/event-stream")
 
+    async def _refresh(self, task: str) -> Refreshed:
+        scheduler = self._deps.scheduler()
+        try:
+            with _refused_as("bad_task"):
+                if task == "all":
+                    results = await scheduler.refresh_all()
+                    every = {name: result.to_json() for name, result in results.items()}
+                    return Refreshed(self._deps.instance, task, {**every})
+                return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
+        finally:
+            self._on_refresh()
+
+    def _until(self, request: Request) -> int:
+        """The end of a pause: a time, or a duration from now by this machine's clock."""
+        query = request.query_params
+        if ("for" in query) == ("until" in query):
+            raise RequestRefused(400, "bad_until", "Give one of for=2h and until=1778700600000.")
+        if "until" in query:
+            return _number(request, "until", example=1778700600000)
+        try:
+            return self._deps.clock.now() + parse_duration(query["for"])
+        except ValueError as error:
+            raise RequestRefused(
+                400, "bad_until", f"for={query['for'][:40]} {error}, such as for=2h."
+            ) from None
+
     async def _refusals(self) -> dict[str, int] | None:
-        """Of the last day, by code; None without an answer: the status must show just then."""
-        site, now = self._site, self._site.clock.monotonic()
+        """Refusals of the last day by code; None without a database: the status matters most just then."""
+        deps, now = self._deps, self._deps.clock.monotonic()
         if self._counted is not None and now - self._counted[0] < REFUSALS_AGE_S:
             return self._counted[1]
         try:
-            refusals = await refused_since(site.db, site.clock.now() - DAY_MS)
+            refusals = await refused_since(deps.db, deps.clock.now() - DAY_MS)
         except (StoreError, BindingMissing) as error:
-            site.logger.warn("refusals.not_counted", error=str(error))
+            deps.logger.warn("refusals.not_counted", error=str(error))
             return None
         self._counted = now, refusals
         return refusals
 
     def _authorise(self, request: Request) -> None:
-        require_key(request, "X-Admin-Key", self._site.keys.admin, "ADMIN_KEY")
-
-    def _answer(self, fields: dict[str, Any]) -> Response:
-        value: JSON = {"name": self._site.instance, **fields}
-        return json_response(value, headers=HEADERS)
+        require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
 
 
 class _Stream(StreamingResponse):
-    """Ends what it streams when its client goes, not whenever that is next tidied away."""
+    """Closes its generator when the client disconnects, not whenever it is garbage-collected."""
 
     body_iterator: AsyncGenerator[bytes, None]
 
@@ -117,19 +134,23 @@ class _Stream(StreamingResponse):
             await self.body_iterator.aclose()
 
 
+def _respond(shape: SnakeShape) -> Response:
+    return json_response(shape.to_json(), headers=HEADERS)
+
+
 @contextmanager
 def _refused_as(code: str) -> Iterator[None]:
-    """What the object refuses is wrong with this parameter, which it does not know by name."""
+    """The object does not know which parameter its argument came from; the code names it."""
     try:
         yield
     except UsageError as error:
         raise RequestRefused(400, code, str(error)) from error
 
 
-def _task(request: Request, such_as: str) -> str:
+def _task(request: Request, examples: str) -> str:
     task = request.query_params.get("task", "")
     if _TASK.fullmatch(task) is None:
-        raise RequestRefused(400, "bad_task", f"task is the name of a task: {such_as}.")
+        raise RequestRefused(400, "bad_task", f"task is the name of a task: {examples}.")
     return task
 
 

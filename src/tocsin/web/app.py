@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
-from tocsin.web import about, about_competition
+from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
 from tocsin.web.competition import CompetitionRoutes
@@ -26,63 +26,63 @@ from tocsin.web.response_cache import ResponseCache
 PRICES_PATH = "/api/prices"
 
 
-def create_app(site: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
-    """The application. `pages` are mounted behind the API: what people look at."""
-    prices = price_cache(site)
-    limiter = ClientRateLimit(site.posts_per_minute_max, site.clock)
+def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """The application. `pages` are routes that come after the API's own."""
+    prices = price_cache(deps)
+    limiter = ClientRateLimit(deps.posts_per_minute_max, deps.clock)
     return _App(
         prices,
-        routes=[*routes_of(operations(site, prices), limiter), *pages],
-        middleware=[Middleware(ErrorMiddleware, logger=site.logger)],
+        routes=[*routes_of(operations(deps, prices), limiter), *pages],
+        middleware=[Middleware(ErrorMiddleware, logger=deps.logger)],
     )
 
 
-def operations(site: WebDeps, prices: ResponseCache) -> list[Operation]:
+def operations(deps: WebDeps, prices: ResponseCache) -> list[Operation]:
     """Every route of the API."""
-    competition, chainhook, cron = CompetitionRoutes(site), ChainhookRoute(site), CronRoutes(site)
-    health, metrics = HealthRoutes(site), MetricsRoute(site)
+    competition, chainhook, cron = CompetitionRoutes(deps), ChainhookRoute(deps), CronRoutes(deps)
+    health, metrics = HealthRoutes(deps), MetricsRoute(deps)
 
     def refreshed() -> None:
         prices.forget()
         competition.board.forget()
 
-    admin = AdminRoutes(site, on_refresh=refreshed)
-    found: list[Operation] = []
-    docs = ApiDocs(site.version, found)
-    found += [
-        Operation("GET", PRICES_PATH, prices.show, about.PRICES),
-        Operation("GET", "/api/competition/leaderboard", competition.board.show, about_competition.BOARD),
-        Operation("GET", "/api/competition/trades", competition.trades, about_competition.TRADES),
-        Operation("POST", "/api/competition/trades", competition.submit, about_competition.SUBMIT),
-        Operation("GET", "/api/competition/status", competition.status, about_competition.STANDING),
-        Operation("GET", "/api/competition/allowlist", competition.allowlist, about_competition.ALLOWLIST),
+    admin = AdminRoutes(deps, on_refresh=refreshed)
+    every: list[Operation] = []
+    docs = ApiDocs(deps.version, every)
+    every += [
+        Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES),
+        Operation("GET", "/api/competition/leaderboard", competition.board.show, competition_docs.BOARD),
+        Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
+        Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
+        Operation("GET", "/api/competition/status", competition.status, competition_docs.COUNTS),
+        Operation("GET", "/api/competition/allowlist", competition.allowlist, competition_docs.ALLOWLIST),
         Operation(
-            "GET", "/api/competition/tracked-tokens", competition.tracked_tokens, about_competition.TRACKED
+            "GET", "/api/competition/tracked-tokens", competition.tracked_tokens, competition_docs.TRACKED
         ),
         Operation(
             "POST",
             "/api/chainhook",
             chainhook.receive,
-            about_competition.CHAINHOOK,
+            competition_docs.CHAINHOOK,
             BODY_MAX,
         ),
-        Operation("GET", "/api/competition/cron", cron.describe, about.CRON),
-        Operation("POST", "/api/competition/cron", cron.sweep, about.SWEEP),
-        Operation("GET", "/api/admin/scheduler", admin.show, about.STATUS),
-        Operation("POST", "/api/admin/scheduler", admin.act, about.ACT),
-        Operation("GET", "/api/admin/scheduler/runs", admin.runs, about.RUNS),
-        Operation("GET", "/api/admin/scheduler/events", admin.events, about.EVENTS),
-        Operation("GET", "/healthz", health.alive, about.HEALTHZ),
-        Operation("GET", "/readyz", health.ready, about.READYZ),
-        Operation("GET", "/metrics", metrics.show, about.METRICS),
-        Operation("GET", "/openapi.json", docs.machine, about.OPENAPI),
-        Operation("GET", "/api/docs", docs.human, about.DOCS),
+        Operation("GET", "/api/competition/cron", cron.describe, operation_docs.CRON),
+        Operation("POST", "/api/competition/cron", cron.sweep, operation_docs.SWEEP),
+        Operation("GET", "/api/admin/scheduler", admin.show, operation_docs.STATUS),
+        Operation("POST", "/api/admin/scheduler", admin.act, operation_docs.ACT),
+        Operation("GET", "/api/admin/scheduler/runs", admin.runs, operation_docs.RUNS),
+        Operation("GET", "/api/admin/scheduler/events", admin.events, operation_docs.EVENTS),
+        Operation("GET", "/healthz", health.alive, operation_docs.HEALTHZ),
+        Operation("GET", "/readyz", health.ready, operation_docs.READYZ),
+        Operation("GET", "/metrics", metrics.show, operation_docs.METRICS),
+        Operation("GET", "/openapi.json", docs.machine, operation_docs.OPENAPI),
+        Operation("GET", "/api/docs", docs.human, operation_docs.DOCS),
     ]
-    return found
+    return every
 
 
 class _App(Starlette):
-    """Sends a price page that is ready without routing it: that halves what the most asked route costs."""
+    """Sends cached prices without routing: that halves the cost of the route that is asked for most."""
 
     def __init__(
         self, prices: ResponseCache, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
@@ -94,9 +94,9 @@ class _App(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PRICES_PATH and scope["method"] == "GET":
-            page = self._prices.fresh(scope["query_string"])
-            if page is not None:
-                start, body = page.messages(scope["headers"])
+            cached = self._prices.fresh(scope["query_string"])
+            if cached is not None:
+                start, body = cached.messages(scope["headers"])
                 await send(start)
                 await send(body)
                 return
@@ -107,6 +107,4 @@ async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000, "reason": ""})
         return
-    raise RequestRefused(
-        404, "not_found", "There is nothing at this path: /openapi.json lists what there is."
-    )
+    raise RequestRefused(404, "not_found", "There is nothing at this path; /openapi.json lists all paths.")

@@ -1,4 +1,4 @@
-"""JSON that a client sends. `capped` has bounded its size before it is read here."""
+"""JSON that a client sends. `capped` bounds its size before it is read here."""
 
 import json
 from typing import NoReturn
@@ -17,9 +17,10 @@ async def json_body(request: Request) -> JSON:
         raise RequestRefused(415, "unsupported_media_type", sentence)
     body = await request.body()
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        value: JSON = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise RequestRefused(400, "malformed_body", "The body is not JSON in UTF-8.") from None
+    return value
 
 
 def _no_constant(name: str) -> NoReturn:

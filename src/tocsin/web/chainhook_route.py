@@ -1,12 +1,16 @@
-"""`POST /api/chainhook`: blocks that Hiro pushes. Answered when what they name is stored, not before."""
+"""`POST /api/chainhook`: blocks that Hiro pushes. It responds when what they name is stored, not before.
+
+Emits `queue.verify_failed`.
+"""
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.competition import chainhook
-from tocsin.competition.request_jobs import RECEIVE, SETTLE
+from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED
 from tocsin.errors import RequestRefused, TocsinError, UsageError
+from tocsin.shapes.competition import PushCounts
 from tocsin.web.auth import require_secret
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
@@ -16,26 +20,26 @@ BODY_MAX = 4 * 1024 * 1024
 
 
 class ChainhookRoute:
-    """A receiver that keeps its sender waiting for the database only, never for Hiro."""
+    """Keeps the sender waiting for the database only, never for Hiro."""
 
-    def __init__(self, site: WebDeps) -> None:
-        self._site = site
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
 
     async def receive(self, request: Request) -> ASGIApp:
-        require_secret(request, self._site.keys.chainhook, "CHAINHOOK_SECRET")
+        require_secret(request, self._deps.keys.chainhook, "CHAINHOOK_SECRET")
         try:
             push = chainhook.parse(await json_body(request))
         except UsageError as error:
             raise RequestRefused(422, "malformed_push", str(error)) from None
-        counts = await self._site.scheduler().perform(RECEIVE, push.to_json())
-        answer = json_response(counts, headers={"Cache-Control": "no-store"})
-        if counts["queued"]:
-            answer.background = BackgroundTask(self._settle)
-        return answer
+        counts = PushCounts.from_json(await self._deps.scheduler().run_job(RECEIVE, push.to_json()))
+        response = json_response(counts.to_json(), headers={"Cache-Control": "no-store"})
+        if counts.queued:
+            response.background = BackgroundTask(self._verify)
+        return response
 
-    async def _settle(self) -> None:
-        """Look at it now. Should this fail, the next sweep finds the queue as it is."""
+    async def _verify(self) -> None:
+        """Verify it now. If this fails, the next sweep finds the queue as it is."""
         try:
-            await self._site.scheduler().perform(SETTLE, None)
+            await self._deps.scheduler().run_job(VERIFY_QUEUED, None)
         except TocsinError as error:
-            self._site.logger.warn("queue.unsettled", reason=str(error))
+            self._deps.logger.warn("queue.verify_failed", reason=str(error))

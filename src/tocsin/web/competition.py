@@ -1,4 +1,4 @@
-"""The competition: what agents ask, what they send, and what visitors see."""
+"""The competition: what agents ask for, what they submit, and what visitors see."""
 
 from math import ceil
 
@@ -6,13 +6,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from tocsin.bindings import JSON
 from tocsin.competition import board, trades
 from tocsin.competition.codes import Code
 from tocsin.competition.request_jobs import SUBMIT
+from tocsin.competition.totals import traded_tokens
 from tocsin.errors import UsageError
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, active_tokens, published_tokens
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens, tracked_tokens
+from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import RETRY_S, json_response
@@ -25,53 +26,55 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 class CompetitionRoutes:
-    """Reads come from the database; only `submit` reaches the object, which asks the chain."""
+    """Reads come from the database; only `submit` calls the object, which asks the chain."""
 
-    def __init__(self, site: WebDeps) -> None:
-        self._site = site
-        self.board = ResponseCache(site.clock, BOARD_AGE_S, self._board)
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+        self.board = ResponseCache(deps.clock, BOARD_AGE_S, self._board)
 
     async def status(self, request: Request) -> ASGIApp:
-        standing = await trades.trade_counts(self._site.db, request.query_params.get("address", ""))
-        return json_response(standing, headers=_aged(STATUS_AGE_S))
+        counts = await trades.trade_counts(self._deps.db, request.query_params.get("address", ""))
+        return json_response(counts.to_json(), headers=_aged(STATUS_AGE_S))
 
     async def trades(self, request: Request) -> ASGIApp:
         query = request.query_params
         page = await trades.trades_of(
-            self._site.db,
+            self._deps.db,
             query.get("address", ""),
             limit=_limit(query, trades.PAGE_DEFAULT),
             after=query.get("cursor"),
         )
-        return json_response(page, headers=_aged(BOARD_AGE_S))
+        return json_response(page.to_json(), headers=_aged(BOARD_AGE_S))
 
     async def submit(self, request: Request) -> ASGIApp:
         body = await json_body(request)
         txid = body.get("txid") if isinstance(body, dict) else None
-        told = await self._site.scheduler().perform(SUBMIT, {"txid": txid if isinstance(txid, str) else None})
+        argument = {"txid": txid if isinstance(txid, str) else None}
+        answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, {**argument}))
         self.board.forget()
-        return _told(told, self._site.clock.now())
+        return _submit_response(answer, self._deps.clock.now())
 
     async def allowlist(self, _request: Request) -> ASGIApp:
-        return json_response(self._site.rules.allowlist.to_json(), headers=_aged(LIST_AGE_S))
+        return json_response(self._deps.rules.allowlist.view().to_json(), headers=_aged(LIST_AGE_S))
 
     async def tracked_tokens(self, _request: Request) -> ASGIApp:
-        published = await published_tokens(self._site.kv)
+        published = await published_tokens(self._deps.kv)
         tokens = STATIC_TOKENS if published is None else published
-        told = {
-            "tokens": list(tokens),
-            "count": len(tokens),
-            "source": "static-fallback" if published is None else "dynamic",
-            "staticCore": list(STATIC_TOKENS),
-            "maxTracked": len(STATIC_TOKENS) + TRADED_MAX,
-        }
-        return json_response(told, headers=_aged(STATUS_AGE_S))
+        tracked = TrackedTokens(
+            tokens=list(tokens),
+            count=len(tokens),
+            source="static-fallback" if published is None else "dynamic",
+            static_core=list(STATIC_TOKENS),
+            max_tracked=len(STATIC_TOKENS) + TRADED_MAX,
+        )
+        return json_response(tracked.to_json(), headers=_aged(STATUS_AGE_S))
 
-    async def _board(self, query: QueryParams) -> dict[str, JSON]:
-        site, now = self._site, self._site.clock.now()
-        prices = await prices_of(site.kv, await active_tokens(site.db), now)
+    async def _board(self, query: QueryParams) -> Board:
+        deps, now = self._deps, self._deps.clock.now()
+        tokens = tracked_tokens(await traded_tokens(deps.db))
+        prices = await prices_of(deps.kv, tokens, now)
         page = await board.leaderboard(
-            site.db,
+            deps.db,
             prices,
             sort=query.get("sort", "trades"),
             direction=query.get("dir", "desc"),
@@ -79,31 +82,25 @@ class CompetitionRoutes:
             after=query.get("cursor"),
         )
         fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
-        return {
-            "rows": page["rows"],
-            "asOf": now,
-            "pricesAsOf": max(fetched, default=None),
-            "next": page["next"],
-        }
+        return Board(page.rows, now, max(fetched, default=None), page.next)
 
 
-def _told(told: JSON, now: int) -> ASGIApp:
-    """The object's word as an answer. A new swap is told as its row, as the reference's clients expect."""
-    status: int = told["httpStatus"]
-    if status == 200:
-        return json_response(told["row"], headers=NO_STORE)
+def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
+    """The object's answer as a response. A new swap is its row, as the site's clients expect."""
     headers = dict(NO_STORE)
-    body = {name: told[name] for name in ("error", "code", "reason", "retryable")}
-    if told["code"] == Code.PENDING:  # no error, so no such field
-        accepted = told["obstacle"] is None
-        note = body.pop("error") + ("" if accepted else f" This one would not: {told['obstacle']}.")
-        body = {"accepted": accepted, "note": note, **body}
-    if "row" in told:
-        body["existing_row"] = told["row"]
-    if told["retryable"]:
-        wait_s = ceil((told["retryAt"] - now) / 1000) if "retryAt" in told else RETRY_S
+    if answer.retryable:
+        wait_s = RETRY_S if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
         headers["Retry-After"] = str(max(1, wait_s))
-    return json_response(body, status, headers)
+    if answer.code is None and answer.trade is not None:
+        return json_response(answer.trade.to_json(), headers=headers)
+    code = answer.code or ""
+    if code == Code.PENDING:
+        accepted = answer.obstacle is None
+        note = answer.sentence + ("" if accepted else f" This one would not: {answer.obstacle}.")
+        pending = PendingTrade(accepted, note, code, answer.reason, answer.retryable)
+        return json_response(pending.to_json(), answer.http_status, headers)
+    refused = RefusedTrade(answer.sentence, code, answer.reason, answer.retryable, answer.trade)
+    return json_response(refused.to_json(), answer.http_status, headers)
 
 
 def _limit(query: QueryParams, default: int) -> int:

@@ -1,4 +1,4 @@
-"""`/api/competition/cron`, for whoever still pokes it.
+"""`/api/competition/cron`, for those who still call it.
 
 Why it is kept: docs/decisions/0002-keep-the-cron-route.md.
 """
@@ -6,6 +6,7 @@ Why it is kept: docs/decisions/0002-keep-the-cron-route.md.
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from tocsin.shapes.service import CronDescription
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
@@ -14,22 +15,21 @@ from tocsin.web.respond import json_response
 class CronRoutes:
     """A thin pass-through to the scheduler."""
 
-    def __init__(self, site: WebDeps) -> None:
-        self._site = site
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
 
     async def describe(self, _request: Request) -> ASGIApp:
-        return json_response(
-            {
-                "route": "/api/competition/cron",
-                "does": "POST with the header X-Cron-Secret runs the competition sweep now, or joins the one"
-                " that is running, and answers its summary.",
-                "needed": False,
-                "why": "The scheduler sweeps by itself every 15 minutes; this asks it to do so now.",
-                "instead": "POST /api/admin/scheduler?action=refresh&task=sweep",
-            }
+        description = CronDescription(
+            route="/api/competition/cron",
+            does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
+            " running, and returns its counters.",
+            needed=False,
+            why="The scheduler sweeps by itself; this asks it to do so now.",
+            instead="POST /api/admin/scheduler?action=refresh&task=sweep",
         )
+        return json_response(description.to_json())
 
     async def sweep(self, request: Request) -> ASGIApp:
-        require_key(request, "X-Cron-Secret", self._site.keys.cron, "CRON_SECRET")
-        summary = await self._site.scheduler().refresh_now("sweep")
-        return json_response(summary, headers={"Cache-Control": "no-store"})
+        require_key(request, "X-Cron-Secret", self._deps.keys.cron, "CRON_SECRET")
+        result = await self._deps.scheduler().refresh("sweep")
+        return json_response(result.to_json(), headers={"Cache-Control": "no-store"})

@@ -1,6 +1,6 @@
-"""The outermost layer: security headers on every answer, one shape for every error.
+"""The outermost layer: security headers on every response, one shape for every error.
 
-Emits `request.failed` for what is a defect of ours, with its traceback.
+Emits `request.failed` for every 5xx; for a defect of ours, with its traceback.
 """
 
 import traceback
@@ -45,7 +45,7 @@ class ErrorMiddleware:
             if refusal.status >= 500:
                 self._log(scope, error, refusal.status)
             if started:
-                raise  # the server cuts the connection: half an answer must not pass for a whole one
+                raise  # the server cuts the connection: half a response must not look complete
             await error_response(refusal)(scope, receive, send_safely)
 
     def _log(self, scope: Scope, error: Exception, status: int) -> None:

@@ -3,57 +3,57 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from tocsin.bindings import JSON
 from tocsin.errors import ObjectError, RequestRefused
+from tocsin.shapes.scheduler import EventBatch, SchedulerEvent
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_bytes
 
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
 AGAIN_S = 1.0  # after the object was reset
-POLLS_MAX = 500  # of a stream: an invocation on Cloudflare may not ask for ever; the client comes back
+POLLS_MAX = 500  # of a stream: an invocation on Cloudflare must end; the client reconnects
 
 
 class EventStreams:
-    """All open streams; bounded, each costs a waiting call."""
+    """All open streams. They are bounded: each costs a waiting call."""
 
-    def __init__(self, site: WebDeps) -> None:
-        self._site = site
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
         self._open = 0
 
     def open(self, after: int) -> AsyncGenerator[bytes, None]:
         if self._open >= STREAMS_MAX:
             sentence = f"{STREAMS_MAX} event streams are open already: close one."
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
-        self._site.scheduler()  # one that is not there is told before the stream begins
+        self._deps.scheduler()  # a missing binding is an error before the stream begins
         return self._stream(after)
 
     async def _stream(self, after: int) -> AsyncGenerator[bytes, None]:
-        """From the event after that number on; ends when the service does, or after so many questions."""
+        """Events after that number; ends when the service stops, or after `POLLS_MAX` polls."""
         self._open += 1
-        closing = asyncio.ensure_future(self._site.closing.wait())
-        poll: asyncio.Future[JSON] | None = None
+        closing = asyncio.ensure_future(self._deps.closing.wait())
+        poll: asyncio.Future[EventBatch] | None = None
         try:
             yield b"retry: 2000\n\n"
             for _ in range(POLLS_MAX):
                 if closing.done():
                     return
-                poll = asyncio.ensure_future(self._site.scheduler().events(after, HEARTBEAT_MS))
+                poll = asyncio.ensure_future(self._deps.scheduler().events(after, HEARTBEAT_MS))
                 await asyncio.wait({poll, closing}, return_when=asyncio.FIRST_COMPLETED)
                 if not poll.done():
                     return
                 try:
-                    news = poll.result()
+                    batch = poll.result()
                 except ObjectError as error:
-                    self._site.logger.warn("events.interrupted", error=str(error)[:300])
-                    await self._site.clock.sleep(AGAIN_S)
+                    self._deps.logger.warn("events.interrupted", error=str(error)[:300])
+                    await self._deps.clock.sleep(AGAIN_S)
                     yield b": the scheduler is away\n\n"
                     continue
-                for event in news["events"]:
+                for event in batch.events:
                     yield _frame(event)
-                if not news["events"]:
+                if not batch.events:
                     yield b": heartbeat\n\n"
-                after = news["next"]
+                after = batch.next
         finally:
             self._open -= 1
             closing.cancel()
@@ -61,5 +61,6 @@ class EventStreams:
                 poll.cancel()
 
 
-def _frame(event: JSON) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event["seq"], event["event"].encode(), json_bytes(event))
+def _frame(event: SchedulerEvent) -> bytes:
+    data = json_bytes(event.to_json())
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.event.encode(), data)

@@ -1,4 +1,7 @@
-"""`GET /metrics`: Prometheus text, written by hand: a page of numbers needs no library."""
+"""`GET /metrics`: Prometheus text. It is written by hand: a page of numbers needs no library.
+
+Emits `metrics.incomplete` when the scheduler does not answer.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,38 +11,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tocsin.bindings import JSON
 from tocsin.errors import BindingMissing, ObjectError
-from tocsin.prices.pricing import Price, prices_of
-from tocsin.prices.tracked_tokens import tracked_tokens
-from tocsin.scheduler.run import ENDINGS
+from tocsin.prices.pricing import prices_of
+from tocsin.prices.tracked_tokens import supported_tokens
+from tocsin.scheduler.readiness import reasons_not_ready
+from tocsin.shapes.prices import Price
+from tocsin.shapes.scheduler import OUTCOMES, Status
 from tocsin.web.deps import WebDeps
-from tocsin.web.health import not_ready
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-
-# What the object runtime counts. Cloudflare counts for itself.
+# What the local object runtime counts. Cloudflare has metrics of its own.
 RUNTIME = {
     "calls": ("object_calls_total", "calls to objects since the process started"),
-    "alarms_rung": ("alarms_rung_total", "alarms whose handler ended well since the process started"),
+    "alarms_rung": ("alarms_rung_total", "alarms whose handler succeeded since the process started"),
     "alarms_failed": ("alarms_failed_total", "alarms whose handler failed since the process started"),
-    "alarms_exhausted": ("alarms_exhausted_total", "alarms given up after all retries, and armed again"),
-    "objects_reset": ("objects_reset_total", "objects that broke and were made anew"),
+    "alarms_exhausted": ("alarms_exhausted_total", "alarms given up after all retries, and set again"),
+    "objects_reset": ("objects_reset_total", "objects that broke and were built again"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A name, what it means, and its values by label; None is left out."""
+class MetricFamily:
+    """A name, its meaning, and its values by label; values that are None are left out."""
 
     name: str
-    about: str
+    help: str
     values: Iterable[tuple[str, float | None]]
     kind: Literal["gauge", "counter"] = "gauge"
 
     def lines(self) -> Iterator[str]:
-        yield f"# HELP tocsin_{self.name} {self.about}"
+        yield f"# HELP tocsin_{self.name} {self.help}"
         yield f"# TYPE tocsin_{self.name} {self.kind}"
         for label, value in self.values:
             if value is not None:
@@ -47,96 +49,107 @@ class Family:
 
 
 class MetricsRoute:
-    """Reads everything anew for each scrape; a scheduler that does not answer leaves its part out."""
+    """Reads everything for each scrape. When the scheduler does not answer, its part is left out."""
 
-    def __init__(self, site: WebDeps) -> None:
-        self._site = site
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
 
     async def show(self, _request: Request) -> ASGIApp:
-        now = self._site.clock.now()
-        snapshot = await self._site.health()
-        status: JSON = None
+        deps, now = self._deps, self._deps.clock.now()
+        snapshot = await deps.health()
+        status: Status | None = None
         try:
-            status = await self._site.scheduler().status()
+            status = await deps.scheduler().status()
         except (ObjectError, BindingMissing) as error:
-            self._site.logger.warn("metrics.incomplete", error=str(error)[:300])
-        tracked = await tracked_tokens(self._site.kv)
-        prices = await prices_of(self._site.kv, tracked, now)
+            deps.logger.warn("metrics.incomplete", error=str(error)[:300])
+        supported = await supported_tokens(deps.kv)
+        prices = await prices_of(deps.kv, supported, now)
+        loop_age = snapshot.loop_tick_age_s
         families = [
-            Family("info", "the version", [(_label(version=self._site.version), 1)]),
-            Family("ready", "1 when /readyz says so", [("", not not_ready(snapshot, now))]),
-            Family("scheduler_up", "1 when the scheduler answers", [("", status is not None)]),
-            Family(
-                "loop_tick_age_seconds", "since the event loop last ran", [("", snapshot.loop_tick_age_s)]
-            ),
-            *_of_runtime(self._site.runtime_metrics() if self._site.runtime_metrics is not None else {}),
-            *_of_prices(prices, len(tracked), now),
+            MetricFamily("info", "the version", [(_label(version=deps.version), 1)]),
+            MetricFamily("ready", "1 when /readyz says so", [("", not reasons_not_ready(snapshot, now))]),
+            MetricFamily("scheduler_up", "1 when the scheduler answers", [("", status is not None)]),
+            MetricFamily("loop_tick_age_seconds", "since the event loop last ran", [("", loop_age)]),
+            *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
+            *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
         ]
         text = "\n".join(line for family in families for line in family.lines()) + "\n"
         return Response(text, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
 
-def _of_runtime(counted: Mapping[str, int]) -> list[Family]:
-    found = [(RUNTIME[name], count) for name, count in counted.items()]
-    return [Family(name, about, [("", count)], "counter") for (name, about), count in found]
+def _of_runtime(counters: Mapping[str, int]) -> list[MetricFamily]:
+    named = [(RUNTIME[name], count) for name, count in counters.items()]
+    return [MetricFamily(name, text, [("", count)], "counter") for (name, text), count in named]
 
 
-def _of_prices(prices: dict[str, Price], tracked: int, now: int) -> list[Family]:
+def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[MetricFamily]:
     ages = [(now - price.fetched_at) / 1000 for price in prices.values() if price.fetched_at is not None]
     priced = sum(price.price_usd is not None for price in prices.values())
+    stale = sum(price.stale for price in prices.values())
     return [
-        Family("prices_tracked", "tokens that are priced at all", [("", tracked)]),
-        Family("prices_known", "tokens that have a price", [("", priced)]),
-        Family("prices_stale", "tokens with an old price", [("", sum(p.stale for p in prices.values()))]),
-        Family("price_age_newest_seconds", "age of the newest price", [("", min(ages, default=None))]),
-        Family("price_age_oldest_seconds", "age of the oldest price", [("", max(ages, default=None))]),
+        MetricFamily("prices_tracked", "tokens whose prices are kept fresh", [("", supported)]),
+        MetricFamily("prices_known", "tokens that have a price", [("", priced)]),
+        MetricFamily("prices_stale", "tokens with an old price", [("", stale)]),
+        MetricFamily("price_age_newest_seconds", "age of the newest price", [("", min(ages, default=None))]),
+        MetricFamily("price_age_oldest_seconds", "age of the oldest price", [("", max(ages, default=None))]),
     ]
 
 
-def _of_status(status: JSON, now: int) -> list[Family]:
-    tasks = status["tasks"]
-
-    def each(name: str, scale: float = 1) -> list[tuple[str, float | None]]:
-        found = [(_label(task=task), row.get(name)) for task, row in tasks.items()]
-        return [(label, None if value is None else value / scale) for label, value in found]
-
-    failures = status["consecutiveFailures"]
-    left = [
-        (_label(upstream=name), (budget.get("left") or {}).get("month"))
-        for name, budget in status["budgets"].items()
-    ]
-    at = status["nextAlarmAt"]
+def _of_status(status: Status, now: int) -> list[MetricFamily]:
+    tasks = {_label(task=name): task for name, task in status.tasks.items()}
+    failures = [(_label(task=task), count) for task, count in status.consecutive_failures.items()]
+    left = [(_label(upstream=name), budget.left.month) for name, budget in status.budgets.items()]
     return [
-        Family("next_alarm_timestamp_seconds", "when the alarm rings", [("", at and at / 1000)]),
-        Family("paused", "1 while paused", [("", (status["pausedUntil"] or 0) > now)]),
-        Family("task_enabled", "0 when switched off", each("enabled")),
-        Family("task_overdue", "1 when late by its own cadence", each("overdue")),
-        Family(
+        MetricFamily(
+            "next_alarm_timestamp_seconds", "when the alarm rings", [("", _seconds(status.next_alarm_at))]
+        ),
+        MetricFamily("paused", "1 while paused", [("", (status.paused_until or 0) > now)]),
+        MetricFamily(
+            "task_enabled", "0 when switched off", [(label, task.enabled) for label, task in tasks.items()]
+        ),
+        MetricFamily(
+            "task_overdue",
+            "1 when late by its own cadence",
+            [(label, task.overdue) for label, task in tasks.items()],
+        ),
+        MetricFamily(
             "task_running",
             "1 while it runs",
-            [(_label(task=task), row.get("running") is not None) for task, row in tasks.items()],
+            [(label, task.running is not None) for label, task in tasks.items()],
         ),
-        Family("task_last_success_timestamp_seconds", "end of its last success", each("lastSuccessAt", 1000)),
-        Family("task_next_due_timestamp_seconds", "its next slot", each("nextDueAt", 1000)),
-        Family("task_cadence_seconds", "its effective cadence", each("effectiveCadenceMs", 1000)),
-        Family(
-            "task_consecutive_failures",
-            "failed runs in a row",
-            [(_label(task=task), count) for task, count in failures.items()],
+        MetricFamily(
+            "task_last_success_timestamp_seconds",
+            "end of its last success",
+            [(label, _seconds(task.last_success_at)) for label, task in tasks.items()],
         ),
-        Family("task_runs_total", "runs that ended, by how they did", _runs(tasks), "counter"),
-        Family("budget_month_left", "calls left of the month", left),
+        MetricFamily(
+            "task_next_due_timestamp_seconds",
+            "its next slot",
+            [(label, _seconds(task.next_due_at)) for label, task in tasks.items()],
+        ),
+        MetricFamily(
+            "task_cadence_seconds",
+            "its effective cadence",
+            [(label, _seconds(task.effective_cadence_ms)) for label, task in tasks.items()],
+        ),
+        MetricFamily("task_consecutive_failures", "failed runs in a row", failures),
+        MetricFamily("task_runs_total", "runs that ended, by outcome", _runs(status), "counter"),
+        MetricFamily("budget_month_left", "calls left of the month", left),
     ]
 
 
-def _runs(tasks: Mapping[str, JSON]) -> list[tuple[str, float | None]]:
-    """All outcomes of all tasks: a counter that is there from the beginning can be seen to rise."""
+def _runs(status: Status) -> list[tuple[str, float | None]]:
+    """All outcomes of all tasks: a counter that exists from the start can be seen to rise."""
     return [
-        (_label(task=task, outcome=outcome), row.get("runCounts", {}).get(outcome, 0))
-        for task, row in tasks.items()
-        for outcome in ENDINGS
+        (_label(task=name, outcome=outcome), task.run_counts.get(outcome, 0))
+        for name, task in status.tasks.items()
+        for outcome in OUTCOMES
     ]
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def _label(**labels: str) -> str:

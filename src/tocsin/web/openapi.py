@@ -1,4 +1,4 @@
-"""`/openapi.json` and `/api/docs`: both made from the list of routes, so that neither can lag behind it."""
+"""`/openapi.json` and `/api/docs`: both are derived from the operations and their shapes, so neither can lag behind."""
 
 import json
 from base64 import b64encode
@@ -11,10 +11,18 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
-from tocsin.web.operations import Operation, ResponseDoc
+from tocsin.shapes.base import FreeForm, SnakeShape, schema_ref, schemas_of
+from tocsin.shapes.service import ErrorBody
+from tocsin.web.operation_docs import OTHER_SHAPES
+from tocsin.web.operations import Operation, ResponseDoc, all_responses
 from tocsin.web.respond import json_response
-from tocsin.web.schemas import ERROR
 
+TAGS = {
+    "prices": "Token prices, read from the cache.",
+    "competition": "Swaps, agents and the leaderboard.",
+    "scheduler": "The scheduler, for operators: needs the admin key.",
+    "service": "Health, metrics and this documentation.",
+}
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
   color: #1c1c1c; background: #fff; }
@@ -35,85 +43,101 @@ CACHED = {"Cache-Control": "public, max-age=300"}
 
 
 class ApiDocs:
-    """The API for machines and for people. The list may still be filled: these two are in it themselves."""
+    """The API for machines and for people. The list of operations may grow: these two are in it themselves."""
 
     def __init__(self, version: str, operations: Sequence[Operation]) -> None:
         self._version = version
         self._operations = operations
+        self._document: FreeForm | None = None
 
     async def machine(self, _request: Request) -> ASGIApp:
-        return json_response(openapi(self._version, self._operations), headers=CACHED)
+        if self._document is None:
+            self._document = openapi(self._version, self._operations)
+        return json_response(self._document, headers=CACHED)
 
     async def human(self, _request: Request) -> ASGIApp:
         headers = {**CACHED, "Content-Security-Policy": POLICY}
         return Response(docs_page(self._version, self._operations), media_type="text/html", headers=headers)
 
 
-def openapi(version: str, operations: Iterable[Operation]) -> JSON:
-    paths: dict[str, dict[str, JSON]] = {}
+def openapi(version: str, operations: Iterable[Operation]) -> FreeForm:
+    paths: dict[str, FreeForm] = {}
     keys: set[str] = set()
+    shapes: dict[type[SnakeShape], None] = dict.fromkeys((ErrorBody, *OTHER_SHAPES))
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
-        keys |= {operation.about.key} if operation.about.key else set()
+        keys |= {operation.doc.key} if operation.doc.key else set()
+        shapes |= dict.fromkeys(shape for doc in all_responses(operation).values() for shape in doc.shapes)
+        if operation.doc.body is not None:
+            shapes[operation.doc.body] = None
+    tags: list[JSON] = [{"name": name, "description": text} for name, text in TAGS.items()]
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tocsin", "version": version, "license": {"name": "MIT", "identifier": "MIT"}},
-        "paths": paths,
+        "tags": tags,
+        "paths": {**paths},
         "components": {
-            "schemas": {"Error": ERROR},
+            "schemas": schemas_of(shapes),
             "securitySchemes": {key: _scheme(key) for key in sorted(keys)},
         },
     }
 
 
-def _scheme(header: str) -> JSON:
+def _scheme(header: str) -> FreeForm:
     if header == "Authorization":
         return {"type": "http", "scheme": "bearer"}
     return {"type": "apiKey", "in": "header", "name": header}
 
 
-def _described(operation: Operation) -> JSON:
-    error = {"description": "any error", "content": _content({"$ref": "#/components/schemas/Error"})}
-    described: dict[str, JSON] = {
-        "summary": operation.about.summary,
+def _described(operation: Operation) -> FreeForm:
+    doc = operation.doc
+    described: FreeForm = {
+        "operationId": doc.operation_id,
+        "tags": [doc.tag],
+        "summary": doc.summary,
+        "description": doc.description or doc.summary,
         "responses": {
-            **{
-                str(status): {"description": answer.about, **_content_of(answer)}
-                for status, answer in operation.about.answers.items()
-            },
-            "default": error,
+            str(status): {"description": response.description, **_content_of(response)}
+            for status, response in all_responses(operation).items()
         },
     }
-    if operation.about.parameters:
+    if doc.parameters:
         described["parameters"] = [
             {
                 "name": parameter.name,
                 "in": parameter.place,
-                "description": parameter.about,
+                "description": parameter.description,
                 "required": parameter.required,
                 "schema": parameter.schema,
                 **({"style": "form", "explode": False} if parameter.schema.get("type") == "array" else {}),
             }
-            for parameter in operation.about.parameters
+            for parameter in doc.parameters
         ]
-    if operation.about.key:
-        described["security"] = [{operation.about.key: []}]
-    if operation.about.body is not None:
-        described["requestBody"] = {
-            "required": True,
-            "content": _content({"type": "object"}, operation.about.body),
-        }
+    if doc.key:
+        described["security"] = [{doc.key: []}]
+    if doc.has_body:
+        schema = schema_ref(doc.body) if doc.body is not None else doc.body_schema
+        described["requestBody"] = {"required": True, "content": _content(schema, doc.body_example)}
     return described
 
 
-def _content_of(answer: ResponseDoc) -> dict[str, JSON]:
-    if answer.schema is None:
-        return {}
-    return {"content": _content(answer.schema, answer.example, answer.media_type)}
+def _content_of(response: ResponseDoc) -> FreeForm:
+    if not response.shapes:
+        return {} if response.media_type == "application/json" else {"content": _text(response.media_type)}
+    refs: list[JSON] = [schema_ref(shape) for shape in response.shapes]
+    schema: FreeForm = {"anyOf": refs} if len(refs) > 1 else schema_ref(response.shapes[0])
+    if response.media_type != "application/json":
+        return {"content": _text(response.media_type)}
+    example = None if response.example is None else response.example.to_json()
+    return {"content": _content(schema, example)}
 
 
-def _content(schema: JSON, example: JSON = None, media_type: str = "application/json") -> JSON:
-    return {media_type: {"schema": schema, **({} if example is None else {"example": example})}}
+def _text(media_type: str) -> FreeForm:
+    return {media_type: {"schema": {"type": "string"}}}
+
+
+def _content(schema: FreeForm, example: JSON = None) -> FreeForm:
+    return {"application/json": {"schema": schema, **({} if example is None else {"example": example})}}
 
 
 def docs_page(version: str, operations: Iterable[Operation]) -> str:
@@ -126,24 +150,31 @@ def docs_page(version: str, operations: Iterable[Operation]) -> str:
 <style>{STYLE}</style>
 <h1>Tocsin API</h1>
 <p>Version {escape(version)}. For machines: <a href="/openapi.json">openapi.json</a>.
-Times are unix milliseconds. Every error is <code>{{error, code, retryable}}</code>: a sentence, a word, and
-whether to try again.</p>
+Times are unix milliseconds. Every error is <code>{{error, code, retryable}}</code>: a sentence, a code, and
+whether trying again may help.</p>
 {sections}
 </html>
 """
 
 
 def _section(operation: Operation) -> str:
+    doc = operation.doc
     rows = "".join(
-        f"<tr><td><code>{escape(parameter.name)}</code></td><td>{escape(parameter.about)}</td></tr>"
-        for parameter in operation.about.parameters
+        f"<tr><td><code>{escape(parameter.name)}</code></td><td>{escape(parameter.description)}</td></tr>"
+        for parameter in doc.parameters
     )
-    if operation.about.key:
-        rows += f"<tr><td><code>{escape(operation.about.key)}</code></td><td>header: the key</td></tr>"
-    answers = "".join(
-        f"<p>{status}: {escape(answer.about)}</p>"
-        + (f"<pre>{escape(json.dumps(answer.example, indent=2))}</pre>" if answer.example is not None else "")
-        for status, answer in operation.about.answers.items()
+    if doc.key:
+        rows += f"<tr><td><code>{escape(doc.key)}</code></td><td>header: the key</td></tr>"
+    responses = "".join(
+        f"<p>{status}: {escape(response.description)}</p>{_example(response)}"
+        for status, response in all_responses(operation).items()
     )
     heading = f"<h2><code>{escape(f'{operation.method} {operation.path}')}</code></h2>"
-    return f"{heading}<p>{escape(operation.about.summary)}</p><table>{rows}</table>{answers}"
+    text = doc.summary if not doc.description else f"{doc.summary} {doc.description}"
+    return f"{heading}<p>{escape(text)}</p><table>{rows}</table>{responses}"
+
+
+def _example(response: ResponseDoc) -> str:
+    if response.example is None:
+        return ""
+    return f"<pre>{escape(json.dumps(response.example.to_json(), indent=2))}</pre>"

@@ -1,14 +1,14 @@
 """`GET /api/prices`: from the cache, never from an upstream.
 
-`tocsin.web.app` looks at these pages first, before any routing: nothing else is asked for as often.
+`app.py` looks into this cache before any routing: no route is asked for as often.
 """
 
 from starlette.datastructures import QueryParams
 
-from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import is_token_id, tracked_tokens
+from tocsin.prices.tracked_tokens import is_token_id, supported_tokens
+from tocsin.shapes.prices import OnePrice, PriceList
 from tocsin.web.deps import WebDeps
 from tocsin.web.response_cache import ResponseCache
 
@@ -16,32 +16,28 @@ TOKENS_MAX = 100
 MAX_AGE_S = 30
 
 
-def price_cache(site: WebDeps) -> ResponseCache:
-    """Kept until a refresh on this process has ended, or for a second."""
+def price_cache(deps: WebDeps) -> ResponseCache:
+    """Kept for a second, or until a refresh through this process has ended."""
 
-    async def answer(query: QueryParams) -> dict[str, JSON]:
-        return await _prices(site, query)
+    async def respond(query: QueryParams) -> PriceList | OnePrice:
+        return await _prices(deps, query)
 
-    return ResponseCache(site.clock, MAX_AGE_S, answer)
+    return ResponseCache(deps.clock, MAX_AGE_S, respond)
 
 
-async def _prices(site: WebDeps, query: QueryParams) -> dict[str, JSON]:
-    kv, now = site.kv, site.clock.now()
+async def _prices(deps: WebDeps, query: QueryParams) -> PriceList | OnePrice:
+    kv, now = deps.kv, deps.clock.now()
     one = query.get("token")
     if one is not None:
         _check([one])
         price = (await prices_of(kv, [one], now)).get(one)
         if price is None:
-            return {"tokenId": one, "priceUsd": None, "decimals": None, "fetchedAt": None}
-        return {"tokenId": one, **price.to_json()}
-    tracked = await tracked_tokens(kv)
-    wanted = _ids(query) if "tokens" in query else list(tracked)
-    found = await prices_of(kv, wanted, now)
-    return {
-        "prices": {token_id: price.to_json() for token_id, price in found.items()},
-        "missing": [token_id for token_id in wanted if token_id not in found],
-        "supportedTokens": list(tracked),
-    }
+            return OnePrice(one, None, None, None)
+        return OnePrice(one, price.price_usd, price.decimals, price.fetched_at, price.stale, price.source)
+    supported = await supported_tokens(kv)
+    wanted = _ids(query) if "tokens" in query else list(supported)
+    prices = await prices_of(kv, wanted, now)
+    return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
 
 
 def _ids(query: QueryParams) -> list[str]:
@@ -56,5 +52,5 @@ def _ids(query: QueryParams) -> list[str]:
 def _check(ids: list[str]) -> None:
     for token_id in ids:
         if not is_token_id(token_id):
-            sentence = f"{token_id[:120]!r} is no token id: give `stx`, a contract, or `contract::asset`."
+            sentence = f"{token_id[:120]!r} is not a token id: give `stx`, a contract, or `contract::asset`."
             raise RequestRefused(400, "malformed_token", sentence, token=token_id[:300])

@@ -1,4 +1,4 @@
-"""Bounds on what a client may send: the size of a body, and how often it may post."""
+"""Bounds on what a client may send: the size of a body, and the number of posts."""
 
 import asyncio
 from collections import OrderedDict
@@ -12,11 +12,11 @@ from tocsin.errors import RequestRefused
 
 BODY_MAX = 64 * 1024
 BODY_WAIT_S = 30
-CLIENTS_MAX = 10_000  # remembered at once; the one quiet longest is forgotten first
+CLIENTS_MAX = 10_000  # remembered at once; the one that was quiet longest is forgotten first
 
 
 class ClientRateLimit:
-    """So many posts a minute for each client, in bursts if it likes."""
+    """A token bucket per client: a number of posts a minute, bursts allowed."""
 
     def __init__(self, per_minute_max: int, clock: Clock) -> None:
         self._burst = float(per_minute_max)
@@ -38,14 +38,14 @@ class ClientRateLimit:
             raise RequestRefused(
                 429,
                 "too_many_requests",
-                f"At most {self._burst:.0f} posts a minute are taken from one client: wait {wait_s} s.",
+                f"At most {self._burst:.0f} posts a minute are accepted from one client: wait {wait_s} s.",
                 retryable=True,
                 headers={"Retry-After": str(wait_s)},
             )
 
 
 def client_of(scope: Scope) -> str:
-    """Whom a request counts for: an address, or the network that one household has in IPv6."""
+    """The client that a request counts for: an IPv4 address, or an IPv6 network (/64)."""
     host = str((scope.get("client") or ("unknown",))[0])
     try:
         address = ip_address(host)
@@ -57,10 +57,13 @@ def client_of(scope: Scope) -> str:
 
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
-    """`receive`, refusing a body beyond the cap as soon as that is known, and one that does not come."""
+    """`receive` that refuses a body that is too large, as soon as that is known, or too slow."""
     too_large = RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
     too_slow = RequestRefused(
-        408, "body_too_slow", f"The body was not there within {BODY_WAIT_S} s: send it again.", retryable=True
+        408,
+        "body_too_slow",
+        f"The body did not arrive within {BODY_WAIT_S} s: send it again.",
+        retryable=True,
     )
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if announced.isdigit() and int(announced[:18]) > body_max:
@@ -71,7 +74,7 @@ def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
     async def receive_capped() -> Message:
         nonlocal size, complete
         if complete:
-            return await receive()  # nothing more but the client's leaving
+            return await receive()  # only a disconnect can follow
         try:
             async with asyncio.timeout_at(ends_at):
                 message = await receive()

@@ -1,8 +1,7 @@
-"""How answers are written: JSON, one shape for every error, ETags.
+"""How responses are written: JSON, one shape for every error, ETags.
 
-An error is `{error: "a sentence that says how to fix it", code: "a_word", retryable: bool, ...}`. Which
-exception becomes which status is in one table; what is not in it is a defect of ours, logged for the
-operator and told to nobody else.
+An error is an `ErrorBody`. One table says which exception becomes which status; what is not in it is a defect of ours,
+which is logged for the operator and not shown to the client.
 """
 
 import json
@@ -15,12 +14,13 @@ from starlette.responses import Response
 
 from tocsin.bindings import JSON
 from tocsin.errors import BindingMissing, ObjectError, RequestRefused, StoreError, UsageError
+from tocsin.shapes.service import ErrorBody
 
 RETRY_S = 5
 
 
-class _Told(NamedTuple):
-    """What a client is told of an exception; no sentence: the exception's own, which was made for it."""
+class _ErrorResponse(NamedTuple):
+    """How a client sees an exception. Without a sentence, it sees the exception's own."""
 
     status: int
     code: str
@@ -31,13 +31,22 @@ class _Told(NamedTuple):
         return self.status >= 500
 
 
-# The first that fits counts.
-TABLE: tuple[tuple[type[Exception], _Told], ...] = (
-    (UsageError, _Told(400, "bad_request")),
-    (StoreError, _Told(503, "store_unavailable", "The store cannot be used right now: try again soon.")),
-    (ObjectError, _Told(503, "scheduler_unavailable", "The scheduler gave no answer: try again soon.")),
-    (BindingMissing, _Told(503, "not_configured")),
-    (Exception, _Told(500, "internal_error", "Something went wrong here; the service's log tells what.")),
+# The first match counts.
+TABLE: tuple[tuple[type[Exception], _ErrorResponse], ...] = (
+    (UsageError, _ErrorResponse(400, "bad_request")),
+    (
+        StoreError,
+        _ErrorResponse(503, "store_unavailable", "The store cannot be used right now: try again soon."),
+    ),
+    (
+        ObjectError,
+        _ErrorResponse(503, "scheduler_unavailable", "The scheduler gave no answer: try again soon."),
+    ),
+    (BindingMissing, _ErrorResponse(503, "not_configured")),
+    (
+        Exception,
+        _ErrorResponse(500, "internal_error", "Something went wrong here; the service's log has the reason."),
+    ),
 )
 
 
@@ -56,15 +65,15 @@ def refusal_of(error: Exception) -> RequestRefused:
     if isinstance(error, HTTPException):
         code = HTTPStatus(error.status_code).name.lower()
         return RequestRefused(error.status_code, code, error.detail, headers=error.headers)
-    told = next(told for kind, told in TABLE if isinstance(error, kind))
-    headers = {"Retry-After": str(RETRY_S)} if told.status == 503 else {}
-    sentence = told.sentence or str(error)
-    return RequestRefused(told.status, told.code, sentence, retryable=told.retryable, headers=headers)
+    shown = next(shown for kind, shown in TABLE if isinstance(error, kind))
+    headers = {"Retry-After": str(RETRY_S)} if shown.status == 503 else {}
+    sentence = shown.sentence or str(error)
+    return RequestRefused(shown.status, shown.code, sentence, retryable=shown.retryable, headers=headers)
 
 
 def error_response(refusal: RequestRefused) -> Response:
-    shape = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable, **refusal.fields}
-    return json_response(shape, refusal.status, {"Cache-Control": "no-store", **refusal.headers})
+    body = ErrorBody(str(refusal), refusal.code, refusal.retryable).to_json() | refusal.fields
+    return json_response(body, refusal.status, {"Cache-Control": "no-store", **refusal.headers})
 
 
 def etag_of(body: bytes) -> bytes:
@@ -72,6 +81,6 @@ def etag_of(body: bytes) -> bytes:
 
 
 def is_known(if_none_match: bytes, etag: bytes) -> bool:
-    """Whether the client's `If-None-Match` says that it has this body already."""
+    """Whether the client's `If-None-Match` says that it has this body."""
     known = [part.strip().removeprefix(b"W/") for part in if_none_match.split(b",")]
     return etag in known or known == [b"*"]

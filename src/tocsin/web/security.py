@@ -1,4 +1,4 @@
-"""The headers that keep pages and answers safe, for whoever serves them: nothing here needs a web server."""
+"""Security headers of pages and responses. Nothing here needs a web server: Cloudflare serves files by itself."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ PAGE_POLICY: Final = (
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
-REVALIDATED: Final = (b"cache-control", b"no-cache")  # kept, but asked for again: a new version shows at once
+REVALIDATED: Final = (b"cache-control", b"no-cache")  # cached, but revalidated: a new version shows at once
 
 
 def with_security(headers: RawHeaders) -> list[tuple[bytes, bytes]]:

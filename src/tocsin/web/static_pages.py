@@ -1,7 +1,6 @@
-"""What people look at: static pages, fed only by our own API.
+"""The pages that people look at: static files, fed only by our own API.
 
-Each file is a route of its own, read once: what is not there, a wrong method and a strange header are
-answered as everywhere.
+Each file is a route of its own and is read once, so errors have the same shape as everywhere else.
 """
 
 from pathlib import Path
@@ -24,7 +23,7 @@ MEDIA_TYPES = {
 
 
 def page_routes() -> list[BaseRoute]:
-    """The two pages, what they are made of, and the ways to them."""
+    """The two pages, their files, and redirects to them."""
     pages = [Route(f"/{name}", _Read(_File(STATIC / f"{name}.html"))) for name in PAGES]
     parts = [
         Route(f"/static/{path.relative_to(STATIC).as_posix()}", _Read(_File(path)))
@@ -35,13 +34,13 @@ def page_routes() -> list[BaseRoute]:
 
 
 def redirects() -> list[BaseRoute]:
-    """Where strangers knock: the bare host, and a page with a slash too many."""
-    ways = {"/": f"/{PAGES[0]}"} | {f"/{name}/": f"/{name}" for name in PAGES}
-    return [Route(path, _Read(_Way(target))) for path, target in ways.items()]
+    """From the bare host, and from a page with a trailing slash."""
+    targets = {"/": f"/{PAGES[0]}"} | {f"/{name}/": f"/{name}" for name in PAGES}
+    return [Route(path, _Read(_Redirect(target))) for path, target in targets.items()]
 
 
 class _Read:
-    """Takes GET and HEAD only."""
+    """Accepts GET and HEAD only."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -54,23 +53,23 @@ class _Read:
 
 
 class _File:
-    """A file of one version: scripts and styles must be of the same one as the page that asks for them."""
+    """A file that clients revalidate: scripts and styles must be of the same version as their page."""
 
     def __init__(self, path: Path) -> None:
         body = path.read_bytes()
         self._etag = etag_of(body)
         headers = {REVALIDATED[0].decode(): REVALIDATED[1].decode(), "ETag": self._etag.decode()}
-        self._whole = Response(body, 200, headers, MEDIA_TYPES[path.suffix])
+        self._complete = Response(body, 200, headers, MEDIA_TYPES[path.suffix])
         self._unchanged = Response(status_code=304, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = dict(scope["headers"]).get(b"if-none-match", b"")
-        answer = self._unchanged if is_known(asked, self._etag) else self._whole
-        await answer(scope, receive, send)
+        known = dict(scope["headers"]).get(b"if-none-match", b"")
+        response = self._unchanged if is_known(known, self._etag) else self._complete
+        await response(scope, receive, send)
 
 
-class _Way:
-    """Leads to a path of ours with the query that came along, whatever the Host header says."""
+class _Redirect:
+    """Redirects to a path of ours with the same query, whatever the Host header says."""
 
     def __init__(self, target: str) -> None:
         self._target = target

@@ -31,6 +31,7 @@ from tocsin.platform.cloudflare.environment import SchedulerParts, open_logger, 
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
+from tocsin.shapes.scheduler import Armed
 from tocsin.web.deps import WebDeps
 from tocsin.web.operations import Operation, OperationDoc, ResponseDoc, routes_of
 from tocsin.web.request_limits import ClientRateLimit
@@ -40,9 +41,11 @@ from tocsin.worker.worker_app import WorkerApp, request_ctx, scheduler_stub
 
 DEPLOYED = "/api/deployed"
 WAKE_EVERY_MS = 60_000
-ABOUT_DEPLOYED = OperationDoc(
-    summary="ArmThrottle the scheduler: the last step of a deployment.",
-    answers={200: ResponseDoc("when it rings next", {"type": "object"})},
+DEPLOYED_DOC = OperationDoc(
+    operation_id="armScheduler",
+    tag="scheduler",
+    summary="Set the scheduler's alarm: the last step of a deployment.",
+    responses={200: ResponseDoc("when it rings next", (Armed,))},
 )
 
 
@@ -100,11 +103,11 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
         ctx, env = javascript.unwrap(self.ctx, "_ctx"), javascript.unwrap(self.env, "_env")
         with request_ctx(ctx):
             try:
-                site, app = self.front.open(env, self.clock, extra_routes)
+                deps, app = self.front.open(env, self.clock, extra_routes)
             except SettingsError as error:
                 return await respond(_unconfigured(error), request, ctx)
             if self.wake.due(self.clock.now()):
-                keep_alive(ctx, _arm_quietly(site))
+                keep_alive(ctx, _arm_quietly(deps))
             return await respond(app, request, ctx)
 
     async def scheduled(self, *_event: Any) -> None:
@@ -112,22 +115,22 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
         await scheduler_stub(env, settings.read(texts(env)).instance).arm()
 
 
-def extra_routes(site: WebDeps) -> Sequence[BaseRoute]:
+def extra_routes(deps: WebDeps) -> Sequence[BaseRoute]:
     """What only a deployment has, and the ways to the pages that Cloudflare serves."""
 
     async def deployed(_request: Request) -> Response:
-        return json_response({"name": site.instance, "nextAlarmAt": await site.scheduler().arm()})
+        return json_response(Armed(deps.instance, await deps.scheduler().arm()).to_json())
 
-    limiter = ClientRateLimit(site.posts_per_minute_max, site.clock)
-    return [*routes_of([Operation("POST", DEPLOYED, deployed, ABOUT_DEPLOYED)], limiter), *redirects()]
+    limiter = ClientRateLimit(deps.posts_per_minute_max, deps.clock)
+    return [*routes_of([Operation("POST", DEPLOYED, deployed, DEPLOYED_DOC)], limiter), *redirects()]
 
 
-async def _arm_quietly(site: WebDeps) -> None:
+async def _arm_quietly(deps: WebDeps) -> None:
     """For a visitor's request, which must not fail for it; the next wake-up tries again."""
     try:
-        await site.scheduler().arm()
+        await deps.scheduler().arm()
     except TocsinError as error:
-        site.logger.error("scheduler.not_armed", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
+        deps.logger.error("scheduler.not_armed", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
 
 
 def _unconfigured(error: SettingsError) -> Response:

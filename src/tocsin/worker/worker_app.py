@@ -16,13 +16,15 @@ from tocsin import __version__, settings
 from tocsin.bindings import Clock
 from tocsin.competition.rules import rules_of
 from tocsin.errors import BindingMissing
-from tocsin.health import ask_status
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.context import keep_alive
 from tocsin.platform.cloudflare.environment import Unusable, open_database, open_kv, open_logger, texts
 from tocsin.platform.cloudflare.objects import CloudflareNamespace, CloudflareStub
+from tocsin.scheduler.health_watch import ask_status
+from tocsin.scheduler.readiness import HealthSnapshot
+from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.web.app import create_app
-from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
+from tocsin.web.deps import Keys, WebDeps
 
 _CTX: ContextVar[Any] = ContextVar("ctx")
 
@@ -48,8 +50,8 @@ class WorkerApp:
     ) -> tuple[WebDeps, ASGIApp]:
         """The application; `routes` come after the API's own. Raises what is wrong with the settings."""
         if self._opened is None:
-            site = open_deps(env, clock)
-            self._opened = site, create_app(site, routes(site))
+            deps = open_deps(env, clock)
+            self._opened = deps, create_app(deps, routes(deps))
         return self._opened
 
 
@@ -58,16 +60,16 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
     logger = open_logger(env, read, clock, lambda work: keep_alive(_CTX.get(), work))
     database, kv = open_database(env, logger), open_kv(env, logger)
 
-    def scheduler() -> CloudflareStub:
-        return scheduler_stub(env, read.instance)
+    def scheduler() -> SchedulerClient:
+        return SchedulerClient(scheduler_stub(env, read.instance))
 
     async def health() -> HealthSnapshot:
         """No process of ours could be stuck, so the scheduler itself is asked."""
-        status, reasons = await ask_status(scheduler)
+        status, problems = await ask_status(scheduler)
         unusable = " ".join(str(store) for store in (database, kv) if isinstance(store, Unusable))
         # Without an answer nothing is known of the alarm; that there is none is what is wrong.
-        alarm_at = clock.now() if status is None else status["nextAlarmAt"]
-        return HealthSnapshot(None, unusable or None, alarm_at, reasons)
+        alarm_at = clock.now() if status is None else status.next_alarm_at
+        return HealthSnapshot(None, unusable or None, alarm_at, problems)
 
     return WebDeps(
         scheduler=scheduler,

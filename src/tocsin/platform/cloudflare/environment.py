@@ -22,6 +22,7 @@ from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
+from tocsin.upstream.registry import upstreams
 
 LOG_APP_ID = "aibtc-landing"
 
@@ -47,7 +48,7 @@ def open_logger(
 ) -> ConsoleLogger:
     """A logger to the console, and to the log service where there is one."""
     redact = Redactor(settings.secret_values(read))
-    level_min: Level = read.log_level  # type: ignore[assignment]  # the settings allow no other
+    level_min: Level = read.log_level
     console = ConsoleLogger(clock, redact, level_min, None)
     binding = getattr(env, "LOGS", None)
     if is_logs_rpc(binding):
@@ -118,6 +119,7 @@ def scheduler_env(
         logger=logger,
         random=random.random,
         config=scheduler_config(read),
+        upstreams=upstreams(read),
         tasks=parts.tasks(read),
         request_jobs=parts.request_jobs(read),
         DB=open_database(env, logger),

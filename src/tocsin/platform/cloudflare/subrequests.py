@@ -49,5 +49,5 @@ def spend_on_fetch() -> None:
     if account is not None:
         if account.spent >= account.limit - RESERVED_FOR_STORES:
             spent = f"{account.spent} of this invocation's {account.limit} subrequests are made"
-            raise RunStopped(f"{spent}; the next one goes on")
+            raise RunStopped(f"{spent}; the next one goes on", outcome="partial")
         account.spent += 1

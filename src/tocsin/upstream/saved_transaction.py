@@ -1,10 +1,10 @@
-"""A transaction in any shape that Hiro answers with: v1, v3, an entry of `tx/multiple`, or in a wrapper.
+"""A transaction out of a file, in any form that Hiro sends: v1, v3, an entry of `tx/multiple`, or wrapped. Pure.
 
-For bodies that people saved; a client knows what it asked for. The fields are read by `hiro_parse`.
+This is for bodies that people saved (`tocsin explain --file`); a client knows what it asked for. `hiro_parse` reads
+the fields.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tocsin.bindings import JSON
 from tocsin.chain_model import Transaction, TransactionWithEvents, TransferEvent, canonical_txid
@@ -25,16 +25,16 @@ NO_ID = "0x" + "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedTransaction:
     """A transaction as a file holds it. `events` are None unless all of them are there and usable."""
 
     transaction: Transaction
     events: tuple[TransferEvent, ...] | None
-    unusable: str | None = None  # the amount that is no number, if there is one
+    unusable: str | None = None  # the amount that is not a number, if there is one
 
 
-def any_transaction(body: JSON) -> Saved:
-    """The transaction and its events. What a body that was shortened by hand leaves out is filled in."""
+def any_transaction(body: JSON) -> SavedTransaction:
+    """The transaction and its events. Fields that are missing from a shortened body are filled in."""
     row, events = as_record(body, "body"), None
     for _ in range(WRAPPED_MAX):
         events = row.get("events", events)
@@ -45,17 +45,17 @@ def any_transaction(body: JSON) -> Saved:
     listed = _list(events)
     if "tx_status" not in row:
         found = _with_events_v3(row, listed)
-        return Saved(replace(found.transaction, tx_id=tx_id), found.events)
-    whole = _completed(row, listed, told=events is not None)
+        return SavedTransaction(replace(found.transaction, tx_id=tx_id), found.events)
+    whole = _completed(row, listed, complete=events is not None)
     unusable = _unusable_amount(listed)
     if unusable is not None:
-        return Saved(replace(transaction_v1(whole), tx_id=tx_id), None, unusable)
+        return SavedTransaction(replace(transaction_v1(whole), tx_id=tx_id), None, unusable)
     found = with_events_v1(whole)
-    return Saved(replace(found.transaction, tx_id=tx_id), found.events)
+    return SavedTransaction(replace(found.transaction, tx_id=tx_id), found.events)
 
 
 def _with_id(row: JsonObject) -> tuple[JsonObject, str]:
-    """Any text may name a saved transaction; only on the chain must it be an id."""
+    """Any text may name a saved transaction; only on chain must it be an id."""
     tx_id = text(row, "tx_id")
     try:
         return row, canonical_txid(tx_id)
@@ -63,21 +63,21 @@ def _with_id(row: JsonObject) -> tuple[JsonObject, str]:
         return {**row, "tx_id": NO_ID}, tx_id
 
 
-def _completed(row: JsonObject, events: Any, *, told: bool) -> JsonObject:
-    """What Hiro always says, where it is left out: on the canonical chain, unless it is in the mempool."""
+def _completed(row: JsonObject, events: list[JsonObject], *, complete: bool) -> JsonObject:
+    """Fill in what Hiro always sends: canonical, unless the transaction is in the mempool."""
     status = text(row, "tx_status")
     listed = [{"event_index": number, **event} for number, event in enumerate(events)]
-    whole: dict[str, JSON] = {"sponsored": False, "fee_rate": "0", **row, "events": listed}
+    whole: JsonObject = {"sponsored": False, "fee_rate": "0", **row, "events": listed}
     if whole.get("canonical") is None and status != "pending" and not status.startswith("dropped_"):
         whole["canonical"] = True
     if whole.get("canonical") is None:
         return whole
     block = {"block_height": 0, "block_hash": "0x", "tx_index": 0, "burn_block_time": 0}
-    counted = {"event_count": len(listed)} if told else {}
+    counted = {"event_count": len(listed)} if complete else {}
     return {"microblock_canonical": True, **block, **counted, **whole}
 
 
-def _unusable_amount(events: Any) -> str | None:
+def _unusable_amount(events: list[JsonObject]) -> str | None:
     for event in events:
         asset = event.get("asset")
         if event.get("event_type") in STX_EVENTS | TOKEN_EVENTS and isinstance(asset, dict):
@@ -89,7 +89,7 @@ def _unusable_amount(events: Any) -> str | None:
 
 
 def _inside(row: JsonObject) -> JsonObject:
-    """What a wrapper holds; `tx/multiple` has the id itself as the name of its entry."""
+    """The content of a wrapper. In `tx/multiple` the id itself is the name of the entry."""
     if row.get("found") is False:
         raise MalformedBody("found: Hiro did not know this transaction")
     names = [name for name in WRAPPERS if isinstance(row.get(name), dict)] or (
@@ -100,8 +100,8 @@ def _inside(row: JsonObject) -> JsonObject:
     return as_record(row[names[0]], names[0])
 
 
-def _list(events: Any) -> list[JsonObject]:
-    """Events alone, or the page that they came on; none where there is no word of them."""
+def _list(events: JSON) -> list[JsonObject]:
+    """A list of events, or the page that they came on; empty where the body has none."""
     page = events if isinstance(events, dict) else {}
     listed = page.get("results", page.get("events", [] if events is None else events))
     if not isinstance(listed, list):
@@ -109,9 +109,9 @@ def _list(events: Any) -> list[JsonObject]:
     return [as_record(event, "events") for event in listed]
 
 
-def _with_events_v3(row: JsonObject, listed: Any) -> TransactionWithEvents:
+def _with_events_v3(row: JsonObject, listed: list[JsonObject]) -> TransactionWithEvents:
     transaction = transaction_v3(row)
-    found = events_page_v3({"results": listed, "total": 0, "cursor": {}}).page.items
+    found = events_page_v3({"results": [*listed], "total": 0, "cursor": {}}).page.items
     if len(found) != transaction.event_count:
         return TransactionWithEvents(transaction, None)
     if sorted(index for index, _ in found) != list(range(len(found))):

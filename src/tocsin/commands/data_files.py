@@ -1,0 +1,41 @@
+"""The databases of a data directory and their migrations; the settings and the logger of a command."""
+
+import os
+import sys
+from pathlib import Path
+
+from tocsin.bindings import Level, Logger
+from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.platform.local.clock import SystemClock
+from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
+from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
+from tocsin.platform.local.sqlite.migrations import Migration, load
+from tocsin.platform.shared.redaction import Redactor
+from tocsin.settings import Settings, read, read_env_file, secret_values
+
+OBJECTS_FILE = "objects.sqlite"
+DB_FILE = "db.sqlite"
+KV_FILE = "kv.sqlite"
+
+_MIGRATIONS = {OBJECTS_FILE: OBJECT_MIGRATIONS, DB_FILE: COMPETITION_MIGRATIONS, KV_FILE: KV_MIGRATIONS}
+
+
+def load_migrations() -> dict[str, list[Migration]]:
+    """The migrations of every database, by file name."""
+    return {name: load(directory) for name, directory in _MIGRATIONS.items()}
+
+
+def read_settings(
+    *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
+) -> Settings:
+    """From `.env` in the working directory, the environment, and the command line: the later wins."""
+    file = Path(".env")
+    environment = {**(read_env_file(file.read_bytes()) if file.is_file() else {}), **os.environ}
+    options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
+    return read(environment | {name: str(value) for name, value in options.items() if value is not None})
+
+
+def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
+    """A command prints to stdout; what goes wrong on the way is a line on stderr."""
+    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)

@@ -1,0 +1,73 @@
+"""Looks at the scheduler and the store every second, and remembers what it saw.
+
+`/readyz` reads only what is remembered here, and how long ago the last look was: a loop that is stuck cannot hide
+behind an old, good answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from tocsin.bindings import KV, Clock
+from tocsin.errors import StoreError, TocsinError
+from tocsin.scheduler.readiness import HealthSnapshot, task_problems
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.shapes.scheduler import Status
+
+LOOK_EVERY_S = 1.0
+WRITE_EVERY_S = 5.0
+STATUS_WAIT_S = 2.0
+WRITE_KEY = "tocsin:alive"
+
+
+class HealthWatch:
+    """Watches the scheduler and the store, for `/readyz`."""
+
+    def __init__(self, scheduler: Callable[[], SchedulerClient], kv: KV, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._kv = kv
+        self._clock = clock
+        self._looked_at = clock.monotonic()
+        self._wrote_at: float | None = None
+        self._store_error: str | None = None
+        self._alarm_at: int | None = None
+        self._problems: tuple[str, ...] = ("the scheduler has not been looked at yet",)
+
+    async def snapshot(self) -> HealthSnapshot:
+        """What was seen last; waits for nothing."""
+        age_s = self._clock.monotonic() - self._looked_at
+        return HealthSnapshot(age_s, self._store_error, self._alarm_at, self._problems)
+
+    async def watch(self) -> None:
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_EVERY_S)
+
+    async def look(self) -> None:
+        status, self._problems = await ask_status(self._scheduler)
+        if status is not None:
+            self._alarm_at = status.next_alarm_at
+        await self._try_to_write()
+        self._looked_at = self._clock.monotonic()
+
+    async def _try_to_write(self) -> None:
+        now = self._clock.monotonic()
+        if self._wrote_at is not None and now - self._wrote_at < WRITE_EVERY_S and self._store_error is None:
+            return
+        try:
+            await self._kv.put(WRITE_KEY, str(self._clock.now()))
+        except StoreError as error:
+            self._store_error = str(error)
+        else:
+            self._store_error, self._wrote_at = None, now
+
+
+async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, tuple[str, ...]]:
+    """The scheduler's status, or None if it does not answer; and what is wrong, as sentences."""
+    try:
+        async with asyncio.timeout(STATUS_WAIT_S):
+            status = await scheduler().status()
+    except TimeoutError:
+        return None, (f"the scheduler does not answer within {STATUS_WAIT_S:g} s",)
+    except TocsinError as error:
+        return None, (f"the scheduler does not answer: {error}",)
+    return status, task_problems(status)

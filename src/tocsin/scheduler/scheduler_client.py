@@ -1,0 +1,46 @@
+"""Typed calls to `SchedulerDO`, through a stub of either platform."""
+
+from typing import Any
+
+from tocsin.bindings import JSON
+from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
+
+
+class SchedulerClient:
+    """One stub; make a new one for each use, because a stub does not outlive its object."""
+
+    def __init__(self, stub: Any) -> None:  # a stub takes any method name
+        self._stub = stub
+
+    async def arm(self) -> int | None:
+        """Make sure that the alarm is set; harmless at any time. Returns when it rings."""
+        at: int | None = await self._stub.arm()
+        return at
+
+    async def status(self) -> Status:
+        return Status.from_json(await self._stub.status())
+
+    async def refresh(self, task: str) -> RefreshResult:
+        return RefreshResult.from_json(await self._stub.refresh_now(task))
+
+    async def refresh_all(self) -> dict[str, RefreshResult]:
+        results: dict[str, JSON] = await self._stub.refresh_now("all")
+        return {task: RefreshResult.from_json(result) for task, result in results.items()}
+
+    async def pause_until(self, until: int) -> Paused:
+        return Paused.from_json(await self._stub.pause_until(until))
+
+    async def resume(self) -> Resumed:
+        return Resumed.from_json(await self._stub.resume())
+
+    async def runs(self, task: str | None, limit: int) -> RunList:
+        return RunList.from_json(await self._stub.runs(task, limit))
+
+    async def events(self, after: int, wait_ms: int) -> EventBatch:
+        """Events after this number; waits for the first one when there is none yet."""
+        return EventBatch.from_json(await self._stub.events(after, wait_ms))
+
+    async def run_job(self, job: str, argument: JSON) -> JSON:
+        """Have the object do a request's job."""
+        result: JSON = await self._stub.run_job(job, argument)
+        return result

@@ -1,0 +1,104 @@
+"""The limiters and clients of all upstreams, and the cadences that their budgets afford."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tocsin.bindings import JSON, Storage
+from tocsin.budget.budget_limiter import BudgetLimiter, moment_of, restored_budget
+from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
+from tocsin.budget.feedback import BudgetEvent
+from tocsin.budget.stored import StoredBudget
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.state import SchedulerState, budget_key
+from tocsin.scheduler.task import Task
+from tocsin.shapes.base import camel_case
+from tocsin.shapes.scheduler import BudgetStatus
+
+NO_UPSTREAM = "as configured: it makes no calls"
+SWITCHED_OFF = "switched off"
+
+# Called with the upstream's name, what changed, and its fields.
+OnBudgetChange = Callable[[str, str, dict[str, JSON]], None]
+
+
+class UpstreamSet:
+    """All upstreams of one scheduler."""
+
+    def __init__(
+        self, env: SchedulerEnv, storage: Storage, state: SchedulerState, on_change: OnBudgetChange
+    ) -> None:
+        self._env = env
+        self._state = state
+        self._limiters = {name: self._limiter(name, storage, on_change) for name in env.upstreams}
+        self.clients: dict[str, object] = {
+            name: source.connect(
+                env.fetch, self._limiters[name], env.clock, env.random, _key_ignored(name, on_change)
+            )
+            for name, source in env.upstreams.items()
+        }
+
+    def closed_until(self, upstream: str | None) -> int | None:
+        """Until when an upstream is left alone after a 429 (unix ms)."""
+        limiter = None if upstream is None else self._limiters.get(upstream)
+        return None if limiter is None else limiter.closed_until()
+
+    def status(self) -> dict[str, BudgetStatus]:
+        return {name: limiter.status() for name, limiter in self._limiters.items()}
+
+    def cadences(self, tasks: Mapping[str, Task]) -> dict[str, Cadence]:
+        """What each task can afford, by the calls that its newest runs made."""
+        result = {
+            name: Cadence(task.cadence_ms, NO_UPSTREAM if task.enabled else SWITCHED_OFF)
+            for name, task in tasks.items()
+        }
+        for upstream, limiter in self._limiters.items():
+            demands = {
+                name: replace(demand, calls_per_run=self._usual_calls(tasks[name]))
+                for name, demand in demands_on(upstream, tasks).items()
+            }
+            result |= cadences(limiter.budget, demands, moment_of(self._env.clock))
+        return result
+
+    def overdrafts(self, tasks: Mapping[str, Task]) -> dict[str, str]:
+        """The upstreams whose plan cannot pay for the configured cadences, each with a sentence."""
+        sentences = {
+            name: overdraft(source.quota, demands_on(name, tasks))
+            for name, source in self._env.upstreams.items()
+        }
+        return {name: sentence for name, sentence in sentences.items() if sentence is not None}
+
+    def _usual_calls(self, task: Task) -> float:
+        return usual_calls(task.calls_per_run, task.calls_per_run_max, self._state.recent_calls(task.name))
+
+    def _limiter(self, upstream: str, storage: Storage, on_change: OnBudgetChange) -> BudgetLimiter:
+        env, budgets = self._env, self._env.memory.budgets
+
+        def save(stored: StoredBudget) -> None:
+            storage.put(budget_key(upstream), stored.to_json())
+            budgets[upstream] = limiter.budget
+
+        def on_event(event: BudgetEvent) -> None:
+            fields = {camel_case(name): value for name, value in event.fields.items()}
+            on_change(upstream, event.event.removeprefix("budget."), fields)
+
+        budget = budgets.get(upstream)
+        if budget is None:
+            stored = self._state.budgets.get(upstream)
+            budget = restored_budget(env.upstreams[upstream].quota, stored, env.clock)
+        else:  # evicted, not restarted: its clock runs on, and calls under way then have ended
+            budget = replace(budget, in_flight=0)
+        limiter = BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
+        return limiter
+
+
+def demands_on(upstream: str, tasks: Mapping[str, Task]) -> dict[str, Demand]:
+    """What the enabled tasks plan to ask of an upstream: `tocsin check` calculates with this."""
+    return {
+        name: Demand(task.cadence_ms, task.calls_per_run)
+        for name, task in tasks.items()
+        if task.upstream == upstream and task.enabled
+    }
+
+
+def _key_ignored(upstream: str, on_change: OnBudgetChange) -> Callable[[str], None]:
+    return lambda reason: on_change(upstream, "key_ignored", {"reason": reason})

@@ -1,0 +1,199 @@
+"""The competition as agents and visitors see it. Trades have the names that the site published."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from mashumaro.jsonschema.annotations import Pattern
+
+from tocsin.shapes.base import Shape, SnakeShape, without_nulls
+
+SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
+Amount: TypeAlias = Annotated[str, Pattern("^[0-9]+$")]  # exact, in the token's smallest unit
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRow(Shape):
+    """One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first."""
+
+    rank: int
+    stx_address: str
+    btc_address: str
+    display_name: str | None
+    bns_name: str | None
+    erc8004_agent_id: int
+    trade_count: int
+    latest_trade_at: int
+    volume_usd: float | None
+    pnl_usd: float | None
+    pnl_percent: float | None
+    unpriced_tokens: list[str]
+    wallets: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Board(Shape):
+    """A page of the board; `next` is the cursor of the page after it."""
+
+    rows: list[BoardRow]
+    as_of: int
+    prices_as_of: int | None
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trade(SnakeShape):
+    """A recorded swap. `tx_status` and the two scores are there because the site's clients read them."""
+
+    txid: str
+    sender: str
+    contract_id: str
+    function_name: str
+    token_in: str
+    amount_in: Amount
+    token_out: str
+    amount_out: Amount
+    burn_block_time: int
+    block_height: int
+    tx_status: str
+    source: SwapSource
+    provider: str | None
+    scored_value: float | None = None
+    scored_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TradePage(SnakeShape):
+    """A page of trades, newest first."""
+
+    trades: list[Trade]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TradeCounts(SnakeShape):
+    """An agent's counts; zeros for an address that is not registered. Times are seconds, as on chain."""
+
+    address: str
+    agent_id: int | None
+    registered: bool
+    trade_count: int
+    verified_trade_count: int
+    first_trade_at: int | None
+    last_trade_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllowListView(SnakeShape):
+    """The contracts and functions that count. The version changes whenever the list does."""
+
+    version: str
+    entries: dict[str, list[str]]
+    total_contracts: int
+    total_functions: int
+    provider_address: str
+    protocols: dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedTokens(Shape):
+    """The tokens whose prices are kept fresh; `static-fallback` until the first refresh."""
+
+    tokens: list[str]
+    count: int
+    source: Literal["dynamic", "static-fallback"]
+    static_core: list[str]
+    max_tracked: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushCounts(Shape):
+    """What became of a Chainhook push."""
+
+    queued: int
+    already_known: int
+    ignored: int
+    rolled_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitAnswer(Shape):
+    """What the object makes of a submitted trade. The route turns it into one of the bodies below.
+
+    `obstacle` says why a pending trade would not count; it is queued when there is none. `trade` is the recorded
+    swap, whether this submission recorded it or an earlier one.
+    """
+
+    http_status: int
+    code: str | None
+    sentence: str
+    reason: str
+    retryable: bool = False
+    obstacle: str | None = None
+    trade: Trade | None = None
+    retry_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTrade(SnakeShape):
+    """A submitted trade that is not mined yet. Not `accepted`: it would not count, and `note` says why."""
+
+    accepted: bool
+    note: str
+    code: str
+    reason: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTrade(SnakeShape):
+    """A submitted trade that was not recorded now; `existing_row` is the one that was recorded before."""
+
+    error: str
+    code: str
+    reason: str
+    retryable: bool
+    existing_row: Trade | None = None
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return without_nulls(json)
+
+
+@dataclass(frozen=True, slots=True)
+class TradeSubmission(SnakeShape):
+    """The body of a submission."""
+
+    txid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainStep(SnakeShape):
+    """One check of the verifier. `code` is there when it failed."""
+
+    name: str
+    ok: bool
+    detail: str
+    code: str | None = None
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return without_nulls(json)
+
+
+@dataclass(frozen=True, slots=True)
+class SwapAmounts(SnakeShape):
+    """What the sender gave and got."""
+
+    token_in: str
+    amount_in: Amount
+    token_out: str
+    amount_out: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(SnakeShape):
+    """What the verifier makes of a transaction, step by step."""
+
+    status: Literal["verified", "pending", "rejected"]
+    code: str | None
+    reason: str
+    steps: list[ExplainStep]
+    swap: SwapAmounts | None

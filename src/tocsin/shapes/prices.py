@@ -1,0 +1,53 @@
+"""Token prices as visitors see them."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from mashumaro.jsonschema.annotations import ExclusiveMinimum, Maximum, Minimum
+
+from tocsin.shapes.base import Shape
+
+PriceSource: TypeAlias = Literal["tenero", "peg"]
+PriceUsd: TypeAlias = Annotated[float, ExclusiveMinimum(0)]
+Decimals: TypeAlias = Annotated[int, Minimum(0), Maximum(38)]
+
+
+@dataclass(frozen=True, slots=True)
+class Price(Shape):
+    """What a token costs.
+
+    `price_usd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
+    amount of the token has no value: they are never guessed.
+    """
+
+    price_usd: PriceUsd | None
+    decimals: Decimals | None
+    fetched_at: int | None
+    stale: bool
+    source: PriceSource
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList(Shape):
+    """Prices by token id. `missing` tokens were never priced."""
+
+    prices: dict[str, Price]
+    missing: list[str]
+    supported_tokens: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class OnePrice(Shape):
+    """The price of one token; `stale` and `source` are there when it was priced."""
+
+    token_id: str
+    price_usd: PriceUsd | None
+    decimals: Decimals | None
+    fetched_at: int | None
+    stale: bool | None = None
+    source: PriceSource | None = None
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        if self.source is None:
+            del json["stale"], json["source"]
+        return json

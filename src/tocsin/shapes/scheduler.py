@@ -1,0 +1,340 @@
+"""The scheduler: its status, its runs, its budgets, its events."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from tocsin.bindings import JSON
+from tocsin.shapes.base import FreeForm, Shape
+
+Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
+Outcome: TypeAlias = Literal["running", "ok", "partial", "failed", "stopped", "interrupted"]
+
+OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "failed", "stopped", "interrupted")  # of runs that ended
+
+
+@dataclass(frozen=True, slots=True)
+class RunError(Shape):
+    """Why a run failed: the class of the exception or of the upstream's answer, and a sentence."""
+
+    ALIASES: ClassVar = {"kind": "class"}
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class LastError(Shape):
+    """The error of a task's last failed run; a success clears it."""
+
+    ALIASES: ClassVar = {"kind": "class"}
+
+    at: int
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(Shape):
+    """What is kept of a run. `reason` says why a run stopped early without an error."""
+
+    id: int
+    task: str
+    trigger: Trigger
+    slot_at: int | None
+    missed_slots: int
+    started_at: int
+    ended_at: int | None = None
+    duration_ms: int | None = None
+    outcome: Outcome = "running"
+    result: FreeForm = field(default_factory=dict)  # each task has counters of its own
+    error: RunError | None = None
+    reason: str | None = None
+    calls: int = 0  # to its upstream, retries included
+
+    def ended(
+        self,
+        outcome: Outcome,
+        at: int,
+        *,
+        result: FreeForm | None = None,
+        error: RunError | None = None,
+        reason: str | None = None,
+        calls: int | None = None,
+    ) -> "RunRecord":
+        """The record of the same run after its end."""
+        return replace(
+            self,
+            outcome=outcome,
+            ended_at=at,
+            duration_ms=at - self.started_at,
+            result=self.result if result is None else result,
+            error=error,
+            reason=reason,
+            calls=self.calls if calls is None else calls,
+        )
+
+    def summary(self) -> FreeForm:
+        """The result with the run's own times, which are right even when the run was cut off."""
+        return {**self.result, "startedAt": self.started_at, "durationMs": self.duration_ms or 0}
+
+
+@dataclass(frozen=True, slots=True)
+class RunList(Shape):
+    """Runs, newest first. `name` is the scheduler instance."""
+
+    name: str | None
+    runs: list[RunRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress(Shape):
+    """A run under way."""
+
+    started_at: int
+    done: int
+    total: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus(Shape):
+    """One task. `cadence_reason` explains the effective cadence, `cadence_why` the configured one."""
+
+    enabled: bool
+    upstream: str | None
+    cadence_ms: int
+    effective_cadence_ms: int
+    cadence_reason: str
+    cadence_why: str
+    slice_ms: int
+    next_due_at: int | None
+    running: Progress | None
+    last_success_at: int | None
+    last_error: LastError | None
+    missed_slots: int
+    run_counts: dict[str, int]  # by outcome, since the first start
+    overdue: bool
+    failing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaStatus(Shape):
+    """Calls per window, null where there is no such window, and the share that is kept for requests."""
+
+    second: int | None
+    minute: int | None
+    month: int | None
+    request_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpentCalls(Shape):
+    """Calls in the current windows. `month` includes those that others made with the same key."""
+
+    second: int
+    minute: int
+    month: int
+    month_by_others: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallsLeft(Shape):
+    """Calls left of the month, null without a monthly limit."""
+
+    month: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedLimits(Shape):
+    """What the upstream's newest headers reported; null where they said nothing."""
+
+    minute_remaining: int | None
+    month_remaining: int | None
+    anonymous: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCallers(Shape):
+    """Callers that wait for a permit, by lane."""
+
+    task: int
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus(Shape):
+    """One upstream's budget: `plan` as configured, `limits` as corrected by headers."""
+
+    plan: QuotaStatus
+    limits: QuotaStatus
+    spent: SpentCalls
+    left: CallsLeft
+    reported: ReportedLimits
+    month_ends_at: int
+    closed_until: int | None
+    in_flight: int
+    waiting: WaitingCallers
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Shape):
+    """Everything the scheduler knows about itself.
+
+    In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them.
+    """
+
+    MERGED: ClassVar = ("last_run_at", "last_result")
+    PATTERNS: ClassVar = {
+        "^last[A-Z].*RunAt$": {"type": ["integer", "null"]},
+        "^last[A-Z].*Result$": {"type": ["object", "null"]},
+    }
+
+    name: str | None
+    active: bool
+    now: int
+    next_alarm_at: int | None
+    paused_until: int | None
+    pause_max_ms: int
+    consecutive_failures: dict[str, int]
+    next_run_after: dict[str, int | None]
+    tasks: dict[str, TaskStatus]
+    budgets: dict[str, BudgetStatus]
+    last_run_at: dict[str, int | None]
+    last_result: dict[str, FreeForm | None]
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        del json["lastRunAt"], json["lastResult"]
+        for task in self.tasks:
+            json[run_at_name(task)] = self.last_run_at.get(task)
+            json[result_name(task)] = self.last_result.get(task)
+        return json
+
+    @classmethod
+    def __pre_deserialize__(cls, json: dict[Any, Any]) -> dict[Any, Any]:
+        tasks = json.get("tasks") or {}
+        return {
+            **json,
+            "lastRunAt": {task: json.get(run_at_name(task)) for task in tasks},
+            "lastResult": {task: json.get(result_name(task)) for task in tasks},
+        }
+
+
+def run_at_name(task: str) -> str:
+    return f"last{task[:1].upper()}{task[1:]}RunAt"
+
+
+def result_name(task: str) -> str:
+    return f"last{task[:1].upper()}{task[1:]}Result"
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRun(Shape):
+    """The run that a refresh started or joined."""
+
+    id: int
+    outcome: Outcome
+    error: RunError | None
+    reason: str | None
+    joined: bool
+    paused_until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult(Shape):
+    """What a refresh returns: in JSON the run's counters, and `run` besides them."""
+
+    MERGED: ClassVar = ("summary",)
+
+    summary: FreeForm
+    run: RefreshRun
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return {**json.pop("summary"), **json}
+
+    @classmethod
+    def __pre_deserialize__(cls, json: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            "run": json.get("run"),
+            "summary": {name: value for name, value in json.items() if name != "run"},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerEvent(Shape):
+    """One event of the stream: in JSON its fields stand besides `seq`, `at` and `event`."""
+
+    MERGED: ClassVar = ("fields",)
+
+    seq: int
+    at: int
+    event: str
+    fields: FreeForm = field(default_factory=dict)
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return {**json.pop("fields"), **json}
+
+    @classmethod
+    def __pre_deserialize__(cls, json: dict[Any, Any]) -> dict[Any, Any]:
+        own = {name: json[name] for name in ("seq", "at", "event") if name in json}
+        return {**own, "fields": {name: value for name, value in json.items() if name not in own}}
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch(Shape):
+    """Events after a number, and the number to ask with next."""
+
+    events: list[SchedulerEvent]
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paused(Shape):
+    """The answer to a pause."""
+
+    name: str | None
+    paused_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Shape):
+    """The answer to a resume."""
+
+    name: str | None
+    resumed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Armed(Shape):
+    """When the alarm rings next; null for an instance that is not the active one."""
+
+    name: str | None
+    next_alarm_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed(Shape):
+    """The answer to a refresh: `result` is a `RefreshResult`, or one per task for `all`."""
+
+    name: str | None
+    task: str
+    result: FreeForm
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOverview(Shape):
+    """What the console reads. `refusals` are those of the last 24 hours by code, null without a database."""
+
+    name: str | None
+    status: Status
+    refusals: dict[str, int] | None
+
+
+def free_form(value: JSON) -> FreeForm:
+    """A JSON object as it is; anything else is an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,44 @@
+"""The service itself: is it alive, is it ready, what went wrong with a request."""
+
+from dataclasses import dataclass
+
+from tocsin.shapes.base import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody(Shape):
+    """Every error: a sentence that says how to fix it, a code, and whether trying again may help.
+
+    Some errors have further fields.
+    """
+
+    error: str
+    code: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alive(Shape):
+    """The process answers."""
+
+    ok: bool
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness(Shape):
+    """Whether the service does its work; `reasons` say what is wrong."""
+
+    ready: bool
+    reasons: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CronDescription(Shape):
+    """What `POST /api/competition/cron` does, and what to use instead."""
+
+    route: str
+    does: str
+    needed: bool
+    why: str
+    instead: str

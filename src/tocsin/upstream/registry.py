@@ -1,0 +1,16 @@
+"""Every upstream by name. To add one: its own module, and its line here."""
+
+from tocsin.budget.budget import Quota
+from tocsin.settings import Settings
+from tocsin.upstream.client import Upstream
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.tenero import tenero_upstream
+
+
+def upstreams(settings: Settings) -> dict[str, Upstream]:
+    hiro_quota = Quota(settings.hiro_plan_second, settings.hiro_plan_minute, settings.hiro_plan_month)
+    tenero_quota = Quota(None, settings.tenero_plan_minute, settings.tenero_plan_month)
+    return {
+        "hiro": hiro_upstream(settings.hiro_api_url, settings.hiro_api_key, hiro_quota),
+        "tenero": tenero_upstream(settings.tenero_api_url, settings.tenero_api_key, tenero_quota),
+    }

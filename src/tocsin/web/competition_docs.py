@@ -1,0 +1,164 @@
+"""The documentation of the competition's operations, for `/openapi.json` and `/api/docs`."""
+
+from tocsin.bindings import JSON
+from tocsin.competition import board, trades
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.shapes.competition import (
+    AllowListView,
+    Board,
+    BoardRow,
+    PendingTrade,
+    PushCounts,
+    RefusedTrade,
+    TrackedTokens,
+    Trade,
+    TradeCounts,
+    TradePage,
+    TradeSubmission,
+)
+from tocsin.shapes.service import ErrorBody
+from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
+
+_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
+_SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
+_STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
+_TRADE = Trade(
+    txid=_TXID,
+    sender=_SENDER,
+    contract_id="SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2",
+    function_name="swap-x-for-y",
+    token_in="stx",  # noqa: S106 - not a password
+    amount_in="1000000",
+    token_out=_STSTX,
+    amount_out="859839",
+    burn_block_time=1778787000,
+    block_height=7929497,
+    tx_status="success",
+    source="agent",
+    provider=None,
+)
+_TEXT: dict[str, JSON] = {"type": "string"}
+_ADDRESS = Parameter(
+    "address",
+    {"type": "string", "pattern": trades.ADDRESS_PATTERN},
+    "a Stacks mainnet address",
+    required=True,
+)
+_CURSOR = Parameter("cursor", _TEXT, "the cursor that the page before gave")
+
+
+def _limit(default: int, largest: int) -> Parameter:
+    schema: dict[str, JSON] = {"type": "integer", "minimum": 1, "maximum": largest}
+    return Parameter("limit", schema, f"1 to {largest}, {default} by default")
+
+
+def _submit_responses() -> dict[int, ResponseDoc]:
+    """One entry per status, with every code that has it."""
+    responses = {200: ResponseDoc("it counts, and was not known before", (Trade,), _TRADE)}
+    for status in sorted({meaning.status for meaning in MEANINGS.values()} - {500}):
+        codes = [(code, meaning) for code, meaning in MEANINGS.items() if meaning.status == status]
+        text = " · ".join(f"{code}: {meaning.sentence}" for code, meaning in codes)
+        shape = PendingTrade if codes[0][0] is Code.PENDING else RefusedTrade
+        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status == 400 else (shape,))
+    return responses
+
+
+BOARD = OperationDoc(
+    operation_id="getLeaderboard",
+    tag="competition",
+    summary="The leaderboard, valued at cached prices. A pair counts when both its tokens are priced.",
+    parameters=(
+        Parameter("sort", {"enum": list(board.SORTS)}, "trades by default"),
+        Parameter("dir", {"enum": list(board.DIRECTIONS)}, "desc by default"),
+        _limit(board.PAGE_DEFAULT, board.PAGE_MAX),
+        _CURSOR,
+    ),
+    responses={
+        200: ResponseDoc(
+            "a page; `next` is the cursor of the one after it",
+            (Board,),
+            Board(
+                rows=[
+                    BoardRow(
+                        rank=1,
+                        stx_address=_SENDER,
+                        btc_address="bc1qexample",
+                        display_name="Sly Fox",
+                        bns_name="slyfox.btc",
+                        erc8004_agent_id=12,
+                        trade_count=34,
+                        latest_trade_at=1778787000000,
+                        volume_usd=1204.5,
+                        pnl_usd=-3.1,
+                        pnl_percent=-0.26,
+                        unpriced_tokens=[_STSTX],
+                        wallets=[_SENDER],
+                    )
+                ],
+                as_of=1778787060000,
+                prices_as_of=1778787010000,
+                next=None,
+            ),
+        ),
+        304: ResponseDoc("unchanged since the ETag that was sent"),
+    },
+)
+TRADES = OperationDoc(
+    operation_id="listTrades",
+    tag="competition",
+    summary="An agent's swaps, newest first.",
+    parameters=(_ADDRESS, _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX), _CURSOR),
+    responses={
+        200: ResponseDoc(
+            "a page; amounts are exact, in the token's smallest unit", (TradePage,), TradePage([_TRADE], None)
+        )
+    },
+)
+SUBMIT = OperationDoc(
+    operation_id="submitTrade",
+    tag="competition",
+    summary="Submit a swap. It is verified on chain while you wait; the sweep would find it by itself.",
+    body=TradeSubmission,
+    body_example={"txid": _TXID},
+    responses=_submit_responses(),
+)
+COUNTS = OperationDoc(
+    operation_id="getTradeCounts",
+    tag="competition",
+    summary="An agent's counts. An address that is not registered has zeros.",
+    parameters=(_ADDRESS,),
+    responses={200: ResponseDoc("the counts; times are seconds, as on chain", (TradeCounts,))},
+)
+ALLOWLIST = OperationDoc(
+    operation_id="getAllowlist",
+    tag="competition",
+    summary="The contracts and functions that count.",
+    responses={200: ResponseDoc("the list; its version changes whenever it does", (AllowListView,))},
+    store=False,
+)
+TRACKED = OperationDoc(
+    operation_id="getTrackedTokens",
+    tag="competition",
+    summary="The tokens whose prices are kept fresh.",
+    responses={
+        200: ResponseDoc("the tokens; `source` is static-fallback until the first refresh", (TrackedTokens,))
+    },
+)
+CHAINHOOK = OperationDoc(
+    operation_id="receiveChainhook",
+    tag="competition",
+    summary="Blocks that Hiro's Chainhook pushes, 2.0 or v1.",
+    key="Authorization",
+    body_schema={"type": "object"},
+    body_example={"event": {"apply": [], "rollback": []}},
+    responses={
+        200: ResponseDoc(
+            "what it names is stored and will be verified",
+            (PushCounts,),
+            PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
+        ),
+        422: ResponseDoc(
+            "malformed_push: not a push of Chainhook; the sentence names the place", (ErrorBody,)
+        ),
+    },
+)

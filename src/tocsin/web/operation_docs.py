@@ -1,0 +1,191 @@
+"""The documentation of every operation but the competition's, for `/openapi.json` and `/api/docs`."""
+
+from typing import Any
+
+from tocsin.prices.tracked_tokens import TOKEN_ID_PATTERN
+from tocsin.scheduler.state import RUNS_MAX
+from tocsin.shapes.prices import OnePrice, Price, PriceList
+from tocsin.shapes.scheduler import (
+    EventBatch,
+    Paused,
+    Refreshed,
+    RefreshResult,
+    RefreshRun,
+    Resumed,
+    RunList,
+    SchedulerEvent,
+    SchedulerOverview,
+)
+from tocsin.shapes.service import Alive, CronDescription, ErrorBody, Readiness
+from tocsin.web.admin import ACTIONS
+from tocsin.web.metrics import MEDIA_TYPE
+from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
+from tocsin.web.prices import TOKENS_MAX
+
+TEXT: dict[str, Any] = {"type": "string"}
+UNIX_MS: dict[str, Any] = {"type": "integer", "description": "unix milliseconds"}
+
+_TOKEN_ID: dict[str, Any] = {"type": "string", "pattern": TOKEN_ID_PATTERN}
+_STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
+_AT = 1778700600000
+
+PRICES = OperationDoc(
+    operation_id="getPrices",
+    tag="prices",
+    summary="Token prices in USD, from the cache. Without parameters: every tracked token.",
+    parameters=(
+        Parameter(
+            "tokens",
+            {"type": "array", "items": _TOKEN_ID, "minItems": 1, "maxItems": TOKENS_MAX},
+            f"ids, separated by commas, {TOKENS_MAX} at most",
+        ),
+        Parameter("token", _TOKEN_ID, "one id, for a short answer; `tokens` is ignored then"),
+        Parameter("If-None-Match", TEXT, "the ETag that you have: 304 if it is unchanged", "header"),
+    ),
+    responses={
+        200: ResponseDoc(
+            "prices, with their age and source; `missing` tokens were never priced",
+            (PriceList, OnePrice),
+            PriceList({"stx": Price(0.85, 6, _AT, stale=False, source="tenero")}, [_STSTX], ["stx", _STSTX]),
+        ),
+        304: ResponseDoc("unchanged since the ETag that was sent"),
+    },
+)
+CRON = OperationDoc(
+    operation_id="describeCron",
+    tag="competition",
+    summary="What the POST does, and why it is not needed.",
+    responses={200: ResponseDoc("a description", (CronDescription,))},
+    store=False,
+)
+SWEEP = OperationDoc(
+    operation_id="sweepNow",
+    tag="competition",
+    summary="Run the competition sweep now, or join the one that is running.",
+    key="X-Cron-Secret",
+    responses={
+        200: ResponseDoc(
+            "the sweep's counters",
+            (RefreshResult,),
+            RefreshResult(
+                {
+                    "startedAt": _AT,
+                    "durationMs": 2140,
+                    "scanned": 5,
+                    "contractsScanned": 40,
+                    "found": 12,
+                    "inserted": 11,
+                    "alreadyKnown": 1,
+                    "pending": 0,
+                    "rejected": 0,
+                    "rejectionReasons": {},
+                    "failedWallets": 0,
+                    "cursor": None,
+                },
+                RefreshRun(17, "ok", None, None, joined=False, paused_until=None),
+            ),
+        ),
+        400: ResponseDoc("bad_request: this instance of the scheduler is not the active one", (ErrorBody,)),
+    },
+)
+STATUS = OperationDoc(
+    operation_id="getScheduler",
+    tag="scheduler",
+    summary="Everything the scheduler knows about itself, and what was refused in the last 24 hours.",
+    key="X-Admin-Key",
+    responses={
+        200: ResponseDoc(
+            "the status; `refusals` by code, null while the database does not answer", (SchedulerOverview,)
+        )
+    },
+)
+ACT = OperationDoc(
+    operation_id="controlScheduler",
+    tag="scheduler",
+    summary="Pause, resume or refresh.",
+    description=f"One of: {ACTIONS}.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter("action", {"enum": ["pause", "resume", "refresh"]}, "what to do", required=True),
+        Parameter("until", UNIX_MS, "pause: until when"),
+        Parameter("for", TEXT, "pause: for how long, such as 90s, 15m, 2h, 1d"),
+        Parameter("task", TEXT, "refresh: a task's name, or all"),
+    ),
+    responses={
+        200: ResponseDoc(
+            "what was done",
+            (Paused, Resumed, Refreshed),
+            Refreshed(
+                "v1",
+                "tenero",
+                {"startedAt": _AT, "durationMs": 210, "tokensAttempted": 9, "succeeded": 9, "failed": 0},
+            ),
+        )
+    },
+)
+RUNS = OperationDoc(
+    operation_id="listRuns",
+    tag="scheduler",
+    summary="The latest runs, newest first.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter("task", TEXT, "only runs of this task"),
+        Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_MAX}, "50 by default"),
+    ),
+    responses={200: ResponseDoc("runs", (RunList,))},
+)
+EVENTS = OperationDoc(
+    operation_id="streamEvents",
+    tag="scheduler",
+    summary="Server-sent events: runs, alarms, pauses, changes of budgets.",
+    description="Each event's `data` is a `SchedulerEvent`. A comment comes every 15 s while nothing happens.",
+    key="X-Admin-Key",
+    parameters=(Parameter("Last-Event-ID", TEXT, "continue after this event", "header"),),
+    responses={
+        200: ResponseDoc("a stream without an end", (SchedulerEvent,), media_type="text/event-stream"),
+        429: ResponseDoc("too_many_streams: close one", (ErrorBody,)),
+    },
+)
+HEALTHZ = OperationDoc(
+    operation_id="getHealth",
+    tag="service",
+    summary="The process is alive.",
+    responses={200: ResponseDoc("it is", (Alive,))},
+    store=False,
+)
+READYZ = OperationDoc(
+    operation_id="getReadiness",
+    tag="service",
+    summary="The service does its work.",
+    responses={
+        200: ResponseDoc("it is ready", (Readiness,), Readiness(ready=True, reasons=[])),
+        503: ResponseDoc(
+            "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event"
+            " loop is stuck, or the store cannot be written",
+            (ErrorBody,),
+        ),
+    },
+)
+METRICS = OperationDoc(
+    operation_id="getMetrics",
+    tag="service",
+    summary="Gauges and counters for Prometheus.",
+    responses={200: ResponseDoc("Prometheus text", media_type=MEDIA_TYPE)},
+)
+OPENAPI = OperationDoc(
+    operation_id="getOpenApi",
+    tag="service",
+    summary="This API as OpenAPI 3.1.",
+    responses={200: ResponseDoc("a document")},
+    store=False,
+)
+DOCS = OperationDoc(
+    operation_id="getApiDocs",
+    tag="service",
+    summary="This API as a page.",
+    responses={200: ResponseDoc("a page", media_type="text/html")},
+    store=False,
+)
+
+# Shapes that no response has by itself, but that a reader of the API needs.
+OTHER_SHAPES = (EventBatch,)
