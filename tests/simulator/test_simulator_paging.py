@@ -308,6 +308,17 @@ def test_mistaken_requests_are_refused_as_the_real_one_does(target: str, status:
     assert message in body["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "error"), [("", 404, "Not Found"), ("/events", 400, "Bad Request")]
+)
+def test_v3_refuses_an_unknown_transaction_word_for_word(path: str, status: int, error: str) -> None:
+    """The whole body is the real server's."""
+    reply = ask(quiet_simulator(), f"{V3}/transactions/0x{'ab' * 32}{path}")
+
+    body = {"statusCode": status, "error": error, "message": "Transaction not found"}
+    assert (reply.status, json.loads(reply.body)) == (status, body)
+
+
 def test_an_older_server_has_no_v3() -> None:
     """With the switch all of v3 is an unknown route, and v1 is there with its warning."""
     simulator, wallet, ids = busy_wallet(1)

@@ -151,7 +151,7 @@ class HiroApi:
         include = query.words("include", hiro_v3.INCLUDES)
         tx = self._known(params["tx_id"])
         if tx is None or tx.state not in {"mined", "mempool"}:
-            raise HiroRefusal(404, "ChainTransaction not found")
+            raise HiroRefusal(404, "Transaction not found")
         etag = _transaction_tag(tx)
         return _not_modified(etag) if query.holds(etag) else _tagged(hiro_v3.transaction(tx, include), etag)
 
@@ -159,7 +159,7 @@ class HiroApi:
         limit, cursor = query.integer("limit", 20, 1, 100), query.text("cursor", r"\d+")
         tx = self._known(params["tx_id"])
         if tx is None or tx.state != "mined":
-            raise HiroRefusal(400, "ChainTransaction not found")
+            raise HiroRefusal(400, "Transaction not found")
         etag = _transaction_tag(tx)
         if query.holds(etag):
             return _not_modified(etag)
