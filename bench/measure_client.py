@@ -162,7 +162,7 @@ async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) ->
 @contextmanager
 def simulator() -> Iterator[str]:
     """Our simulator in a process of its own, without limits; answers its address."""
-    command = [sys.executable, "-m", "tocsin.simulator", "--port", "0", "--no-limits", "--wallets", "50"]
+    command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--no-limits", "--wallets=50"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -233,23 +233,35 @@ def check() -> None:
 
 @app.command()
 def simulate(
-    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Listen here.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = 8790,
     seed: Annotated[int, typer.Option(help="The same seed gives the same chain.")] = 1,
-    speed: Annotated[float, typer.Option(min=0.01, max=10_000, help="Chain time per real time.")] = 1.0,
-    limits: Annotated[bool, typer.Option(help="Limit rates as the real ones do.")] = True,
-    bad_times: Annotated[bool, typer.Option(help="Faults by a seeded schedule.")] = False,
+    speed: Annotated[float, typer.Option(min=0, max=10_000, help="Chain time per real time.")] = 1.0,
+    wallets: Annotated[int, typer.Option(min=1, help="How many agents are registered.")] = 430,
+    history_hours: Annotated[float, typer.Option(min=0, help="Traffic before the start.")] = 6.0,
+    campaign_start_s: Annotated[int | None, typer.Option(help="Unix time; default: the real one.")] = None,
+    limits: Annotated[bool, typer.Option(help="Limit rates as the real upstreams do.")] = True,
+    bad_times: Annotated[bool, typer.Option(help="Inject faults by a seeded schedule.")] = False,
 ) -> None:
     """Run only the simulator: a Hiro and a Tenero on loopback."""
     import asyncio
 
     from tocsin.platform.local.clock import SystemClock
-    from tocsin.simulator.serve import Options
-    from tocsin.simulator.serve import simulate as run
+    from tocsin.simulator.serve import SimulatorOptions, run_simulator
 
-    options = Options(host=host, port=port, seed=seed, speed=speed, limits=limits, bad_times=bad_times)
-    with suppress(KeyboardInterrupt):  # that is how it is stopped
-        asyncio.run(run(options, SystemClock()))
+    options = SimulatorOptions(
+        host=host,
+        port=port,
+        seed=seed,
+        speed=speed,
+        wallets=wallets,
+        history_hours=history_hours,
+        campaign_start_s=campaign_start_s,
+        limits=limits,
+        bad_times=bad_times,
+    )
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
+        asyncio.run(run_simulator(options, SystemClock()))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from inspect import signature
 from typing import Any
 
 import aiohttp
@@ -16,10 +17,11 @@ import pytest
 from support.simulated import HandClock, ask, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Clock
+from tocsin.cli import simulate
 from tocsin.errors import StartError
 from tocsin.platform.local.http.http_server import listen
 from tocsin.simulator.faults import Fault
-from tocsin.simulator.serve import Address, serving
+from tocsin.simulator.serve import Address, SimulatorOptions, serving
 from tocsin.simulator.simulator import Simulator
 
 
@@ -265,9 +267,17 @@ async def test_a_taken_port_is_named() -> None:
                 pass
 
 
+def test_the_command_has_the_simulators_defaults() -> None:
+    """`tocsin simulate` without options runs what `SimulatorOptions()` describes."""
+    defaults = {name: option.default for name, option in signature(simulate).parameters.items()}
+    options = SimulatorOptions()
+
+    assert defaults == {name: getattr(options, name) for name in defaults}
+
+
 def test_it_runs_as_a_command() -> None:
-    """`python -m tocsin.simulator` prints its base URLs and serves until it is stopped."""
-    command = [sys.executable, "-m", "tocsin.simulator", "--port=0", "--wallets=5", "--history-hours=0.2"]
+    """`tocsin simulate` prints its base URLs and serves until it is stopped."""
+    command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--wallets=5", "--history-hours=0.2"]
     with subprocess.Popen(
         [*command, "--speed=60", "--bad-times"], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -16,7 +16,7 @@ def running_simulator(
     *, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0
 ) -> Iterator[dict[str, str]]:
     """A small one without limits; answers the settings that lead to it. At speed 0 nothing new happens."""
-    command = [sys.executable, "-m", "tocsin.simulator", "--port", "0", "--no-limits"]
+    command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--no-limits"]
     command += [f"--wallets={wallets}", f"--history-hours={history_hours}", f"--speed={speed}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -19,7 +19,7 @@ from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
 from tocsin.settings import Settings
 from tocsin.simulator.http_app import simulator_app
-from tocsin.simulator.serve import Options, build_simulator
+from tocsin.simulator.serve import SimulatorOptions, build_simulator
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import EVERYDAY, Traffic
 from tocsin.simulator.wallets import import_lines
@@ -55,7 +55,7 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
 
 def build(clock: Clock) -> Simulator:
     """A chain and a market: three quiet weeks of history, then busy."""
-    options = Options(
+    options = SimulatorOptions(
         seed=1,
         wallets=WALLETS,
         limits=False,

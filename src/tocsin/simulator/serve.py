@@ -38,7 +38,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SimulatorOptions:
     """What a stand-alone simulator is made of."""
 
     host: str = "127.0.0.1"
@@ -54,7 +54,7 @@ class Options:
     bad_times: bool = False
 
 
-def build_simulator(options: Options, clock: Clock) -> Simulator:
+def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
     """A chain with a past, living on at the clock's time."""
     now_ms = clock.now()
     start_s = options.campaign_start_s
@@ -93,7 +93,7 @@ async def serving(simulator: Simulator, host: str = "127.0.0.1", port: int = 0) 
         await server.stop()
 
 
-async def simulate(options: Options, clock: Clock) -> None:
+async def run_simulator(options: SimulatorOptions, clock: Clock) -> None:
     """Serve until the process is told to stop; the first lines say where."""
     simulator = build_simulator(options, clock)
     async with serving(simulator, options.host, options.port) as address:
