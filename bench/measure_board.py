@@ -31,13 +31,13 @@ from tocsin.competition.trades import trades_of
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.migrations import load, migrate
-from tocsin.simulator.simulated_tokens import TRADED
+from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 
 AGENTS = 430
 PAIRS = 36
 RULES = Rules(AllowList({}))
-DIRECTIONS = [(a.id, b.id) for a in TRADED for b in TRADED if a != b][::4][:PAIRS]
-PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED}
+DIRECTIONS = [(a.id, b.id) for a in TRADED_TOKENS for b in TRADED_TOKENS if a != b][::4][:PAIRS]
+PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED_TOKENS}
 BATCH = 20  # swaps per transaction, as the sweep writes them
 BULK = 2_000
 ACTIVE_TOKENS = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT 50"

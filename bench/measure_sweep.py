@@ -47,12 +47,12 @@ class Measured:
 
 
 async def measure(world: World, part: Callable[[Sweep], Awaitable[None]]) -> Measured:
-    calls, began, cpu = len(world.simulator.seen), world.clock.monotonic(), time.process_time()
+    calls, began, cpu = len(world.simulator.requests), world.clock.monotonic(), time.process_time()
     run = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
     await run.prepare()
     await part(run)
     return Measured(
-        len(world.simulator.seen) - calls,
+        len(world.simulator.requests) - calls,
         world.clock.monotonic() - began,
         time.process_time() - cpu,
         run.counts.tally.inserted,
@@ -74,7 +74,7 @@ def reference_load() -> Simulator:
 async def pages(plan: Quota | None) -> None:
     """The wallets' lists like for like, then the contracts' lists, which find all wallets' swaps at once."""
     simulator = reference_load()
-    simulator.hiro_gate = HiroRateLimit(UNLIMITED, UNLIMITED) if plan is None else HiroRateLimit()
+    simulator.hiro_rate_limit = HiroRateLimit(UNLIMITED, UNLIMITED) if plan is None else HiroRateLimit()
     await simulator.clock.sleep(3_600)
     simulator.advance()
     with TemporaryDirectory() as directory:
@@ -112,15 +112,15 @@ async def day(wallets: int) -> None:
     clock = VirtualClock()
     chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
     start_traffic(chain, Traffic(swaps=60, strangers=60, transfers=90, floods=0.2, reorgs=0.25))
-    simulator = Simulator(chain, clock, hiro_gate=HiroRateLimit())
+    simulator = Simulator(chain, clock, hiro_rate_limit=HiroRateLimit())
     with TemporaryDirectory() as directory:
         async with open_world(Path(directory), simulator, plan=HIRO_PLAN, latency_s=LATENCY_S) as world:
             await warm_up(world)
-            began, first_call = clock.now(), len(simulator.seen)
+            began, first_call = clock.now(), len(simulator.requests)
             for slot in range(1, 97):
                 await sweep(world)
                 await clock.sleep(max(0.0, (began + slot * CADENCE_MS - clock.now()) / 1000))
-            calls = len(simulator.seen) - first_call
+            calls = len(simulator.requests) - first_call
             delays = await delays_min(world, began)
             settled = await world.all("SELECT count(*) AS n FROM refusals WHERE refused_at >= ?", began)
     lap = REFERENCE_LAPS[wallets]

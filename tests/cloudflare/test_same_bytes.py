@@ -68,7 +68,7 @@ async def lived_locally(directory: Path) -> dict[str, Any]:
     clock = VirtualClock(START_MS)
     chain = lively_chain(wallets=12, hours=0.5, start_ms=START_MS - HOUR_MS // 2)
     limits = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
-    simulator = Simulator(chain, clock, hiro_gate=limits[0], tenero_gate=limits[1])
+    simulator = Simulator(chain, clock, hiro_rate_limit=limits[0], tenero_rate_limit=limits[1])
     async with open_scheduler(directory, simulator) as local:
         await register(local.db, chain.wallets)
         await local.namespace.get_by_name("v1").arm()

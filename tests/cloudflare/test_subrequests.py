@@ -59,8 +59,8 @@ def lively(hours: float, wallets: int = 12) -> Simulator:
     """A chain with hours of traffic behind it, which stands still from now on."""
     chain = lively_chain(wallets=wallets, hours=hours)
     clock = VirtualClock(START_MS + int(hours * HOUR_MS))
-    gates = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
-    return Simulator(chain, clock, speed=0, hiro_gate=gates[0], tenero_gate=gates[1])
+    limits = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
+    return Simulator(chain, clock, speed=0, hiro_rate_limit=limits[0], tenero_rate_limit=limits[1])
 
 
 async def test_a_sweep_over_the_bound_stops_and_goes_on_at_the_next_ring(tmp_path: Path) -> None:

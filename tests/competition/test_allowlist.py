@@ -8,7 +8,7 @@ import pytest
 from tocsin.chain_model import ContractCall
 from tocsin.competition.allowlist import AllowList, built_in, parse, with_added
 from tocsin.errors import StartError, UsageError
-from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
 
 CONTRACT = "SM1793C4R5PZ4NS4VQ4WMP7SKKYVH8JZEWSZ9HCCR.router-stableswap-xyk-v-1-3"
 DATA = Path(__file__).parent.parent / "data"
@@ -29,15 +29,15 @@ def test_a_call_is_allowed_by_contract_and_function() -> None:
     """Both must be listed, spelled exactly so."""
     found = built_in()
 
-    assert all(found.allows(ContractCall(c, f)) for c, functions in LISTED.items() for f in functions)
+    assert all(found.allows(ContractCall(c, f)) for c, functions in LISTED_CALLS.items() for f in functions)
     assert not found.allows(ContractCall(*OFF_LIST_FUNCTION))
     assert not found.allows(ContractCall(OFF_LIST_CONTRACT, "swap-helper-a"))
-    assert not found.allows(ContractCall(next(iter(LISTED)).upper(), "swap-x-for-y"))
+    assert not found.allows(ContractCall(next(iter(LISTED_CALLS)).upper(), "swap-x-for-y"))
 
 
 def test_an_operator_adds_a_contract_and_the_version_follows() -> None:
     """The file's entries join the built-in ones; the version tells the content, whatever its order."""
-    known = next(iter(LISTED))
+    known = next(iter(LISTED_CALLS))
     added = parse(json.dumps({"contracts": {CONTRACT: ["swap-helper-a"], known: ["swap-new"]}}), "extra.json")
     grown = built_in().plus(added)
 

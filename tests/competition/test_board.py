@@ -12,12 +12,12 @@ from tocsin.competition import page_token
 from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, leaderboard
 from tocsin.errors import UsageError
 from tocsin.platform.shared.json_values import encode
-from tocsin.simulator.simulated_tokens import TRADED
+from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.simulator.truth import TrueSwap
 from tocsin.simulator.wallets import Wallet
 
-PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED}
-UNKNOWN = next(token.id for token in TRADED if token.symbol == "WELSH")
+PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED_TOKENS}
+UNKNOWN = next(token.id for token in TRADED_TOKENS if token.symbol == "WELSH")
 
 
 async def traded(world: World, kinds: tuple[str, ...] = ("simple", "multihop", "fee_leg", "huge")) -> None:

@@ -18,7 +18,7 @@ from support.virtual_time import VirtualClock
 from tocsin.competition import totals
 from tocsin.competition.submit import submit
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.faults import BadTimes, Fault
+from tocsin.simulator.faults import BadTimes, SimulatedFault
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
@@ -70,12 +70,14 @@ class History:
 
     async def _outage(self) -> None:
         kind = self._rng.choice(("status", "hang", "cut", "cut_body", "truncated", "wrong_types"))
-        self._fault(Fault(kind=kind, share=self._rng.choice((0.3, 1.0))))  # type: ignore[arg-type]  # words of the table
+        self._fault(SimulatedFault(kind=kind, share=self._rng.choice((0.3, 1.0))))  # type: ignore[arg-type]  # words of the table
 
     async def _storm(self) -> None:
-        self._fault(Fault(kind="limited", retry_after=self._rng.choice((None, 1, 60, 600)), share=0.8))
+        self._fault(
+            SimulatedFault(kind="limited", retry_after=self._rng.choice((None, 1, 60, 600)), share=0.8)
+        )
 
-    def _fault(self, fault: Fault) -> None:
+    def _fault(self, fault: SimulatedFault) -> None:
         now = self._world.clock.now()
         lasting_ms = self._rng.randrange(30_000, 1_200_000)
         part = self._rng.choice(("", "/transactions", "balance-changes", "tx/multiple"))
@@ -125,7 +127,7 @@ def troubled_chain(seed: int) -> Simulator:
     clock = VirtualClock()
     chain = Chain(seed=seed, start_ms=clock.now(), wallets=WALLETS)
     start_traffic(chain, Traffic(swaps=90, strangers=40, transfers=30, floods=0.5, reorgs=4))
-    simulator = Simulator(chain, clock, hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED))
+    simulator = Simulator(chain, clock, hiro_rate_limit=HiroRateLimit(UNLIMITED, UNLIMITED))
     simulator.faults.schedule = BadTimes(seed=seed, every_s=1_200, lasting_s=300)
     return simulator
 

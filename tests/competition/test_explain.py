@@ -17,7 +17,7 @@ from tocsin.competition.explain import explain_absent
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreError, TransactionUnreadable
 from tocsin.settings import Settings
-from tocsin.simulator.swap_shapes import SHAPES, SWAPS
+from tocsin.simulator.call_kinds import CALL_KINDS, SWAP_KINDS
 
 KEYS = {"status", "code", "reason", "steps", "swap"}
 DATA = Path(__file__).parent.parent / "data"
@@ -36,7 +36,7 @@ def as_submitted(answer: Any) -> dict[str, Any]:
     return told | ({"swap": {part: row[part] for part in parts}} if row else {"reason": answer["reason"]})
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path) -> None:
     """Every shape, of every kind of sender, in every state: the same verdict, and nothing is stored."""
     async with open_world(tmp_path, quiet_simulator(VirtualClock(), wallets=11)) as world:
@@ -74,7 +74,7 @@ async def test_it_agrees_about_what_a_reorg_took_away(fate: Any, tmp_path: Path)
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_every_shape_of_a_body_gives_the_same_verdict(kind: str, tmp_path: Path) -> None:
     """Of v1, an entry of tx/multiple, v3 with its events, and all of them in wrappers."""
     simulator = quiet_simulator()
@@ -97,7 +97,7 @@ async def test_every_shape_of_a_body_gives_the_same_verdict(kind: str, tmp_path:
     if len(tx.events) > 100:
         assert found[0] == f"all of its {len(tx.events)} events"
     else:
-        assert found[0]["status"] == ("verified" if kind in SWAPS else "rejected")
+        assert found[0]["status"] == ("verified" if kind in SWAP_KINDS else "rejected")
 
 
 def verdict(directory: Path, body: Any) -> Any:

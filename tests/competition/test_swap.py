@@ -22,8 +22,8 @@ from tocsin.competition.swap import (
     swap_of,
 )
 from tocsin.errors import MalformedBody
+from tocsin.simulator.call_kinds import CALL_KINDS, SWAP_KINDS
 from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.simulator.swap_shapes import SHAPES, SWAPS
 from tocsin.upstream.answer import Ok
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
@@ -73,7 +73,7 @@ def test_a_middle_token_that_passes_through_cancels_out(name: str, expected: Swa
     assert swap_of(net_of_events(body["sender_address"], events_v1(body))) == expected
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_every_shape_of_the_simulator(kind: str) -> None:
     """Events and balance changes, read through the real client, both give what the generator meant."""
     simulator = quiet_simulator(wallets=1)
@@ -102,7 +102,7 @@ async def test_every_shape_of_the_simulator(kind: str) -> None:
             assert isinstance(found, NoSwap)
         else:
             assert found == Swap(tx.swap.token_in, tx.swap.amount_in, tx.swap.token_out, tx.swap.amount_out)
-        assert isinstance(found, Swap) == (kind in SWAPS or kind.startswith("off_list"))
+        assert isinstance(found, Swap) == (kind in SWAP_KINDS or kind.startswith("off_list"))
 
 
 parties = st.sampled_from([WALLET, POOL, "SPSTRANGER"])

@@ -345,9 +345,9 @@ async def test_the_lap_visits_every_wallet_and_keeps_its_place(tmp_path: Path) -
         visited: list[str] = []
         cursors = []
         for _ in range(67):
-            world.simulator.seen.clear()
+            world.simulator.requests.clear()
             outcome = await sweep(world)
-            paths = [seen.path for seen in world.simulator.seen]
+            paths = [request.path for request in world.simulator.requests]
             visited += [path.split("/")[4] for path in paths if "." not in path.split("/")[4]]
             cursors.append(outcome.result["cursor"])
             await world.clock.sleep(900)

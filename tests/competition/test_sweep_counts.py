@@ -15,7 +15,7 @@ from tocsin.competition.submit import submit
 from tocsin.competition.swap_store import Candidate
 from tocsin.competition.sweep import Sweep
 from tocsin.competition.verify import Verifier
-from tocsin.simulator.faults import Fault
+from tocsin.simulator.faults import SimulatedFault
 
 REFUSED = {
     Code.TX_FAILED: "abort_by_response",
@@ -66,7 +66,7 @@ async def test_every_code_is_counted_where_it_belongs(
         txid, rules = await queued(world, code)
         await world.db.batch(swap_store.enqueue(world.db, [Candidate(txid, "agent")], world.clock.now()))
         if code is Code.TX_FETCH_FAILED:
-            world.simulator.faults.add(Fault(kind="truncated", path="tx/multiple"))
+            world.simulator.faults.add(SimulatedFault(kind="truncated", path="tx/multiple"))
         if code is Code.VERIFY_THREW:
 
             async def broken(*_: Any) -> None:

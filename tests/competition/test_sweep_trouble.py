@@ -9,7 +9,7 @@ from support.competition import as_rows, chain_of, open_world, sweep
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.sweep import Sweep
 from tocsin.errors import RunStopped, StoreUnavailable
-from tocsin.simulator.faults import Fault
+from tocsin.simulator.faults import SimulatedFault
 
 CONTRACTS = len(built_in().contracts)
 
@@ -19,11 +19,11 @@ async def test_a_list_that_fails_is_counted_and_read_next_time(tmp_path: Path) -
     async with open_world(tmp_path, chain_of(3)) as world:
         chain = world.simulator.chain
         bad = sorted(wallet.address for wallet in chain.wallets)[1]
-        world.simulator.faults.add(Fault(kind="truncated", path=bad))
+        world.simulator.faults.add(SimulatedFault(kind="truncated", path=bad))
         first = await sweep(world)
         marks = await world.all("SELECT failures, walked_at FROM marks WHERE principal = ?", bad)
         world.simulator.faults.clear()
-        world.simulator.seen.clear()
+        world.simulator.requests.clear()
         await world.clock.sleep(900)
         second = await sweep(world)
         visited = world.calls(bad)
@@ -41,7 +41,7 @@ async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
         chain = world.simulator.chain
         sent = chain.burst(chain.wallets[0], 5)
         chain.mine()
-        world.simulator.faults.add(Fault(kind="wrong_json", path="/transactions"))
+        world.simulator.faults.add(SimulatedFault(kind="wrong_json", path="/transactions"))
         first = await sweep(world)
         chain.burst(chain.wallets[1], 120)
         chain.mine()
@@ -64,7 +64,7 @@ async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_pa
         chain.burst(chain.wallets[0], 5)
         chain.mine()
         gone = '{"error": "not here"}'
-        world.simulator.faults.add(Fault(kind="status", status=404, path=path, body=gone))
+        world.simulator.faults.add(SimulatedFault(kind="status", status=404, path=path, body=gone))
         for _ in range(60):
             outcome = await sweep(world)
             assert outcome.error or outcome.result["failed"], outcome
@@ -85,7 +85,7 @@ async def test_a_429_ends_the_run_with_the_time_to_come_back(tmp_path: Path) -> 
         for wallet in chain.wallets:
             chain.swap(wallet)
         chain.mine()
-        world.simulator.faults.add(Fault(kind="limited", path="tx/multiple", retry_after=600))
+        world.simulator.faults.add(SimulatedFault(kind="limited", path="tx/multiple", retry_after=600))
         first = await sweep(world)
         made = world.calls("tx/multiple")
         queued = (await world.all("SELECT count(*) AS n FROM candidates"))[0]["n"]
@@ -106,14 +106,14 @@ async def test_a_429_ends_the_run_with_the_time_to_come_back(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("fault", "said", "kind"),
     [
-        (Fault(kind="status", status=403), "refuses our key", "Unauthorised"),
-        (Fault(kind="status", status=410), "switched this endpoint off", "Gone"),
-        (Fault(kind="hang"), "gave no answer", "Unavailable"),
-        (Fault(kind="status", status=503), "answered 503", "Unavailable"),
+        (SimulatedFault(kind="status", status=403), "refuses our key", "Unauthorised"),
+        (SimulatedFault(kind="status", status=410), "switched this endpoint off", "Gone"),
+        (SimulatedFault(kind="hang"), "gave no answer", "Unavailable"),
+        (SimulatedFault(kind="status", status=503), "answered 503", "Unavailable"),
     ],
 )
 async def test_what_befalls_everybody_ends_the_run_as_a_failure(
-    fault: Fault, said: str, kind: str, tmp_path: Path
+    fault: SimulatedFault, said: str, kind: str, tmp_path: Path
 ) -> None:
     """A refused key, an endpoint that is gone, an upstream that is down: few calls, and the reason."""
     async with open_world(tmp_path, chain_of(20)) as world:

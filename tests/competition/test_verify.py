@@ -19,9 +19,9 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreUnavailable
 from tocsin.platform.shared.json_values import decode, encode
-from tocsin.simulator.faults import Fault
-from tocsin.simulator.swap_shapes import REFUSED, SWAPS
-from tocsin.simulator.wallets import Tier, Wallet
+from tocsin.simulator.call_kinds import REFUSED_KINDS, SWAP_KINDS
+from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.wallets import Wallet, WalletTier
 
 SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 READS = {
@@ -83,7 +83,7 @@ async def store(db: Database, row: dict[str, Any]) -> None:
 def agent(sender: dict[str, bool]) -> list[Wallet]:
     if not sender["registered"]:
         return []
-    tier: Tier = (
+    tier: WalletTier = (
         "registered" if not sender["genesis"] else "eligible" if sender["has_identity"] else "genesis"
     )
     return [Wallet(SENDER, tier, "bc1qcase", erc8004_agent_id=7 if sender["has_identity"] else None)]
@@ -127,7 +127,7 @@ async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> N
     assert len(fetch.requests) <= 2 * attempts
 
 
-@pytest.mark.parametrize("kind", [*SWAPS, *REFUSED])
+@pytest.mark.parametrize("kind", [*SWAP_KINDS, *REFUSED_KINDS])
 async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path) -> None:
     """A swap is recorded exactly as the truth has it, everything else is refused with its code."""
     async with open_world(tmp_path) as world:
@@ -138,8 +138,8 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
         rows = await world.rows()
 
     assert rows == [vars_of(swap) for swap in chain.truth()]
-    assert len(rows) == (3 if kind in SWAPS else 0)
-    if kind in REFUSED:
+    assert len(rows) == (3 if kind in SWAP_KINDS else 0)
+    if kind in REFUSED_KINDS:
         assert {answer["code"] for answer in found} == {EXPECTED_CODES[kind]}
 
 
@@ -276,7 +276,7 @@ async def test_an_upstream_that_limits_us_tells_when_to_come_back(tmp_path: Path
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
-        world.simulator.faults.add(Fault(kind="limited", retry_after=300))
+        world.simulator.faults.add(SimulatedFault(kind="limited", retry_after=300))
         found = await submit(world.request(), world.rules, {"txid": tx.tx_id})
         kept = await world.all("SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates")
 

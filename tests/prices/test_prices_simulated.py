@@ -15,17 +15,17 @@ from tocsin.budget.budget import Quota
 from tocsin.budget.budget_limiter import BudgetLimiter
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import active_tokens
-from tocsin.simulator.faults import Fault
+from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
 from tocsin.simulator.simulated_fetch import TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulated_tokens import DIKO, FILLERS, TRADED, VELAR
+from tocsin.simulator.simulated_tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
 from tocsin.tasks import TASKS
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.tenero import tenero_upstream
 
 TASK = TASKS[0]
 STARTER = Quota(minute=10, month=10_000)
-PAIRS = [(token.id, "stx") for token in TRADED]
+PAIRS = [(token.id, "stx") for token in TRADED_TOKENS]
 
 
 def wired_to_simulator(plan: Quota) -> tuple[Wired, SimulatedFetch]:
@@ -57,10 +57,10 @@ async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -
 async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -> None:
     """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
     wired, fetch = wired_to_simulator(STARTER)
-    fetch._simulator.tenero_gate = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
+    fetch._simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
     async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = Bench(db, kv, wired)
-        await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLERS[::6]])
+        await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLER_TOKENS[::6]])
         ends = wired.clock.now() + 8 * 3_600_000
         while wired.clock.now() < ends:
             due_at = wired.clock.now() + 300_000
@@ -68,7 +68,7 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
             await wired.clock.sleep((max(outcome.limited_until or 0, due_at) - wired.clock.now()) / 1000)
 
         found = await prices_of(kv, await active_tokens(db), wired.clock.now())
-        assert len(found) == len(TRADED) + len(FILLERS[::6])
+        assert len(found) == len(TRADED_TOKENS) + len(FILLER_TOKENS[::6])
         assert [token_id for token_id, price in found.items() if price.stale] == []
         assert wired.log.of("upstream.attempt_failed") == []
 
@@ -79,7 +79,9 @@ async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> 
     async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = Bench(db, kv, wired)
         await bench.run(TASK)
-        fetch._simulator.faults.add(Fault(kind="limited", upstream="tenero", times=50, retry_after=None))
+        fetch._simulator.faults.add(
+            SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None)
+        )
 
         during = await bench.run(TASK)
         fetch._simulator.faults.clear()

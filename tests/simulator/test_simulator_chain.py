@@ -12,10 +12,10 @@ from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simu
 from support.virtual_time import START_MS
 from tocsin.errors import UsageError
 from tocsin.simulator.addresses import address_of, hash160_of
-from tocsin.simulator.chain import BLOCK_MS, DROP_WORDS, Chain
+from tocsin.simulator.call_kinds import CALL_KINDS
+from tocsin.simulator.chain import BLOCK_MS, DROP_STATUSES, Chain
 from tocsin.simulator.simulated_tokens import STSTX, STX
 from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.swap_shapes import SHAPES
 from tocsin.simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
 
 V1 = "/extended/v1"
@@ -29,9 +29,9 @@ def test_traffic_brings_every_kind_and_every_fate() -> None:
     states = Counter(tx.state for tx in chain.transactions.values())
     statuses = {tx.status for tx in chain.transactions.values()}
 
-    assert set(KIND_WEIGHTS) == set(SHAPES)
+    assert set(KIND_WEIGHTS) == set(CALL_KINDS)
     assert {"mined", "dropped", "forked", "vanished"} <= set(states)
-    assert set(DROP_WORDS) <= statuses
+    assert set(DROP_STATUSES) <= statuses
     assert {"success", "abort_by_response", "abort_by_post_condition", "problematic_skipped"} <= statuses
     assert max(len(tx.events) for tx in chain.transactions.values()) > 1000
     assert any(tx.swap and tx.swap.amount_in > 2**63 for tx in chain.transactions.values())
@@ -102,7 +102,7 @@ def test_a_month_without_traffic_costs_nothing() -> None:
     assert chain.blocks == []
 
 
-@pytest.mark.parametrize("status", DROP_WORDS)
+@pytest.mark.parametrize("status", DROP_STATUSES)
 def test_a_dropped_transaction_may_come_back(status: str) -> None:
     """v1 says why it was dropped, v3 does not know it; sent again it is mined under the same id."""
     simulator = quiet_simulator()

@@ -10,11 +10,11 @@ import pytest
 from support.examples import DATA, example, shape_differences
 from support.simulated import HandClock, ask, ask_json, quiet_simulator
 from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
-from tocsin.simulator.exchange import Reply
-from tocsin.simulator.faults import Fault
+from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.http_messages import SimulatedReply
 from tocsin.simulator.rate_limits import HIRO_KEYED, HiroRateLimit, LimitPlan, TeneroRateLimit
-from tocsin.simulator.simulated_tokens import AEUSDC, BY_ID, STSTX, STX, SUSDT, USDA, USDCX
+from tocsin.simulator.simulated_tokens import AEUSDC, STSTX, STX, SUSDT, TOKENS_BY_ID, USDA, USDCX
 from tocsin.simulator.simulator import Simulator
 
 V1 = "/extended/v1"
@@ -203,7 +203,7 @@ def test_switched_off_routes_are_gone() -> None:
 def test_a_database_failure_reads_like_the_example() -> None:
     """The 503 fault has the body of a failing database."""
     simulator = quiet_simulator()
-    simulator.faults.add(Fault(kind="status"))
+    simulator.faults.add(SimulatedFault(kind="status"))
 
     reply = ask(simulator, "/extended")
 
@@ -213,7 +213,7 @@ def test_a_database_failure_reads_like_the_example() -> None:
 def test_hiro_limits_read_like_the_example() -> None:
     """A 429 has the example's headers, all of them, and its wording."""
     simulator = quiet_simulator(HandClock())
-    simulator.hiro_gate = HiroRateLimit(LimitPlan(second=20, minute=1, month=HIRO_KEYED.month))
+    simulator.hiro_rate_limit = HiroRateLimit(LimitPlan(second=20, minute=1, month=HIRO_KEYED.month))
     headers = {"x-api-key": "k"}
     ask(simulator, "/extended", headers)
 
@@ -261,9 +261,9 @@ def test_tenero_refusals_are_the_examples() -> None:
     simulator = quiet_simulator()
 
     missing = ask(simulator, "/v1/stacks/tokens/SP000.nothing", upstream="tenero")
-    simulator.tenero_gate = TeneroRateLimit(anonymous=LimitPlan(minute=0, month=48_000))
+    simulator.tenero_rate_limit = TeneroRateLimit(anonymous=LimitPlan(minute=0, month=48_000))
     minute = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
-    simulator.tenero_gate = TeneroRateLimit(anonymous=LimitPlan(minute=80, month=0))
+    simulator.tenero_rate_limit = TeneroRateLimit(anonymous=LimitPlan(minute=80, month=0))
     month = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
 
     for reply, name in ((missing, "token_404"), (minute, "rate_429"), (month, "month_429")):
@@ -272,7 +272,7 @@ def test_tenero_refusals_are_the_examples() -> None:
         assert limit_headers(reply) == set(wanted["headers"])
 
 
-def limit_headers(reply: Reply) -> set[str]:
+def limit_headers(reply: SimulatedReply) -> set[str]:
     return {name for name in reply.headers if "ratelimit" in name or name == "retry-after"}
 
 
@@ -289,7 +289,7 @@ def test_called_contracts_are_on_the_competitions_list() -> None:
     """What is called as listed is on the real list; what is called as off-list is not."""
     allowlist = json.loads((DATA / "allowlist.json").read_text())["contracts"]
 
-    for contract, functions in LISTED.items():
+    for contract, functions in LISTED_CALLS.items():
         assert functions <= set(allowlist.get(contract, ())), contract
     assert OFF_LIST_CONTRACT not in allowlist
     contract, function = OFF_LIST_FUNCTION
@@ -301,6 +301,6 @@ def test_tokens_are_named_as_the_competition_names_them() -> None:
     static = json.loads((DATA / "static_tokens.json").read_text())
     pegged = json.loads((DATA / "stablecoins.json").read_text())["tokens"]
 
-    assert [id_ for id_ in BY_ID if not re.fullmatch(static["token_id_regex"], id_)] == []
-    assert set(static["static_token_ids"]) <= set(BY_ID)
+    assert [id_ for id_ in TOKENS_BY_ID if not re.fullmatch(static["token_id_regex"], id_)] == []
+    assert set(static["static_token_ids"]) <= set(TOKENS_BY_ID)
     assert {token.address for token in (USDCX, AEUSDC, USDA, SUSDT)} <= set(pegged)

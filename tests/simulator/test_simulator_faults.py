@@ -12,7 +12,7 @@ from support.simulated import ask, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Fetch, FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
-from tocsin.simulator.faults import KINDS, BadTimes, Fault, Faults
+from tocsin.simulator.faults import FAULT_KINDS, BadTimes, FaultInjector, SimulatedFault
 from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 
@@ -20,7 +20,7 @@ TOKEN = f"{TENERO_URL}/v1/stacks/tokens/stx"
 TIP = f"{HIRO_URL}/extended"
 
 
-def fetching(*faults: Fault) -> tuple[Simulator, Fetch, VirtualClock]:
+def fetching(*faults: SimulatedFault) -> tuple[Simulator, Fetch, VirtualClock]:
     clock = VirtualClock()
     simulator = quiet_simulator(clock)
     for fault in faults:
@@ -41,7 +41,7 @@ async def test_a_fetch_answers_like_the_upstream() -> None:
     assert all(name == name.lower() for name in found.headers)
     assert found.headers["cf-ray"].endswith("-SIM")
     assert moved.status == 302
-    assert [(seen.upstream, seen.keyed, seen.status) for seen in simulator.seen] == [
+    assert [(request.upstream, request.keyed, request.status) for request in simulator.requests] == [
         ("hiro", True, 200),
         ("hiro", False, 302),
     ]
@@ -82,7 +82,7 @@ async def test_latency_takes_time() -> None:
 @pytest.mark.parametrize(("retry_after", "as_date"), [(None, False), (7, False), (90, True)])
 async def test_429_with_and_without_retry_after(retry_after: int | None, as_date: bool) -> None:
     """Seconds, a date, or nothing tells how long to wait; the body is the upstream's own."""
-    fault = Fault(kind="limited", retry_after=retry_after, as_date=as_date)
+    fault = SimulatedFault(kind="limited", retry_after=retry_after, as_date=as_date)
     _, fetch, clock = fetching(fault)
 
     hiro, tenero = await fetch(TIP), await fetch(TOKEN)
@@ -101,9 +101,9 @@ async def test_429_with_and_without_retry_after(retry_after: int | None, as_date
 
 async def test_any_status_with_any_body() -> None:
     """5xx, 401, 403 or a redirect to another host, with the body and headers that are given."""
-    simulator, fetch, _ = fetching(Fault(kind="status", status=502, times=1))
+    simulator, fetch, _ = fetching(SimulatedFault(kind="status", status=502, times=1))
     simulator.faults.add(
-        Fault(
+        SimulatedFault(
             kind="status", status=301, body="", extra_headers={"location": "https://evil.example/"}, times=1
         )
     )
@@ -116,7 +116,7 @@ async def test_any_status_with_any_body() -> None:
 
 async def test_a_hang_lasts_as_long_as_the_caller_waits() -> None:
     """No answer ever comes: the caller's own patience ends it."""
-    _, fetch, clock = fetching(Fault(kind="hang"))
+    _, fetch, clock = fetching(SimulatedFault(kind="hang"))
 
     with pytest.raises(FetchTimeout):
         await fetch(TIP, timeout_s=8.0)
@@ -127,7 +127,7 @@ async def test_a_hang_lasts_as_long_as_the_caller_waits() -> None:
 @pytest.mark.parametrize("kind", ["slow", "delay"])
 async def test_slow_answers_take_their_time(kind: Any) -> None:
     """A slow answer arrives whole after its time, or is given up before."""
-    _, fetch, clock = fetching(Fault(kind=kind, seconds=5.0))
+    _, fetch, clock = fetching(SimulatedFault(kind=kind, seconds=5.0))
 
     answer = await fetch(TIP)
     assert answer.status == 200
@@ -140,7 +140,7 @@ async def test_slow_answers_take_their_time(kind: Any) -> None:
 @pytest.mark.parametrize("kind", ["cut", "cut_body"])
 async def test_a_cut_connection_is_a_failure(kind: Any) -> None:
     """Before or after the first byte, there is no answer."""
-    _, fetch, _ = fetching(Fault(kind=kind))
+    _, fetch, _ = fetching(SimulatedFault(kind=kind))
 
     with pytest.raises(FetchFailed, match="cut"):
         await fetch(TIP)
@@ -148,7 +148,7 @@ async def test_a_cut_connection_is_a_failure(kind: Any) -> None:
 
 async def test_a_huge_body_meets_the_cap() -> None:
     """Past the cap it is refused; below it, it arrives and is still JSON."""
-    _, fetch, _ = fetching(Fault(kind="huge", size=2_000_000))
+    _, fetch, _ = fetching(SimulatedFault(kind="huge", size=2_000_000))
 
     with pytest.raises(FetchTooLarge):
         await fetch(TIP, body_max=1_000_000)
@@ -161,7 +161,7 @@ async def test_bodies_that_are_not_what_they_should_be() -> None:
     """Truncated JSON, a web page, and values of other types arrive as complete, successful answers."""
 
     async def spoiled(kind: Any) -> FetchResponse:
-        _, fetch, _ = fetching(Fault(kind=kind))
+        _, fetch, _ = fetching(SimulatedFault(kind=kind))
         return await fetch(TOKEN)
 
     cut, page, wrong = [await spoiled(kind) for kind in ("truncated", "wrong_json", "wrong_types")]
@@ -177,8 +177,10 @@ async def test_bodies_that_are_not_what_they_should_be() -> None:
 async def test_faults_are_aimed_counted_and_timed() -> None:
     """Only the upstream, path, number and time that were meant are hit; the latest fault goes first."""
     simulator, fetch, clock = fetching(
-        Fault(kind="status", status=500, upstream="tenero", times=2),
-        Fault(kind="status", status=503, path="/v2/", until_ms=quiet_simulator().clock.now() + 60_000),
+        SimulatedFault(kind="status", status=500, upstream="tenero", times=2),
+        SimulatedFault(
+            kind="status", status=503, path="/v2/", until_ms=quiet_simulator().clock.now() + 60_000
+        ),
     )
 
     async def status(url: str) -> int:
@@ -189,7 +191,7 @@ async def test_faults_are_aimed_counted_and_timed() -> None:
     assert await status(f"{HIRO_URL}/v2/info") == 503
     await clock.sleep(60)
     assert await status(f"{HIRO_URL}/v2/info") == 200
-    simulator.faults.add(Fault(kind="hang"))
+    simulator.faults.add(SimulatedFault(kind="hang"))
     simulator.faults.clear()
     assert await status(TIP) == 200
 
@@ -198,7 +200,7 @@ async def test_a_share_of_the_requests_is_hit() -> None:
     """A thinned fault hits about its share, the same ones for the same seed."""
 
     async def hits() -> list[int]:
-        _, fetch, _ = fetching(Fault(kind="status", share=0.3))
+        _, fetch, _ = fetching(SimulatedFault(kind="status", share=0.3))
         return [(await fetch(TIP)).status for _ in range(200)]
 
     first = await hits()
@@ -208,7 +210,7 @@ async def test_a_share_of_the_requests_is_hit() -> None:
 
 async def test_callers_wait_side_by_side() -> None:
     """One hanging request does not hold up another."""
-    _, fetch, clock = fetching(Fault(kind="hang", upstream="tenero"))
+    _, fetch, clock = fetching(SimulatedFault(kind="hang", upstream="tenero"))
 
     async def give_up() -> None:
         with pytest.raises(FetchTimeout):
@@ -230,18 +232,20 @@ def test_bad_times_follow_their_seed() -> None:
         BadTimes(seed=3, every_s=600, lasting_s=60).fault_at(s * 1000) for s in range(0, 86_400, 5)
     ]
     assert 0.05 < len(hit) / len(moments) < 0.2
-    assert {fault.kind for fault in hit} == set(KINDS)
+    assert {fault.kind for fault in hit} == set(FAULT_KINDS)
 
 
 def test_scheduled_faults_reach_requests() -> None:
     """During a bad time requests are spoiled, outside of it they are not."""
     simulator = quiet_simulator()
-    simulator.faults = Faults(1, BadTimes(seed=1, every_s=3600, lasting_s=1200, share=1.0, kinds=("status",)))
+    simulator.faults = FaultInjector(
+        1, BadTimes(seed=1, every_s=3600, lasting_s=1200, share=1.0, kinds=("status",))
+    )
     for _ in range(720):
         ask(simulator, "/extended")
         simulator.clock.now_ms += 5_000  # type: ignore[attr-defined]  # the test's own clock
 
-    faults = [seen.fault for seen in simulator.seen]
+    faults = [request.fault for request in simulator.requests]
     assert "status" in faults
     assert None in faults
     assert sum(1 for a, b in pairwise(faults) if a != b) <= 4, "bad times are stretches"
@@ -253,4 +257,4 @@ def test_scheduled_faults_reach_requests() -> None:
 def test_a_mistaken_fault_says_what_is_accepted(values: dict[str, Any]) -> None:
     """Unknown kinds and fields, and numbers that are none, are refused by name."""
     with pytest.raises(UsageError, match=r"kinds are limited.*fields are kind|must be a number"):
-        Fault.of(values)
+        SimulatedFault.of(values)

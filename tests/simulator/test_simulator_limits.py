@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.simulated import HandClock
-from tocsin.simulator.exchange import Reply
+from tocsin.simulator.http_messages import SimulatedReply
 from tocsin.simulator.rate_limits import (
     HIRO_ANONYMOUS,
     HIRO_KEYED,
     TENERO_ANONYMOUS,
     TENERO_STARTER,
-    Admission,
     HiroRateLimit,
+    LimitDecision,
     LimitPlan,
     TeneroRateLimit,
     seconds_left,
@@ -25,39 +25,39 @@ NOON_MS = int(datetime(2026, 6, 10, 12, 0, 0, tzinfo=UTC).timestamp() * 1000)
 KEY = {"x-api-key": "k"}
 
 
-def refused(admission: Admission) -> Reply:
-    assert admission.refusal is not None
-    return admission.refusal
+def refused(decision: LimitDecision) -> SimulatedReply:
+    assert decision.refusal is not None
+    return decision.refusal
 
 
 def test_a_key_buys_a_larger_minute() -> None:
     """Without a key, or under the old header's name, a caller has the anonymous limits."""
-    gate = HiroRateLimit()
+    rate_limit = HiroRateLimit()
 
     def minute(headers: dict[str, str]) -> str:
-        return gate.admit(headers, NOON_MS).headers["x-ratelimit-limit-stacks-minute"]
+        return rate_limit.admit(headers, NOON_MS).headers["x-ratelimit-limit-stacks-minute"]
 
     assert minute(KEY) == str(HIRO_KEYED.minute) == "500"
     assert minute({}) == minute({"x-hiro-api-key": "k"}) == str(HIRO_ANONYMOUS.minute) == "50"
-    gate.keys_ignored = True
+    rate_limit.keys_ignored = True
     assert minute(KEY) == "50"
 
 
 def test_an_unknown_key_is_refused_when_keys_are_known() -> None:
     """403 for a bad key; the good one passes, and so does nobody in particular."""
-    gate = HiroRateLimit(keys=frozenset({"good"}))
+    rate_limit = HiroRateLimit(keys=frozenset({"good"}))
 
-    assert refused(gate.admit({"x-api-key": "bad"}, NOON_MS)).status == 403
-    assert gate.admit({"x-api-key": "good"}, NOON_MS).refusal is None
-    assert gate.admit({}, NOON_MS).refusal is None
+    assert refused(rate_limit.admit({"x-api-key": "bad"}, NOON_MS)).status == 403
+    assert rate_limit.admit({"x-api-key": "good"}, NOON_MS).refusal is None
+    assert rate_limit.admit({}, NOON_MS).refusal is None
 
 
 def test_hiro_counts_three_windows_down() -> None:
     """Each answer tells what is left of every window; the bare header speaks of the second."""
-    gate = HiroRateLimit()
-    gate.admit(KEY, NOON_MS)
+    rate_limit = HiroRateLimit()
+    rate_limit.admit(KEY, NOON_MS)
 
-    headers = gate.admit(KEY, NOON_MS + 1_000).headers
+    headers = rate_limit.admit(KEY, NOON_MS + 1_000).headers
 
     left = {
         window: headers[f"x-ratelimit-remaining-stacks-{window}"] for window in ("second", "minute", "month")
@@ -77,44 +77,44 @@ def test_hiro_counts_three_windows_down() -> None:
 )
 def test_a_full_window_is_refused_until_it_ends(plan: LimitPlan, window: str, wait_s: int) -> None:
     """The refusal names the window and says exactly how long it lasts; then calls pass again."""
-    gate = HiroRateLimit(keyed=plan)
+    rate_limit = HiroRateLimit(keyed=plan)
     now_ms = NOON_MS + 10_000
-    assert [gate.admit(KEY, now_ms).refusal for _ in range(2)] == [None, None]
+    assert [rate_limit.admit(KEY, now_ms).refusal for _ in range(2)] == [None, None]
 
-    admission = gate.admit(KEY, now_ms)
+    decision = rate_limit.admit(KEY, now_ms)
 
-    reply = refused(admission)
+    reply = refused(decision)
     assert (reply.status, reply.headers["retry-after"]) == (429, str(wait_s))
-    assert admission.headers["ratelimit-reset"] == str(wait_s)
+    assert decision.headers["ratelimit-reset"] == str(wait_s)
     assert reply.body.decode().startswith(f"Per-{window} rate limit exceeded")
-    assert refused(gate.admit(KEY, now_ms + wait_s * 1000 - 1)).status == 429
-    assert gate.admit(KEY, now_ms + wait_s * 1000).refusal is None
+    assert refused(rate_limit.admit(KEY, now_ms + wait_s * 1000 - 1)).status == 429
+    assert rate_limit.admit(KEY, now_ms + wait_s * 1000).refusal is None
 
 
 def test_the_longest_full_window_decides() -> None:
     """When the minute and the month are both used up, the wait is the month's."""
-    gate = HiroRateLimit(keyed=LimitPlan(second=1, minute=1, month=1))
-    gate.admit(KEY, NOON_MS)
+    rate_limit = HiroRateLimit(keyed=LimitPlan(second=1, minute=1, month=1))
+    rate_limit.admit(KEY, NOON_MS)
 
-    assert refused(gate.admit(KEY, NOON_MS)).body.startswith(b"Per-month")
+    assert refused(rate_limit.admit(KEY, NOON_MS)).body.startswith(b"Per-month")
 
 
 def test_callers_do_not_use_each_others_windows() -> None:
     """A key has its own; everybody without a key shares one, strangers included."""
-    gate = HiroRateLimit()
-    gate.spend(50, NOON_MS)
+    rate_limit = HiroRateLimit()
+    rate_limit.spend(50, NOON_MS)
 
-    assert refused(gate.admit({}, NOON_MS)).status == 429
-    assert gate.admit(KEY, NOON_MS).refusal is None
-    gate.spend(500, NOON_MS, "k")
-    assert refused(gate.admit(KEY, NOON_MS)).status == 429
+    assert refused(rate_limit.admit({}, NOON_MS)).status == 429
+    assert rate_limit.admit(KEY, NOON_MS).refusal is None
+    rate_limit.spend(500, NOON_MS, "k")
+    assert refused(rate_limit.admit(KEY, NOON_MS)).status == 429
 
 
 def test_tenero_counts_minute_and_month_and_names_the_rule() -> None:
     """Anonymous callers get more than the Starter plan; there is no limit header, only what remains."""
-    gate = TeneroRateLimit()
+    rate_limit = TeneroRateLimit()
 
-    anonymous, keyed = gate.admit({}, NOON_MS).headers, gate.admit(KEY, NOON_MS).headers
+    anonymous, keyed = rate_limit.admit({}, NOON_MS).headers, rate_limit.admit(KEY, NOON_MS).headers
 
     assert anonymous == {
         "x-ratelimit-type": "web-ui-ip",
@@ -127,12 +127,12 @@ def test_tenero_counts_minute_and_month_and_names_the_rule() -> None:
 
 def test_tenero_says_when_the_minute_ends_but_not_the_month() -> None:
     """A full minute comes with Retry-After, a full month without."""
-    gate = TeneroRateLimit(anonymous=LimitPlan(minute=1, month=2))
-    gate.admit({}, NOON_MS)
+    rate_limit = TeneroRateLimit(anonymous=LimitPlan(minute=1, month=2))
+    rate_limit.admit({}, NOON_MS)
 
-    minute = refused(gate.admit({}, NOON_MS + 15_000))
-    gate.admit({}, NOON_MS + 60_000)
-    month = refused(gate.admit({}, NOON_MS + 120_000))
+    minute = refused(rate_limit.admit({}, NOON_MS + 15_000))
+    rate_limit.admit({}, NOON_MS + 60_000)
+    month = refused(rate_limit.admit({}, NOON_MS + 120_000))
 
     assert (minute.status, minute.headers["retry-after"]) == (429, "45")
     assert (month.status, "retry-after" in month.headers) == (429, False)
@@ -144,16 +144,16 @@ def test_tenero_says_when_the_minute_ends_but_not_the_month() -> None:
 def test_no_window_ever_admits_more_than_its_limit(gaps: list[int]) -> None:
     """Whatever the pattern of calls, each calendar window admits at most its limit, and all of it."""
     plan = LimitPlan(second=2, minute=5, month=40)
-    gate, clock = HiroRateLimit(keyed=plan), HandClock(NOON_MS)
+    rate_limit, clock = HiroRateLimit(keyed=plan), HandClock(NOON_MS)
     admitted: list[int] = []
     for gap in gaps:
         clock.now_ms += gap
-        admission = gate.admit(KEY, clock.now())
+        decision = rate_limit.admit(KEY, clock.now())
         in_second = sum(1 for at in admitted if at // 1000 == clock.now_ms // 1000)
         in_minute = sum(1 for at in admitted if at // 60_000 == clock.now_ms // 60_000)
         full = in_second >= plan.second or in_minute >= plan.minute or len(admitted) >= plan.month
-        assert (admission.refusal is not None) == full
-        if admission.refusal is None:
+        assert (decision.refusal is not None) == full
+        if decision.refusal is None:
             admitted.append(clock.now_ms)
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.simulated import ask, ask_json, quiet_simulator
-from tocsin.simulator.simulated_tokens import DIKO, FILLERS, STX, TRADED, USDCX, VELAR, WELSH
-from tocsin.simulator.tenero_api import BASE
+from tocsin.simulator.simulated_tokens import DIKO, FILLER_TOKENS, STX, TRADED_TOKENS, USDCX, VELAR, WELSH
+from tocsin.simulator.tenero_api import TENERO_PATH
 
 
 @given(limit=st.integers(1, 100))
@@ -18,11 +18,13 @@ def test_tenero_lists_every_token_once(limit: int) -> None:
     addresses: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = ask_json(simulator, f"{BASE}/tokens?limit={limit}&cursor={cursor}", upstream="tenero")["data"]
+        page = ask_json(simulator, f"{TENERO_PATH}/tokens?limit={limit}&cursor={cursor}", upstream="tenero")[
+            "data"
+        ]
         addresses += [row["address"] for row in page["rows"]]
         cursor = page["next"]
 
-    wanted = {token.address for token in (*TRADED, *FILLERS)} - {USDCX.address, DIKO.address}
+    wanted = {token.address for token in (*TRADED_TOKENS, *FILLER_TOKENS)} - {USDCX.address, DIKO.address}
     assert len(addresses) == len(set(addresses))
     assert set(addresses) == wanted
 
@@ -32,7 +34,7 @@ def test_tenero_speaks_of_tokens_in_six_ways() -> None:
     simulator = quiet_simulator()
 
     def price(address: str) -> Any:
-        return ask_json(simulator, f"{BASE}/tokens/{address}", upstream="tenero")["data"]["price_usd"]
+        return ask_json(simulator, f"{TENERO_PATH}/tokens/{address}", upstream="tenero")["data"]["price_usd"]
 
     assert price("stx") == price("native") == simulator.tenero.price("stx", simulator.chain.now_ms)
     assert float(price(WELSH.address)) > 0
@@ -42,10 +44,10 @@ def test_tenero_speaks_of_tokens_in_six_ways() -> None:
     simulator.tenero.quote("stx", "zero")
     assert price("stx") == 0
     for address in (USDCX.address, "SP1.none", STX.address + "x"):
-        assert ask(simulator, f"{BASE}/tokens/{address}", upstream="tenero").status == 404
+        assert ask(simulator, f"{TENERO_PATH}/tokens/{address}", upstream="tenero").status == 404
     assert ask(simulator, "/api/v1/stacks/tokens", upstream="tenero").status == 404
-    assert ask(simulator, f"{BASE}/tokens?limit=101", upstream="tenero").status == 400
-    assert ask(simulator, f"{BASE}/tokens?cursor=x", upstream="tenero").status == 400
+    assert ask(simulator, f"{TENERO_PATH}/tokens?limit=101", upstream="tenero").status == 400
+    assert ask(simulator, f"{TENERO_PATH}/tokens?cursor=x", upstream="tenero").status == 400
 
 
 def test_prices_drift_with_time_and_can_be_held() -> None:

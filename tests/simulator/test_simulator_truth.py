@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
+from tocsin.simulator.call_kinds import REFUSED_KINDS, SWAP_KINDS
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.contracts import LISTED, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.swap_shapes import REFUSED, SWAPS
 from tocsin.simulator.truth import COMPETITION_START_S, Campaign
 
 V1 = "/extended/v1"
@@ -47,7 +47,7 @@ def netted(events: list[dict[str, Any]], wallet: str) -> tuple[str, int, str, in
     return given_[0][0], -given_[0][1], gotten[0][0], gotten[0][1]
 
 
-@pytest.mark.parametrize("kind", SWAPS)
+@pytest.mark.parametrize("kind", SWAP_KINDS)
 def test_truth_equals_netting_for_every_kind_of_swap(kind: str) -> None:
     """What the generator meant is what its events add up to, and what v3's balance changes show."""
     simulator = quiet_simulator()
@@ -81,7 +81,7 @@ def netted_by_v3(simulator: Simulator, tx_id: str, wallet: str) -> tuple[str, in
     return (*given_[0], *gotten[0]) if len(given_) == len(gotten) == 1 else None
 
 
-@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("kind", REFUSED_KINDS)
 def test_what_is_no_swap_is_not_in_the_truth(kind: str) -> None:
     """Aborted, off-list and lopsided calls are mined and still count for nothing."""
     chain = quiet_simulator().chain
@@ -110,7 +110,11 @@ def test_a_grown_allow_list_reopens_what_was_off_it() -> None:
     chain.swap(chain.wallets[0], "off_list_function")
     chain.mine()
     contract, function = OFF_LIST_FUNCTION
-    grown = {**LISTED, OFF_LIST_CONTRACT: {"swap-helper-a"}, contract: {*LISTED[contract], function}}
+    grown = {
+        **LISTED_CALLS,
+        OFF_LIST_CONTRACT: {"swap-helper-a"},
+        contract: {*LISTED_CALLS[contract], function},
+    }
 
     assert len(chain.truth(allowlist=grown)) == 2
 
@@ -119,7 +123,7 @@ def test_truth_of_a_lively_chain_equals_netting_of_everything() -> None:
     """After hours of traffic with reorgs, the truth is what an honest reader of the API finds."""
     chain = lively_chain()
     clock = HandClock(chain.now_ms)
-    simulator = Simulator(chain, clock, hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED))
+    simulator = Simulator(chain, clock, hiro_rate_limit=HiroRateLimit(UNLIMITED, UNLIMITED))
     eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
     found = {}
     for tx_id in list(chain.transactions):
@@ -128,7 +132,7 @@ def test_truth_of_a_lively_chain_equals_netting_of_everything() -> None:
         if reply.status != 200 or not row.get("canonical") or row["tx_status"] != "success":
             continue
         call = row.get("contract_call")
-        listed = call and call["function_name"] in LISTED.get(call["contract_id"], ())
+        listed = call and call["function_name"] in LISTED_CALLS.get(call["contract_id"], ())
         if not listed or row["sender_address"] not in eligible:
             continue
         swap = netted(events_of(simulator, tx_id), row["sender_address"])

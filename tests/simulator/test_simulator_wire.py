@@ -20,15 +20,17 @@ from tocsin.bindings import Clock
 from tocsin.cli import simulate
 from tocsin.errors import StartError
 from tocsin.platform.local.http.http_server import listen
-from tocsin.simulator.faults import Fault
-from tocsin.simulator.serve import Address, SimulatorOptions, serving
+from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.serve import SimulatorAddress, SimulatorOptions, serving
 from tocsin.simulator.simulator import Simulator
 
 
 class Caller:
     """An HTTP client of a running simulator."""
 
-    def __init__(self, simulator: Simulator, address: Address, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, simulator: Simulator, address: SimulatorAddress, session: aiohttp.ClientSession
+    ) -> None:
         self.simulator, self.address, self._session = simulator, address, session
 
     async def get(self, url: str, timeout_s: float = 8.0) -> tuple[int, dict[str, str], bytes]:
@@ -54,7 +56,7 @@ async def calling(clock: Clock | None = None) -> AsyncIterator[Caller]:
 
 async def simulator_saw(simulator: Simulator) -> None:
     """Until the first request has come in."""
-    while not simulator.seen:
+    while not simulator.requests:
         await simulator.clock.sleep(0.01)
 
 
@@ -107,7 +109,7 @@ async def test_an_unchanged_answer_has_no_body_on_the_wire() -> None:
 async def test_a_hang_on_the_wire() -> None:
     """The socket stays silent until the caller gives up."""
     async with calling() as caller:
-        caller.simulator.faults.add(Fault(kind="hang", times=1))
+        caller.simulator.faults.add(SimulatedFault(kind="hang", times=1))
 
         with pytest.raises(asyncio.TimeoutError):
             await caller.tip(timeout_s=3.0)
@@ -118,7 +120,7 @@ async def test_the_server_stops_while_a_caller_hangs() -> None:
     """A hanging request is cut when the server is told to stop; nobody waits for ever."""
     async with aiohttp.ClientSession() as session:
         simulator = quiet_simulator(VirtualClock())
-        simulator.faults.add(Fault(kind="hang"))
+        simulator.faults.add(SimulatedFault(kind="hang"))
         async with serving(simulator) as address:
             hanging = asyncio.create_task(Caller(simulator, address, session).tip(timeout_s=600.0))
             await simulator_saw(simulator)
@@ -131,7 +133,7 @@ async def test_the_server_stops_while_a_caller_hangs() -> None:
 async def test_slow_answers_on_the_wire(kind: Any) -> None:
     """A slow body begins at once and ends late; a delayed answer begins late."""
     async with calling() as caller, aiohttp.ClientSession() as session:
-        caller.simulator.faults.add(Fault(kind=kind, seconds=6.0))
+        caller.simulator.faults.add(SimulatedFault(kind=kind, seconds=6.0))
         loop = asyncio.get_running_loop()
         began = loop.time()
 
@@ -150,7 +152,9 @@ async def test_slow_answers_on_the_wire(kind: Any) -> None:
 async def test_cut_connections_on_the_wire(kind: Any, error: type[Exception]) -> None:
     """The connection really breaks, before the status line or within the body; the next call is fine."""
     async with calling() as caller:
-        caller.simulator.faults.add(Fault(kind=kind, times=2))  # a client may try once more by itself
+        caller.simulator.faults.add(
+            SimulatedFault(kind=kind, times=2)
+        )  # a client may try once more by itself
 
         with pytest.raises((error, aiohttp.ClientOSError)):
             await caller.tip()
@@ -161,7 +165,7 @@ async def test_cut_connections_on_the_wire(kind: Any, error: type[Exception]) ->
 async def test_a_huge_body_comes_unannounced() -> None:
     """There is no length to see it coming; a reader that stops at its cap has read no more than that."""
     async with calling() as caller, aiohttp.ClientSession() as session:
-        caller.simulator.faults.add(Fault(kind="huge", size=50_000_000))
+        caller.simulator.faults.add(SimulatedFault(kind="huge", size=50_000_000))
 
         async with session.get(f"{caller.address.hiro}/extended") as answer:
             assert "content-length" not in answer.headers
@@ -173,7 +177,7 @@ async def test_spoiled_bodies_on_the_wire() -> None:
     """Truncated, wrong and retyped bodies are complete HTTP answers."""
     async with calling() as caller:
         for kind in ("truncated", "wrong_json", "wrong_types"):
-            caller.simulator.faults.add(Fault(kind=kind, times=1))
+            caller.simulator.faults.add(SimulatedFault(kind=kind, times=1))
             status, _, body = await caller.tip()
             assert (status, len(body) > 0) == (200, True)
 

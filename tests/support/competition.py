@@ -105,7 +105,7 @@ class World:
         return (await self.db.prepare(sql).bind(*values).all()).results
 
     def calls(self, part: str = "") -> int:
-        return sum(part in seen.path for seen in self.simulator.seen)
+        return sum(part in request.path for request in self.simulator.requests)
 
 
 _SWAPS = """

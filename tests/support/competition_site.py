@@ -18,7 +18,7 @@ from tocsin.bindings import JSON
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
-from tocsin.simulator.simulated_tokens import TRADED
+from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.web.app import create_app
 from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
 
@@ -80,7 +80,7 @@ async def healthy() -> HealthSnapshot:
 async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[CompetitionSite]:
     """Eligible agents on a quiet chain, and every traded token priced."""
     async with open_world(directory, chain_of(wallets)) as world, open_kv(directory, world.clock) as kv:
-        for token in TRADED:
+        for token in TRADED_TOKENS:
             await put_token_price(
                 kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now())
             )

@@ -7,7 +7,7 @@ from typing import Any
 from support.virtual_time import START_MS
 from tocsin.bindings import Clock
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.exchange import Reply, Request, Upstream
+from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, UpstreamName
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
@@ -36,8 +36,8 @@ def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int =
     return Simulator(
         chain,
         clock,
-        hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED),
-        tenero_gate=TeneroRateLimit(UNLIMITED, UNLIMITED),
+        hiro_rate_limit=HiroRateLimit(UNLIMITED, UNLIMITED),
+        tenero_rate_limit=TeneroRateLimit(UNLIMITED, UNLIMITED),
     )
 
 
@@ -50,13 +50,16 @@ def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0, start_
 
 
 def ask(
-    simulator: Simulator, target: str, headers: Mapping[str, str] | None = None, upstream: Upstream = "hiro"
-) -> Reply:
+    simulator: Simulator,
+    target: str,
+    headers: Mapping[str, str] | None = None,
+    upstream: UpstreamName = "hiro",
+) -> SimulatedReply:
     """The reply to a GET, as it leaves the upstream."""
-    return simulator.answer(upstream, Request.get(target, headers)).reply
+    return simulator.answer(upstream, SimulatedRequest.get(target, headers)).reply
 
 
-def ask_json(simulator: Simulator, target: str, upstream: Upstream = "hiro") -> Any:
+def ask_json(simulator: Simulator, target: str, upstream: UpstreamName = "hiro") -> Any:
     """The JSON body of a GET that must succeed."""
     reply = ask(simulator, target, upstream=upstream)
     assert reply.status == 200, reply

@@ -15,7 +15,7 @@ from support.competition_site import BEARER, CHAINHOOK, JSON_TYPE, competition_s
 from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, scene
 from tocsin.competition import chainhook
 from tocsin.errors import UsageError
-from tocsin.simulator.faults import Fault
+from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.app import create_app
 from tocsin.web.chainhook_route import BODY_MAX
 from tocsin.web.deps import Keys
@@ -52,7 +52,7 @@ async def test_it_is_durable_before_it_is_answered_even_while_hiro_is_down(tmp_p
         simulator = made.world.simulator
         tx = simulator.chain.swap(simulator.chain.wallets[0])
         simulator.chain.mine()
-        simulator.faults.add(Fault(kind="status", upstream="hiro"))
+        simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
         answer = await made.push(push_2(apply=[tx]))
         stored = await made.stored()
         simulator.faults.clear()

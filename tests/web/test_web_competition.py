@@ -9,7 +9,7 @@ from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
-from tocsin.simulator.faults import Fault
+from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.request_limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"
@@ -82,7 +82,7 @@ async def test_an_upstream_that_fails_is_not_the_agents_fault(tmp_path: Path) ->
         simulator = made.world.simulator
         tx = simulator.chain.swap(simulator.chain.wallets[0])
         simulator.chain.mine()
-        simulator.faults.add(Fault(kind="status", upstream="hiro"))
+        simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
         answer = await made.submit(tx.tx_id)
 
         assert (answer.status, answer.json()["code"]) == (502, "tx_fetch_failed")

@@ -21,14 +21,14 @@ from tocsin.settings import Settings
 from tocsin.simulator.http_app import simulator_app
 from tocsin.simulator.serve import SimulatorOptions, build_simulator
 from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import EVERYDAY, Traffic
+from tocsin.simulator.traffic import EVERYDAY_KINDS, Traffic
 from tocsin.simulator.wallets import import_lines
 
 PATH = "/simulator"
 WALLETS = 60
 HISTORY_HOURS = 21 * 24
-PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY)
-PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY)
+PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
+PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
 ENDLESS = 10**9  # what the simulator reports when it limits nobody
 
 

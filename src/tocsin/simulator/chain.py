@@ -15,20 +15,20 @@ from typing import Literal, TypeAlias
 
 from tocsin.errors import UsageError
 from tocsin.simulator.addresses import address_of, digest
+from tocsin.simulator.call_drafts import draw_trade
+from tocsin.simulator.call_kinds import CALL_KINDS
 from tocsin.simulator.chain_records import (
     AssetEvent,
     Block,
+    ChainEvent,
     ChainTransaction,
-    Event,
     IntendedSwap,
     PrincipalIndex,
     SimulatedCall,
     TokenTransfer,
 )
-from tocsin.simulator.contracts import LISTED
-from tocsin.simulator.simulated_tokens import BY_ID, SimulatedToken
-from tocsin.simulator.swap_drafts import draw_trade
-from tocsin.simulator.swap_shapes import SHAPES
+from tocsin.simulator.contracts import LISTED_CALLS
+from tocsin.simulator.simulated_tokens import TOKENS_BY_ID, SimulatedToken
 from tocsin.simulator.truth import Campaign, TrueSwap, true_swaps
 from tocsin.simulator.wallets import Wallet, registered_wallets, strangers
 
@@ -38,7 +38,7 @@ FIRST_HEIGHT = 7_900_000
 FIRST_BURN_HEIGHT = 949_000
 STRANGER_COUNT = 40
 SPONSOR = address_of("sponsor")
-DROP_WORDS = (
+DROP_STATUSES = (
     "dropped_replace_by_fee",
     "dropped_replace_across_fork",
     "dropped_too_expensive",
@@ -62,7 +62,7 @@ class Chain:
         start_ms: int,
         wallets: int = 3,
         campaign: Campaign | None = None,
-        allowlist: Mapping[str, Collection[str]] = LISTED,
+        allowlist: Mapping[str, Collection[str]] = LISTED_CALLS,
     ) -> None:
         self.seed = seed
         self.start_ms = start_ms
@@ -115,9 +115,9 @@ class Chain:
         amount_in: int | None = None,
         amount_out: int | None = None,
     ) -> ChainTransaction:
-        """Broadcast a call of that shape; what is not given is drawn. See `swap_shapes.SHAPES`."""
-        if kind not in SHAPES:
-            raise UsageError(f"no call is shaped {kind!r}; there are {', '.join(SHAPES)}")
+        """Broadcast a call of that shape; what is not given is drawn. See `call_kinds.CALL_KINDS`."""
+        if kind not in CALL_KINDS:
+            raise UsageError(f"no call is shaped {kind!r}; there are {', '.join(CALL_KINDS)}")
         rng = rng or self._rng
         sender = self._address(wallet or rng.choice(self.wallets))
         fee = rng.randrange(1_000, 9_000)
@@ -131,7 +131,7 @@ class Chain:
             amount_in=amount_in,
             amount_out=amount_out,
         )
-        draft = SHAPES[kind](trade)
+        draft = CALL_KINDS[kind](trade)
         return self.broadcast(
             sender,
             draft.call,
@@ -164,7 +164,7 @@ class Chain:
         self,
         sender: str,
         payload: SimulatedCall | TokenTransfer,
-        events: Iterable[Event],
+        events: Iterable[ChainEvent],
         *,
         fee: int,
         outcome: str = "success",
@@ -196,19 +196,21 @@ class Chain:
         """Put a transaction that left into the mempool again, under the same id."""
         if tx.state == "mined":
             raise UsageError(f"{tx.tx_id} is mined; only a transaction that left the chain comes back")
-        tx.become("mempool", "pending")
+        tx.set_state("mempool", "pending")
         if wait_ms is not None:
             self._mine_later(tx, wait_ms)
 
-    def drop(self, tx: ChainTransaction, status: str = DROP_WORDS[0], replaced_by: str | None = None) -> None:
+    def drop(
+        self, tx: ChainTransaction, status: str = DROP_STATUSES[0], replaced_by: str | None = None
+    ) -> None:
         """Take a waiting transaction out of the mempool."""
         if tx.state != "mempool":
             raise UsageError(f"{tx.tx_id} is {tx.state}; only a waiting transaction can be dropped")
-        if status not in DROP_WORDS:
-            raise UsageError(f"no transaction is {status!r}; the words are {', '.join(DROP_WORDS)}")
-        if status == DROP_WORDS[0]:
+        if status not in DROP_STATUSES:
+            raise UsageError(f"no transaction is {status!r}; the words are {', '.join(DROP_STATUSES)}")
+        if status == DROP_STATUSES[0]:
             tx.replaced_by = replaced_by or digest(f"{tx.tx_id}:replacement")
-        tx.become("dropped", status)
+        tx.set_state("dropped", status)
 
     def mine(self, *chosen: ChainTransaction) -> Block:
         """A block right now, besides the regular ones, with these transactions or with all that wait."""
@@ -293,7 +295,7 @@ class Chain:
         )
         for tx in chosen:
             tx.block, tx.index = block, len(block.transactions)
-            tx.become("mined", tx.outcome)
+            tx.set_state("mined", tx.outcome)
             block.transactions.append(tx)
             self.index.add(tx)
         self.blocks.append(block)
@@ -301,14 +303,14 @@ class Chain:
 
     def _orphan(self, tx: ChainTransaction, fate: Fate) -> None:
         if fate == "pending":
-            tx.become("mempool", "pending")
+            tx.set_state("mempool", "pending")
             self._mine_later(tx, 0)
         elif fate == "dropped":
-            tx.become("dropped", "dropped_replace_across_fork")
+            tx.set_state("dropped", "dropped_replace_across_fork")
         elif fate == "forked":
-            tx.become("forked", tx.outcome)
+            tx.set_state("forked", tx.outcome)
         elif fate == "vanished":
-            tx.become("vanished", "")
+            tx.set_state("vanished", "")
 
     def _next_nonce(self, address: str) -> int:
         nonce = self._nonces.get(address, 0)
@@ -323,6 +325,6 @@ class Chain:
 def _token(token_id: str | None) -> SimulatedToken | None:
     if token_id is None:
         return None
-    if token_id not in BY_ID:
-        raise UsageError(f"no token is called {token_id!r}; there are {', '.join(BY_ID)}")
-    return BY_ID[token_id]
+    if token_id not in TOKENS_BY_ID:
+        raise UsageError(f"no token is called {token_id!r}; there are {', '.join(TOKENS_BY_ID)}")
+    return TOKENS_BY_ID[token_id]

@@ -8,14 +8,14 @@ from typing import Any, Literal, TypeAlias
 
 NO_MICROBLOCK = 2_147_483_647  # the microblock sequence of every transaction since Nakamoto
 
-Action: TypeAlias = Literal["transfer", "mint", "burn"]
-Position: TypeAlias = tuple[int, int, int]  # height, microblock sequence, index in the block
+AssetAction: TypeAlias = Literal["transfer", "mint", "burn"]
+ChainPosition: TypeAlias = tuple[int, int, int]  # height, microblock sequence, index in the block
 AssetKey: TypeAlias = tuple[int, str]  # STX_KIND, FT_KIND or NFT_KIND, and the asset: sorts as Hiro's rows do
 STX_KIND, FT_KIND, NFT_KIND = 1, 2, 3
 
 # mempool: waiting · mined: on the canonical chain · dropped: left the mempool, its status says why ·
 # forked: only on an abandoned fork, v1 still shows that copy · vanished: no node knows it any more
-State: TypeAlias = Literal["mempool", "mined", "dropped", "forked", "vanished"]
+TxState: TypeAlias = Literal["mempool", "mined", "dropped", "forked", "vanished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class AssetEvent:
     """An amount of STX or of a fungible token moves. A mint has no sender, a burn no recipient."""
 
     asset: str
-    action: Action
+    action: AssetAction
     sender: str
     recipient: str
     amount: int
@@ -34,25 +34,25 @@ class NftEvent:
     """One item of a collection moves; there is no amount."""
 
     asset: str
-    action: Action
+    action: AssetAction
     sender: str
     recipient: str
     item: int
 
 
 @dataclass(frozen=True, slots=True)
-class LogEvent:
+class ContractLogEvent:
     """A contract printed what it did."""
 
     contract: str
     action: str
 
 
-Event: TypeAlias = AssetEvent | NftEvent | LogEvent
+ChainEvent: TypeAlias = AssetEvent | NftEvent | ContractLogEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class CallArgument:
     """One argument of a contract call; `value` is an unsigned integer, a principal, or None for `none`."""
 
     name: str
@@ -65,7 +65,7 @@ class SimulatedCall:
 
     contract: str
     function: str
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[CallArgument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ class ChainTransaction:
     nonce: int
     fee: int
     payload: SimulatedCall | TokenTransfer
-    events: tuple[Event, ...]
+    events: tuple[ChainEvent, ...]
     outcome: str  # the status word once it is mined
     received_ms: int
     received_height: int
     swap: IntendedSwap | None = None
     sponsor: str | None = None
     sponsor_nonce: int = 0
-    state: State = "mempool"
+    state: TxState = "mempool"
     status: str = "pending"
     replaced_by: str | None = None
     block: Block | None = None
@@ -127,7 +127,7 @@ class ChainTransaction:
     _changes: dict[str, dict[AssetKey, list[int]]] | None = None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ChainPosition:
         assert self.block is not None, "only a mined transaction has a position"
         return self.block.height, NO_MICROBLOCK, self.index
 
@@ -135,7 +135,7 @@ class ChainTransaction:
     def fee_payer(self) -> str:
         return self.sponsor or self.sender
 
-    def become(self, state: State, status: str) -> None:
+    def set_state(self, state: TxState, status: str) -> None:
         self.state = state
         self.status = status
         self.rendered.clear()
@@ -146,7 +146,7 @@ class ChainTransaction:
         if isinstance(self.payload, SimulatedCall):
             touched.add(self.payload.contract)
         for event in self.events:
-            if not isinstance(event, LogEvent):
+            if not isinstance(event, ContractLogEvent):
                 touched.update((event.sender, event.recipient))
         touched.discard("")
         return touched
@@ -162,7 +162,7 @@ def _sum_changes(tx: ChainTransaction) -> dict[str, dict[AssetKey, list[int]]]:
     changes: dict[str, dict[AssetKey, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     changes[tx.fee_payer][STX_KIND, "stx"][0] += tx.fee
     for event in tx.events:
-        if isinstance(event, LogEvent):
+        if isinstance(event, ContractLogEvent):
             continue
         key, amount = _asset_key(event), event.amount if isinstance(event, AssetEvent) else 1
         if event.sender:
@@ -200,6 +200,6 @@ class PrincipalIndex:
     def of(self, principal: str) -> Sequence[ChainTransaction]:
         return self._lists.get(principal, ())
 
-    def up_to(self, principal: str, position: Position) -> int:
+    def up_to(self, principal: str, position: ChainPosition) -> int:
         """How many of a principal's transactions lie at or before this position."""
         return bisect_right(self.of(principal), position, key=lambda tx: tx.position)

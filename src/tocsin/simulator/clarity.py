@@ -2,29 +2,29 @@
 
 from tocsin.simulator.addresses import C32, hash160_of
 
-Printed = dict[str, str]
+ClarityValue = dict[str, str]
 
 
-def uint(value: int) -> Printed:
+def uint(value: int) -> ClarityValue:
     return {"hex": "0x01" + f"{value:032x}", "repr": f"u{value}"}
 
 
-def ok_uint(value: int) -> Printed:
+def ok_uint(value: int) -> ClarityValue:
     return {"hex": "0x07" + uint(value)["hex"][2:], "repr": f"(ok u{value})"}
 
 
-def err_uint(value: int) -> Printed:
+def err_uint(value: int) -> ClarityValue:
     return {"hex": "0x08" + uint(value)["hex"][2:], "repr": f"(err u{value})"}
 
 
-def optional_principal(address: str | None) -> Printed:
+def optional_principal(address: str | None) -> ClarityValue:
     if address is None:
         return {"hex": "0x09", "repr": "none"}
     principal = f"05{C32.index(address[1]):02x}{hash160_of(address).hex()}"
     return {"hex": "0x0a" + principal, "repr": f"(some '{address})"}
 
 
-def action_tuple(action: str) -> Printed:
+def action_tuple(action: str) -> ClarityValue:
     """`(tuple (action "…"))`, what swap contracts print."""
     name, text = b"action", action.encode("ascii")
     head = f"0x0c00000001{len(name):02x}{name.hex()}"

@@ -6,8 +6,8 @@ from typing import Any, TypeVar, get_args
 from tocsin.errors import UsageError
 from tocsin.simulator.chain import Chain, Fate
 from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.exchange import UPSTREAMS
-from tocsin.simulator.faults import KINDS, BadTimes, Fault
+from tocsin.simulator.faults import FAULT_KINDS, BadTimes, SimulatedFault
+from tocsin.simulator.http_messages import UPSTREAM_NAMES
 from tocsin.simulator.rate_limits import LimitPlan
 from tocsin.simulator.simulator import Simulator
 
@@ -25,18 +25,18 @@ def state(simulator: Simulator) -> dict[str, Any]:
         "speed": simulator.speed,
         "tipHeight": chain.tip_height,
         "transactions": len(chain.transactions),
-        "requests": len(simulator.seen),
+        "requests": len(simulator.requests),
         "faults": [{"kind": fault.kind, "upstream": fault.upstream} for fault in simulator.faults.active],
         "badTimes": simulator.faults.schedule is not None,
         "deprecatedGone": simulator.hiro.deprecated_gone,
         "v3Absent": simulator.hiro.v3_absent,
-        "keysIgnored": simulator.hiro_gate.keys_ignored,
+        "keysIgnored": simulator.hiro_rate_limit.keys_ignored,
         "indexLagMs": simulator.hiro.index_lag_ms,
     }
 
 
 def fault(simulator: Simulator, values: Values) -> dict[str, Any]:
-    simulator.faults.add(Fault.of(values))
+    simulator.faults.add(SimulatedFault.of(values))
     return state(simulator)
 
 
@@ -49,9 +49,9 @@ def calm(simulator: Simulator, values: Values) -> dict[str, Any]:
 
 def bad_times(simulator: Simulator, values: Values) -> dict[str, Any]:
     _only(values, "seed", "every_s", "lasting_s", "share", "kinds")
-    kinds = tuple(_get(values, "kinds", list, list(KINDS)))
-    if not kinds or not set(kinds) <= set(KINDS):
-        raise UsageError(f"kinds must be a list of {', '.join(KINDS)}")
+    kinds = tuple(_get(values, "kinds", list, list(FAULT_KINDS)))
+    if not kinds or not set(kinds) <= set(FAULT_KINDS):
+        raise UsageError(f"kinds must be a list of {', '.join(FAULT_KINDS)}")
     simulator.faults.schedule = BadTimes(
         seed=_get(values, "seed", int, simulator.chain.seed),
         every_s=max(1.0, _number(values, "every_s", 1_800.0)),
@@ -64,11 +64,11 @@ def bad_times(simulator: Simulator, values: Values) -> dict[str, Any]:
 
 def switch(simulator: Simulator, values: Values) -> dict[str, Any]:
     _only(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms")
-    hiro, gate = simulator.hiro, simulator.hiro_gate
+    hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
     hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
     hiro.index_lag_ms = _get(values, "index_lag_ms", int, hiro.index_lag_ms)
-    gate.keys_ignored = _get(values, "keys_ignored", bool, gate.keys_ignored)
+    rate_limit.keys_ignored = _get(values, "keys_ignored", bool, rate_limit.keys_ignored)
     return state(simulator)
 
 
@@ -76,12 +76,12 @@ def limits(simulator: Simulator, values: Values) -> dict[str, Any]:
     """Change an upstream's plans, or use up calls as somebody else behind the same key or address."""
     _only(values, "upstream", "keyed", "anonymous", "spend", "key")
     upstream = values.get("upstream")
-    if upstream not in UPSTREAMS:
-        raise UsageError(f"upstream must be one of {', '.join(UPSTREAMS)}")
-    gate = simulator.gate(upstream)
-    gate.keyed = _plan(values, "keyed", gate.keyed)
-    gate.anonymous = _plan(values, "anonymous", gate.anonymous)
-    gate.spend(_get(values, "spend", int, 0), simulator.clock.now(), _get(values, "key", str, ""))
+    if upstream not in UPSTREAM_NAMES:
+        raise UsageError(f"upstream must be one of {', '.join(UPSTREAM_NAMES)}")
+    rate_limit = simulator.rate_limit(upstream)
+    rate_limit.keyed = _plan(values, "keyed", rate_limit.keyed)
+    rate_limit.anonymous = _plan(values, "anonymous", rate_limit.anonymous)
+    rate_limit.spend(_get(values, "spend", int, 0), simulator.clock.now(), _get(values, "key", str, ""))
     return state(simulator)
 
 

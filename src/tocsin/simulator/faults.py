@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, Literal, TypeAlias, get_args
 
 from tocsin.errors import UsageError
-from tocsin.simulator.exchange import Delivery, Reply, Request, Upstream
-from tocsin.simulator.rate_limits import RateLimit
+from tocsin.simulator.http_messages import Delivery, SimulatedReply, SimulatedRequest, UpstreamName
+from tocsin.simulator.rate_limits import UpstreamRateLimit
 
 FaultKind: TypeAlias = Literal[
     "limited",  # 429; `retry_after` seconds, or as a date when `as_date`, or no such header when None
@@ -28,8 +28,10 @@ FaultKind: TypeAlias = Literal[
     "wrong_types",  # JSON of the right outline, with values of other types here and there
     "huge",  # valid JSON followed by `size` bytes of spaces
 ]
-KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
-NUMBERS = frozenset({"times", "share", "from_ms", "until_ms", "status", "retry_after", "seconds", "size"})
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+NUMBER_FIELDS = frozenset(
+    {"times", "share", "from_ms", "until_ms", "status", "retry_after", "seconds", "size"}
+)
 HTML = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body></body></html>"
 ERROR_BODIES: Mapping[str, bytes] = {
     "hiro": b'{"error":"The database service is unavailable"}',
@@ -38,11 +40,11 @@ ERROR_BODIES: Mapping[str, bytes] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class SimulatedFault:
     """One thing that goes wrong, and whom it hits."""
 
     kind: FaultKind
-    upstream: Upstream | None = None
+    upstream: UpstreamName | None = None
     path: str = ""  # a part of the path
     times: int | None = None  # None: until it is cleared
     share: float = 1.0
@@ -57,19 +59,19 @@ class Fault:
     extra_headers: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(values: Mapping[str, Any]) -> "Fault":
+    def of(values: Mapping[str, Any]) -> "SimulatedFault":
         """A fault from JSON; the error says what is accepted."""
-        names = [field.name for field in fields(Fault)]
+        names = [field.name for field in fields(SimulatedFault)]
         unknown = sorted(set(values) - set(names))
-        if unknown or values.get("kind") not in KINDS:
+        if unknown or values.get("kind") not in FAULT_KINDS:
             problem = f"unknown: {', '.join(unknown)}" if unknown else f"no kind {values.get('kind')!r}"
-            raise UsageError(f"{problem}; kinds are {', '.join(KINDS)}; fields are {', '.join(names)}")
-        for name in NUMBERS & set(values):
+            raise UsageError(f"{problem}; kinds are {', '.join(FAULT_KINDS)}; fields are {', '.join(names)}")
+        for name in NUMBER_FIELDS & set(values):
             if not isinstance(values[name], int | float | None):
                 raise UsageError(f"{name} must be a number or null, not {values[name]!r}")
-        return Fault(**values)
+        return SimulatedFault(**values)
 
-    def meets(self, upstream: Upstream, request: Request, now_ms: int) -> bool:
+    def matches(self, upstream: UpstreamName, request: SimulatedRequest, now_ms: int) -> bool:
         in_time = self.from_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
         return in_time and self.upstream in {None, upstream} and self.path in request.path
 
@@ -85,15 +87,15 @@ class BadTimes:
     every_s: float = 1_800.0
     lasting_s: float = 60.0
     share: float = 0.7
-    kinds: tuple[FaultKind, ...] = KINDS
+    kinds: tuple[FaultKind, ...] = FAULT_KINDS
 
-    def fault_at(self, now_ms: int) -> Fault | None:
+    def fault_at(self, now_ms: int) -> SimulatedFault | None:
         stretch_ms = int(self.every_s * 1000)
         number = now_ms // stretch_ms
         rng = Random(f"{self.seed}:bad-times:{number}")  # noqa: S311 - a repeatable model, not a secret
         length_ms = min(stretch_ms, int(rng.uniform(0.3, 1.7) * self.lasting_s * 1000))
         from_ms = number * stretch_ms + rng.randrange(max(1, stretch_ms - length_ms))
-        fault = Fault(
+        fault = SimulatedFault(
             kind=rng.choice(self.kinds),
             upstream=rng.choice(("hiro", "tenero", None)),
             share=self.share,
@@ -106,15 +108,15 @@ class BadTimes:
         return fault if from_ms <= now_ms < from_ms + length_ms else None
 
 
-class Faults:
+class FaultInjector:
     """The faults that are on, the latest command first."""
 
     def __init__(self, seed: int, schedule: BadTimes | None = None) -> None:
         self.schedule = schedule
-        self.active: list[Fault] = []
+        self.active: list[SimulatedFault] = []
         self._rng = Random(f"{seed}:faults")  # noqa: S311 - a repeatable model, not a secret
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: SimulatedFault) -> None:
         self.active.insert(0, fault)
 
     def clear(self) -> None:
@@ -122,44 +124,54 @@ class Faults:
         self.schedule = None
 
     def deliver(
-        self, upstream: Upstream, request: Request, reply: Reply, gate: RateLimit, now_ms: int
+        self,
+        upstream: UpstreamName,
+        request: SimulatedRequest,
+        reply: SimulatedReply,
+        rate_limit: UpstreamRateLimit,
+        now_ms: int,
     ) -> tuple[Delivery, FaultKind | None]:
         """What arrives of a good reply, and which fault saw to it."""
         fault = self._pick(upstream, request, now_ms)
         if fault is None:
             return Delivery(reply), None
-        return _spoil(fault, upstream, reply, gate, self._rng, now_ms), fault.kind
+        return _apply_fault(fault, upstream, reply, rate_limit, self._rng, now_ms), fault.kind
 
-    def _pick(self, upstream: Upstream, request: Request, now_ms: int) -> Fault | None:
+    def _pick(self, upstream: UpstreamName, request: SimulatedRequest, now_ms: int) -> SimulatedFault | None:
         for number, fault in enumerate(self.active):
-            if fault.meets(upstream, request, now_ms) and self._hits(fault):
+            if fault.matches(upstream, request, now_ms) and self._hits(fault):
                 if fault.times == 1:
                     del self.active[number]
                 elif fault.times is not None:
                     self.active[number] = replace(fault, times=fault.times - 1)
                 return fault
         scheduled = self.schedule.fault_at(now_ms) if self.schedule else None
-        if scheduled and scheduled.meets(upstream, request, now_ms) and self._hits(scheduled):
+        if scheduled and scheduled.matches(upstream, request, now_ms) and self._hits(scheduled):
             return scheduled
         return None
 
-    def _hits(self, fault: Fault) -> bool:
+    def _hits(self, fault: SimulatedFault) -> bool:
         return fault.share >= 1.0 or self._rng.random() < fault.share
 
 
-def _spoil(  # noqa: C901, PLR0911 - one case per kind
-    fault: Fault, upstream: Upstream, reply: Reply, gate: RateLimit, rng: Random, now_ms: int
+def _apply_fault(  # noqa: C901, PLR0911 - one case per kind
+    fault: SimulatedFault,
+    upstream: UpstreamName,
+    reply: SimulatedReply,
+    rate_limit: UpstreamRateLimit,
+    rng: Random,
+    now_ms: int,
 ) -> Delivery:
     match fault.kind:
         case "limited":
-            refusal = gate.refusal("minute", _retry_after(fault, now_ms))
+            refusal = rate_limit.refusal("minute", _retry_after(fault, now_ms))
             return Delivery(
                 refusal.with_headers(_without(reply.headers, "content-type", "etag", "retry-after"))
             )
         case "status":
             body = ERROR_BODIES[upstream] if fault.body is None else fault.body.encode()
             headers = {**_without(reply.headers, "etag"), **fault.extra_headers}
-            return Delivery(Reply(fault.status, body, headers))
+            return Delivery(SimulatedReply(fault.status, body, headers))
         case "hang":
             return Delivery(reply, hangs=True)
         case "delay":
@@ -174,14 +186,14 @@ def _spoil(  # noqa: C901, PLR0911 - one case per kind
             return Delivery(replace(reply, body=reply.body[: max(1, len(reply.body) * 2 // 3)]))
         case "wrong_json":
             html = {**reply.headers, "content-type": "text/html; charset=utf-8"}
-            return Delivery(Reply(200, HTML, html))
+            return Delivery(SimulatedReply(200, HTML, html))
         case "wrong_types":
             return Delivery(replace(reply, body=_with_wrong_types(reply.body, rng)))
         case "huge":
             return Delivery(reply, padding=fault.size)
 
 
-def _retry_after(fault: Fault, now_ms: int) -> str | None:
+def _retry_after(fault: SimulatedFault, now_ms: int) -> str | None:
     if fault.retry_after is None:
         return None
     if fault.as_date:

@@ -14,8 +14,8 @@ from tocsin.simulator import hiro_pages as pages
 from tocsin.simulator import hiro_v1, hiro_v3
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import AssetKey, ChainTransaction
-from tocsin.simulator.exchange import Reply, Request, json_reply
-from tocsin.simulator.hiro_query import HiroRefusal, Query
+from tocsin.simulator.hiro_query import HiroQuery, HiroRefusal
+from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
 VERSION = "stacks-blockchain-api v9.0.2 (simulated)"
 DEPRECATED = '299 - "Deprecated: See https://docs.hiro.so/stacks/api for more information"'
@@ -25,15 +25,15 @@ TX_ID = re.compile(r"(0x)?[a-fA-F0-9]{64}")
 TX_ID_RULE = 'params/tx_id must match pattern "^(0x)?[a-fA-F0-9]{64}$"'
 TX_IDS_MAX = 20
 
-Handler: TypeAlias = Callable[["HiroApi", Query, Mapping[str, str]], Reply]
+HiroHandler: TypeAlias = Callable[["HiroApi", HiroQuery, Mapping[str, str]], SimulatedReply]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HiroRoute:
     """A path, who answers it, and whether it is on its way out."""
 
     pattern: re.Pattern[str]
-    handler: Handler
+    handler: HiroHandler
     deprecated: bool = False
 
 
@@ -46,137 +46,141 @@ class HiroApi:
         self.v3_absent = False
         self.index_lag_ms = 0
 
-    def reply(self, request: Request) -> Reply:
+    def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """One answer; limits and faults are not its business."""
         try:
             return self._route(request).with_headers({"x-api-version": VERSION})
         except HiroRefusal as refusal:
             return refusal.reply.with_headers({"x-api-version": VERSION})
 
-    def _route(self, request: Request) -> Reply:
-        for route in ROUTES:
+    def _route(self, request: SimulatedRequest) -> SimulatedReply:
+        for route in HIRO_ROUTES:
             match = route.pattern.fullmatch(request.path)
             if match and request.method == "GET":
                 return self._answer(route, request, match.groupdict())
         raise _no_route(request)
 
-    def _answer(self, route: Route, request: Request, params: Mapping[str, str]) -> Reply:
+    def _answer(
+        self, route: HiroRoute, request: SimulatedRequest, params: Mapping[str, str]
+    ) -> SimulatedReply:
         if self.v3_absent and request.path.startswith("/extended/v3/"):
             raise _no_route(request)
         if route.deprecated and self.deprecated_gone:
             return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
         try:
             _check_params(request, params)
-            reply = route.handler(self, Query(request), params)
+            reply = route.handler(self, HiroQuery(request), params)
         except HiroRefusal as refusal:
             reply = refusal.reply
         return reply.with_headers({"warning": DEPRECATED}) if route.deprecated else reply
 
     # v1
 
-    def v1_transactions(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v1_transactions(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         args = not query.flag("exclude_function_args")
         return self._v1_list(query, params, lambda tx: hiro_v1.transaction(tx, function_args=args))
 
-    def v1_transactions_with_transfers(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v1_transactions_with_transfers(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         principal, args = params["principal"], not query.flag("exclude_function_args")
         return self._v1_list(
             query, params, lambda tx: hiro_v1.with_transfers(tx, principal, function_args=args)
         )
 
     def _v1_list(
-        self, query: Query, params: Mapping[str, str], row: Callable[[ChainTransaction], dict[str, Any]]
-    ) -> Reply:
+        self, query: HiroQuery, params: Mapping[str, str], row: Callable[[ChainTransaction], dict[str, Any]]
+    ) -> SimulatedReply:
         limit, offset = query.integer("limit", 20, 0, 50), query.integer("offset", 0, 0)
         span = pages.v1_span(self.chain, params["principal"], query)
         etag = self._principal_tag(params["principal"])
-        if query.holds(etag):
+        if query.has_etag(etag):
             return _not_modified(etag)
         listed = self.chain.index.of(params["principal"])
         newest = range(span.stop - 1 - offset, max(span.start - 1, span.stop - 1 - offset - limit), -1)
         results = [row(listed[at]) for at in newest]
         return _tagged({"limit": limit, "offset": offset, "total": len(span), "results": results}, etag)
 
-    def v1_transaction(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v1_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         events = query.integer("event_limit", 20, 0, 100), query.integer("event_offset", 0, 0)
-        tx = self._known(params["tx_id"])
+        tx = self._find_transaction(params["tx_id"])
         if tx is None:
             raise HiroRefusal(404, "could not find transaction by ID")
         etag = _transaction_tag(tx)
-        if query.holds(etag):
+        if query.has_etag(etag):
             return _not_modified(etag)
         return _tagged(_v1_row(tx, events, query), etag)
 
-    def v1_multiple(self, query: Query, _params: Mapping[str, str]) -> Reply:
+    def v1_multiple(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         events = query.integer("event_limit", 20, 0, 100), query.integer("event_offset", 0, 0)
         answers: dict[str, Any] = {}
         for tx_id in _tx_ids(query):
-            tx = self._known(tx_id)
+            tx = self._find_transaction(tx_id)
             result = {"tx_id": tx_id} if tx is None else _v1_row(tx, events, query)
             answers[tx_id] = {"found": tx is not None, "result": result}
         return json_reply(200, answers)
 
     # v3
 
-    def v3_principal_transactions(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v3_principal_transactions(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         principal, limit = params["principal"], query.integer("limit", 20, 1, 50)
         page = pages.v3_transactions(self.chain, principal, limit, query.text("cursor", r"\d+:\d+:\d+"))
         etag = self._principal_tag(principal)
-        if query.holds(etag):
+        if query.has_etag(etag):
             return _not_modified(etag)
         return _tagged(page.body(limit, lambda tx: hiro_v3.principal_transaction(tx, principal)), etag)
 
-    def v3_balance_changes(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v3_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         ids, limit = _tx_ids(query), query.integer("limit", 20, 1, 50)
         if len(ids) > TX_IDS_MAX:
             raise HiroRefusal(400, f"querystring/tx_id must NOT have more than {TX_IDS_MAX} items")
         etag = self._principal_tag(params["principal"])
-        if query.holds(etag):
+        if query.has_etag(etag):
             return _not_modified(etag)
         found = [tx for tx_id in dict.fromkeys(ids) if (tx := self.chain.transactions.get(tx_id))]
         cursor = query.text("cursor", r"\d+:\d+:\d+:\d+:.+")
         page = pages.v3_balance_changes(found, params["principal"], limit, cursor)
         return _tagged(page.body(limit, _change_with_tx), etag)
 
-    def v3_transaction_balance_changes(self, query: Query, params: Mapping[str, str]) -> Reply:
-        limit, tx = query.integer("limit", 20, 1, 50), self._known(params["tx_id"])
+    def v3_transaction_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        limit, tx = query.integer("limit", 20, 1, 50), self._find_transaction(params["tx_id"])
         etag = _transaction_tag(tx) if tx else ""
-        if query.holds(etag):
+        if query.has_etag(etag):
             return _not_modified(etag)
         cursor = query.text("cursor", r"\d+:.+")
         page = pages.v3_transaction_balance_changes(tx, params["principal"], limit, cursor)
         return _tagged(page.body(limit, lambda row: hiro_v3.balance_change(*row[1:])), etag)
 
-    def v3_transaction(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v3_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         include = query.words("include", hiro_v3.INCLUDES)
-        tx = self._known(params["tx_id"])
+        tx = self._find_transaction(params["tx_id"])
         if tx is None or tx.state not in {"mined", "mempool"}:
             raise HiroRefusal(404, "Transaction not found")
         etag = _transaction_tag(tx)
-        return _not_modified(etag) if query.holds(etag) else _tagged(hiro_v3.transaction(tx, include), etag)
+        return (
+            _not_modified(etag) if query.has_etag(etag) else _tagged(hiro_v3.transaction(tx, include), etag)
+        )
 
-    def v3_events(self, query: Query, params: Mapping[str, str]) -> Reply:
+    def v3_events(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         limit, cursor = query.integer("limit", 20, 1, 100), query.text("cursor", r"\d+")
-        tx = self._known(params["tx_id"])
+        tx = self._find_transaction(params["tx_id"])
         if tx is None or tx.state != "mined":
             raise HiroRefusal(400, "Transaction not found")
         etag = _transaction_tag(tx)
-        if query.holds(etag):
+        if query.has_etag(etag):
             return _not_modified(etag)
         page = pages.v3_events(tx, limit, int(cursor or 0))
         return _tagged(page.body(limit, lambda row: hiro_v3.event_row(*row)), etag)
 
     # The node
 
-    def status(self, query: Query, _params: Mapping[str, str]) -> Reply:
+    def status(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         height = self.chain.tip_height
         block_hash = self.chain.block_hash(height)
-        if query.holds(block_hash):
+        if query.has_etag(block_hash):
             return _not_modified(block_hash)
         tip = {"block_height": height, "block_hash": block_hash}
         return _tagged({"server_version": VERSION, "status": "ready", "chain_tip": tip}, block_hash)
 
-    def info(self, _query: Query, _params: Mapping[str, str]) -> Reply:
+    def info(self, _query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         height = self.chain.tip_height
         return json_reply(
             200,
@@ -185,7 +189,7 @@ class HiroApi:
 
     # Inside
 
-    def _known(self, tx_id: str) -> ChainTransaction | None:
+    def _find_transaction(self, tx_id: str) -> ChainTransaction | None:
         """By id in any letter case; what is too fresh or has vanished is unknown."""
         tx = self.chain.transactions.get(tx_id.lower())
         if tx is None or tx.state == "vanished":
@@ -198,7 +202,7 @@ class HiroApi:
         return listed[-1].tx_id if listed else ""
 
 
-def _check_params(request: Request, params: Mapping[str, str]) -> None:
+def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
     if "principal" in params and not PRINCIPAL.fullmatch(params["principal"]):
         raise HiroRefusal(400, f'params/principal must match pattern "^{PRINCIPAL.pattern}$"')
     tx_id = params.get("tx_id")
@@ -210,14 +214,14 @@ def _check_params(request: Request, params: Mapping[str, str]) -> None:
         target = request.path.replace(tx_id, "0x" + tx_id) + (
             f"?{request.query_text}" if request.query_text else ""
         )
-        raise HiroRefusal(302, "", Reply(302, b"", {"location": target}))
+        raise HiroRefusal(302, "", SimulatedReply(302, b"", {"location": target}))
 
 
-def _no_route(request: Request) -> HiroRefusal:
+def _no_route(request: SimulatedRequest) -> HiroRefusal:
     return HiroRefusal(404, f"Route {request.method}:{request.path} not found")
 
 
-def _tx_ids(query: Query) -> list[str]:
+def _tx_ids(query: HiroQuery) -> list[str]:
     ids = [tx_id for text in query.all("tx_id") for tx_id in text.split(",") if tx_id]
     if not ids:
         raise HiroRefusal(400, "querystring must have required property 'tx_id'")
@@ -226,7 +230,7 @@ def _tx_ids(query: Query) -> list[str]:
     return ["0x" + tx_id.lower().removeprefix("0x") for tx_id in ids]
 
 
-def _v1_row(tx: ChainTransaction, events: tuple[int, int], query: Query) -> dict[str, Any]:
+def _v1_row(tx: ChainTransaction, events: tuple[int, int], query: HiroQuery) -> dict[str, Any]:
     limit, offset = events
     args = not query.flag("exclude_function_args")
     return hiro_v1.transaction(tx, slice(offset, offset + limit), function_args=args)
@@ -240,23 +244,25 @@ def _transaction_tag(tx: ChainTransaction) -> str:
     return f"{tx.tx_id}:{tx.block.index_hash if tx.block and tx.state == 'mined' else ''}:{tx.status}"
 
 
-def _tagged(body: Any, etag: str) -> Reply:
+def _tagged(body: Any, etag: str) -> SimulatedReply:
     headers = {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"} if etag else {}
     return json_reply(200, body, headers)
 
 
-def _not_modified(etag: str) -> Reply:
-    return Reply(304, b"", {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"})
+def _not_modified(etag: str) -> SimulatedReply:
+    return SimulatedReply(
+        304, b"", {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"}
+    )
 
 
-def _routes(*routes: tuple[str, Handler, bool]) -> tuple[Route, ...]:
+def _routes(*routes: tuple[str, HiroHandler, bool]) -> tuple[HiroRoute, ...]:
     return tuple(
-        Route(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), handler, deprecated)
+        HiroRoute(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), handler, deprecated)
         for path, handler, deprecated in routes
     )
 
 
-ROUTES = _routes(
+HIRO_ROUTES = _routes(
     ("/extended/v3/principals/{principal}/transactions", HiroApi.v3_principal_transactions, False),
     ("/extended/v3/principals/{principal}/balance-changes", HiroApi.v3_balance_changes, False),
     (

@@ -10,25 +10,31 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import NO_MICROBLOCK, AssetKey, ChainTransaction, Event, Position
-from tocsin.simulator.hiro_query import HiroRefusal, Query
+from tocsin.simulator.chain_records import (
+    NO_MICROBLOCK,
+    AssetKey,
+    ChainEvent,
+    ChainPosition,
+    ChainTransaction,
+)
+from tocsin.simulator.hiro_query import HiroQuery, HiroRefusal
 
 TX_INDEX_MAX = 0x7FFF
 
-Row = TypeVar("Row")
+RowT = TypeVar("RowT")
 
 
 @dataclass(frozen=True, slots=True)
-class HiroPage(Generic[Row]):
+class HiroPage(Generic[RowT]):
     """A page of a cursor-paged list."""
 
-    rows: Sequence[Row]
+    rows: Sequence[RowT]
     total: int
     current: str | None
     next: str | None
     previous: str | None
 
-    def body(self, limit: int, render: Callable[[Row], dict[str, Any]]) -> dict[str, Any]:
+    def body(self, limit: int, render: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
         cursor = {"next": self.next, "previous": self.previous, "current": self.current}
         # An empty page has no row to read the total from: the real one answers 0 then, too.
         total = self.total if self.rows else 0
@@ -40,7 +46,7 @@ class HiroPage(Generic[Row]):
         }
 
 
-def cut_page(rows: Sequence[Row], first: int, limit: int, name: Callable[[Row], str]) -> HiroPage[Row]:
+def cut_page(rows: Sequence[RowT], first: int, limit: int, name: Callable[[RowT], str]) -> HiroPage[RowT]:
     """The page that begins at `first`, of a list that is whole and in page order."""
     shown = rows[first : first + limit]
     after = first + limit
@@ -53,7 +59,7 @@ def cut_page(rows: Sequence[Row], first: int, limit: int, name: Callable[[Row], 
     )
 
 
-def v1_span(chain: Chain, principal: str, query: Query) -> range:
+def v1_span(chain: Chain, principal: str, query: HiroQuery) -> range:
     """The part of a principal's list that `height` or `until_block` leaves."""
     height, until = query.text("height", r"\d+"), query.text("until_block", r"\d+|0x[a-fA-F0-9]{64}")
     if height is not None and until is not None:
@@ -70,7 +76,7 @@ def v3_transactions(
 ) -> HiroPage[ChainTransaction]:
     listed = chain.index.of(principal)
     count = len(listed) if cursor is None else chain.index.up_to(principal, _position(cursor))
-    newest_first = _Reversed(listed)
+    newest_first = _NewestFirst(listed)
     return cut_page(newest_first, len(listed) - count, limit, _transaction_cursor)
 
 
@@ -103,12 +109,12 @@ def v3_transaction_balance_changes(
     return cut_page(rows, first, limit, _asset_cursor)
 
 
-def v3_events(tx: ChainTransaction, limit: int, first: int) -> HiroPage[tuple[Event, int]]:
+def v3_events(tx: ChainTransaction, limit: int, first: int) -> HiroPage[tuple[ChainEvent, int]]:
     rows = list(zip(tx.events, range(len(tx.events)), strict=True))
     return cut_page(rows, min(first, len(rows)), limit, lambda row: str(row[1]))
 
 
-class _Reversed(Sequence[ChainTransaction]):
+class _NewestFirst(Sequence[ChainTransaction]):
     """A list seen from its end, without a copy of it: an old wallet's is long."""
 
     def __init__(self, rows: Sequence[ChainTransaction]) -> None:
@@ -128,7 +134,7 @@ def _changes(tx: ChainTransaction, principal: str) -> list[ChangeRow]:
     return [(tx, asset, sent, received) for asset, (sent, received) in changes]
 
 
-def _position(cursor: str) -> Position:
+def _position(cursor: str) -> ChainPosition:
     height, sequence, index = (int(part) for part in cursor.split(":"))
     # `height:0:0` stands for the whole block, as no transaction is in a microblock any more.
     return (height, NO_MICROBLOCK, TX_INDEX_MAX) if sequence == index == 0 else (height, sequence, index)

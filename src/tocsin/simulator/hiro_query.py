@@ -1,9 +1,9 @@
-"""Query parameters as Hiro checks them, and the refusals it words like Fastify."""
+"""HiroQuery parameters as Hiro checks them, and the refusals it words like Fastify."""
 
 import re
 from collections.abc import Collection
 
-from tocsin.simulator.exchange import Reply, Request, json_reply
+from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
 _TITLES = {400: "Bad Request", 404: "Not Found"}
 
@@ -11,16 +11,16 @@ _TITLES = {400: "Bad Request", 404: "Not Found"}
 class HiroRefusal(Exception):
     """Ends the handling of a request with this reply."""
 
-    def __init__(self, status: int, message: str, reply: Reply | None = None) -> None:
+    def __init__(self, status: int, message: str, reply: SimulatedReply | None = None) -> None:
         super().__init__(message)
         body = {"statusCode": status, "error": _TITLES.get(status, ""), "message": message}
         self.reply = reply or json_reply(status, body)
 
 
-class Query:
+class HiroQuery:
     """The parameters of one request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SimulatedRequest) -> None:
         self._values = request.query()
         self._headers = request.headers
 
@@ -57,7 +57,7 @@ class Query:
             raise HiroRefusal(400, f"querystring/{name}/0 must be equal to one of the allowed values")
         return words
 
-    def holds(self, etag: str) -> bool:
+    def has_etag(self, etag: str) -> bool:
         """Whether the caller already has the answer with this tag."""
         sent = self._headers.get("if-none-match", "")
         tags = {tag.strip().removeprefix("W/").strip('"') for tag in sent.split(",")}

@@ -9,26 +9,26 @@ from tocsin.simulator.chain import BURN_BLOCK_S
 from tocsin.simulator.chain_records import (
     NO_MICROBLOCK,
     STX_KIND,
-    Argument,
     AssetEvent,
+    CallArgument,
+    ChainEvent,
     ChainTransaction,
-    Event,
-    LogEvent,
+    ContractLogEvent,
     NftEvent,
     SimulatedCall,
 )
 
-Json = dict[str, Any]
+HiroRow = dict[str, Any]
 
 
-def transaction(tx: ChainTransaction, events: slice = slice(0), *, function_args: bool = True) -> Json:
+def transaction(tx: ChainTransaction, events: slice = slice(0), *, function_args: bool = True) -> HiroRow:
     """A transaction as v1 shows it: mined (also on a fork), waiting, or dropped."""
     if tx.state in {"mempool", "dropped"}:
         return _in_mempool(tx)
     name = "v1" if function_args else "v1-no-args"
     if name not in tx.rendered:
         tx.rendered[name] = _mined(tx, function_args=function_args)
-    row: Json = tx.rendered[name]
+    row: HiroRow = tx.rendered[name]
     chosen = tx.events[events]
     if not chosen:
         return row
@@ -36,14 +36,14 @@ def transaction(tx: ChainTransaction, events: slice = slice(0), *, function_args
     return {**row, "events": [event_row(event, first + n, tx.tx_id) for n, event in enumerate(chosen)]}
 
 
-def with_transfers(tx: ChainTransaction, principal: str, *, function_args: bool) -> Json:
+def with_transfers(tx: ChainTransaction, principal: str, *, function_args: bool) -> HiroRow:
     """A transaction and the legs that touch one principal, newest leg first."""
     key = "v1-transfers:" + principal + str(function_args)
     if key not in tx.rendered:
         touching = [
             event
             for event in reversed(tx.events)
-            if not isinstance(event, LogEvent) and principal in {event.sender, event.recipient}
+            if not isinstance(event, ContractLogEvent) and principal in {event.sender, event.recipient}
         ]
         sent, received = tx.balance_changes(principal).get((STX_KIND, "stx"), (0, 0))
         if tx.sponsor and principal == tx.sender:
@@ -63,15 +63,15 @@ def with_transfers(tx: ChainTransaction, principal: str, *, function_args: bool)
                 if isinstance(event, NftEvent)
             ],
         }
-    row: Json = tx.rendered[key]
+    row: HiroRow = tx.rendered[key]
     return row
 
 
-def event_row(event: Event, index: int, tx_id: str) -> Json:
-    if isinstance(event, LogEvent):
+def event_row(event: ChainEvent, index: int, tx_id: str) -> HiroRow:
+    if isinstance(event, ContractLogEvent):
         log = {"contract_id": event.contract, "topic": "print", "value": clarity.action_tuple(event.action)}
         return {"event_index": index, "event_type": "smart_contract_log", "tx_id": tx_id, "contract_log": log}
-    asset: Json = {"asset_event_type": event.action, "sender": event.sender, "recipient": event.recipient}
+    asset: HiroRow = {"asset_event_type": event.action, "sender": event.sender, "recipient": event.recipient}
     if isinstance(event, NftEvent):
         event_type = "non_fungible_token_asset"
         asset |= {"asset_id": event.asset, "value": clarity.uint(event.item)}
@@ -88,8 +88,8 @@ def iso(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
-def _base(tx: ChainTransaction) -> Json:
-    base: Json = {
+def _base(tx: ChainTransaction) -> HiroRow:
+    base: HiroRow = {
         "tx_id": tx.tx_id,
         "nonce": tx.nonce,
         "fee_rate": str(tx.fee),
@@ -104,7 +104,7 @@ def _base(tx: ChainTransaction) -> Json:
     return base
 
 
-def _mined(tx: ChainTransaction, *, function_args: bool) -> Json:
+def _mined(tx: ChainTransaction, *, function_args: bool) -> HiroRow:
     block = tx.block
     assert block is not None, "it is rendered as mined only when it was"
     parent_burn_s = block.burn_time_s - BURN_BLOCK_S
@@ -140,7 +140,7 @@ def _mined(tx: ChainTransaction, *, function_args: bool) -> Json:
     }
 
 
-def _in_mempool(tx: ChainTransaction) -> Json:
+def _in_mempool(tx: ChainTransaction) -> HiroRow:
     received_s = tx.received_ms // 1000
     return {
         **_base(tx),
@@ -152,18 +152,18 @@ def _in_mempool(tx: ChainTransaction) -> Json:
     }
 
 
-def result(tx: ChainTransaction) -> clarity.Printed:
+def result(tx: ChainTransaction) -> clarity.ClarityValue:
     if tx.status in {"success", "abort_by_post_condition"}:
         return clarity.ok_uint(tx.swap.amount_out if tx.swap else 1)
     return clarity.err_uint(1)
 
 
-def _payload(tx: ChainTransaction, *, mined: bool, function_args: bool) -> Json:
+def _payload(tx: ChainTransaction, *, mined: bool, function_args: bool) -> HiroRow:
     if not isinstance(tx.payload, SimulatedCall):
         memo = "0x" + "00" * 34
         transfer = {"recipient_address": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": memo}
         return {"tx_type": "token_transfer", "token_transfer": transfer}
-    call: Json = {
+    call: HiroRow = {
         "contract_id": tx.payload.contract,
         "function_name": tx.payload.function,
         "function_signature": f"(define-public ({tx.payload.function} ...))" if mined else "",
@@ -174,11 +174,11 @@ def _payload(tx: ChainTransaction, *, mined: bool, function_args: bool) -> Json:
     return {"tx_type": "contract_call", "contract_call": call}
 
 
-def _shown(call: SimulatedCall, *, mined: bool) -> Sequence[Argument]:
+def _shown(call: SimulatedCall, *, mined: bool) -> Sequence[CallArgument]:
     return call.arguments if mined else ()
 
 
-def argument_row(argument: Argument) -> Json:
+def argument_row(argument: CallArgument) -> HiroRow:
     if isinstance(argument.value, int):
         return {**clarity.uint(argument.value), "name": argument.name, "type": "uint"}
     return {
@@ -188,11 +188,11 @@ def argument_row(argument: Argument) -> Json:
     }
 
 
-def _leg(event: AssetEvent) -> Json:
+def _leg(event: AssetEvent) -> HiroRow:
     return {"amount": str(event.amount), **_sides(event)}
 
 
-def _sides(event: AssetEvent | NftEvent) -> Json:
+def _sides(event: AssetEvent | NftEvent) -> HiroRow:
     """A mint has no sender and a burn no recipient: the field is missing, not empty."""
     sides = {"sender": event.sender, "recipient": event.recipient}
     return {name: address for name, address in sides.items() if address}

@@ -11,21 +11,21 @@ from tocsin.simulator.chain_records import (
     AssetEvent,
     AssetKey,
     Block,
+    ChainEvent,
     ChainTransaction,
-    Event,
-    LogEvent,
+    ContractLogEvent,
     NftEvent,
     SimulatedCall,
 )
 from tocsin.simulator.hiro_v1 import argument_row, result
 
-Json = dict[str, Any]
+HiroRow = dict[str, Any]
 
 ASSET_TYPES = {STX_KIND: "stx", FT_KIND: "ft", NFT_KIND: "nft"}
 INCLUDES = ("function_args", "post_conditions", "source_code", "result")
 
 
-def transaction(tx: ChainTransaction, include: Collection[str]) -> Json:
+def transaction(tx: ChainTransaction, include: Collection[str]) -> HiroRow:
     """One transaction, with the heavy fields that were asked for."""
     row = {**(_summary(tx) if tx.state == "mined" else _in_mempool(tx))}
     if "post_conditions" in include:
@@ -54,7 +54,7 @@ def transaction(tx: ChainTransaction, include: Collection[str]) -> Json:
     }
 
 
-def principal_transaction(tx: ChainTransaction, principal: str) -> Json:
+def principal_transaction(tx: ChainTransaction, principal: str) -> HiroRow:
     """A row of a principal's list: the transaction's summary and what it did to the principal."""
     key = "v3:" + principal
     if key not in tx.rendered:
@@ -71,11 +71,11 @@ def principal_transaction(tx: ChainTransaction, principal: str) -> Json:
                 "nft": NFT_KIND in kinds,
             },
         }
-    row: Json = tx.rendered[key]
+    row: HiroRow = tx.rendered[key]
     return row
 
 
-def balance_change(asset: AssetKey, sent: int, received: int) -> Json:
+def balance_change(asset: AssetKey, sent: int, received: int) -> HiroRow:
     kind, identifier = asset
     shown = {"type": ASSET_TYPES[kind]}
     if kind != STX_KIND:
@@ -83,11 +83,11 @@ def balance_change(asset: AssetKey, sent: int, received: int) -> Json:
     return {"asset": shown, "balance_change": _change(sent, received)}
 
 
-def event_row(event: Event, index: int) -> Json:
-    if isinstance(event, LogEvent):
+def event_row(event: ChainEvent, index: int) -> HiroRow:
+    if isinstance(event, ContractLogEvent):
         log = {"contract_id": event.contract, "topic": "print", "value": clarity.action_tuple(event.action)}
         return {"event_index": index, "type": "contract_log", "contract_log": log}
-    moved: Json = {"type": event.action}
+    moved: HiroRow = {"type": event.action}
     if event.sender:
         moved["sender"] = event.sender
     if event.recipient:
@@ -101,14 +101,14 @@ def event_row(event: Event, index: int) -> Json:
     return {"event_index": index, "type": name, name: moved}
 
 
-def _amount(event: AssetEvent) -> Json:
+def _amount(event: AssetEvent) -> HiroRow:
     if event.asset != "stx":
         return {"asset_identifier": event.asset, "amount": str(event.amount)}
     memo = {"memo": None} if event.action == "transfer" else {}
     return {"amount": str(event.amount), **memo}
 
 
-def _summary(tx: ChainTransaction) -> Json:
+def _summary(tx: ChainTransaction) -> HiroRow:
     if "v3" not in tx.rendered:
         block = _block(tx)
         tx.rendered["v3"] = {
@@ -124,11 +124,11 @@ def _summary(tx: ChainTransaction) -> Json:
             "status": tx.status,
             **_payload(tx),
         }
-    summary: Json = tx.rendered["v3"]
+    summary: HiroRow = tx.rendered["v3"]
     return summary
 
 
-def _in_mempool(tx: ChainTransaction) -> Json:
+def _in_mempool(tx: ChainTransaction) -> HiroRow:
     return {
         **_people(tx),
         "receipt_time": tx.received_ms // 1000,
@@ -139,13 +139,13 @@ def _in_mempool(tx: ChainTransaction) -> Json:
     }
 
 
-def _people(tx: ChainTransaction) -> Json:
+def _people(tx: ChainTransaction) -> HiroRow:
     sponsor = {"address": tx.sponsor, "nonce": tx.sponsor_nonce} if tx.sponsor else None
     sender = {"address": tx.sender, "nonce": tx.nonce}
     return {"tx_id": tx.tx_id, "sender": sender, "sponsor": sponsor, "fee_rate": str(tx.fee)}
 
 
-def _payload(tx: ChainTransaction) -> Json:
+def _payload(tx: ChainTransaction) -> HiroRow:
     if isinstance(tx.payload, SimulatedCall):
         call = {"contract_id": tx.payload.contract, "function_name": tx.payload.function}
         return {"type": "contract_call", "contract_call": call}
@@ -159,7 +159,7 @@ def _involvement(tx: ChainTransaction, principal: str) -> str:
     return "sponsor" if principal == tx.sponsor else "affected"
 
 
-def _change(sent: int, received: int) -> Json:
+def _change(sent: int, received: int) -> HiroRow:
     return {"sent": str(sent), "received": str(received), "net": str(received - sent)}
 
 

@@ -10,14 +10,14 @@ import json
 from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
-from starlette.requests import Request as WebRequest
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import UsageError
 from tocsin.simulator import control
-from tocsin.simulator.exchange import UPSTREAMS, Delivery, Request, Upstream
+from tocsin.simulator.http_messages import UPSTREAM_NAMES, Delivery, SimulatedRequest, UpstreamName
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.wallets import import_lines
 
@@ -28,10 +28,13 @@ DRIPS = 20  # pieces of a body that comes slowly
 
 def simulator_app(simulator: Simulator, closing: asyncio.Event) -> Starlette:
     """The ASGI app. Setting `closing` ends what hangs, so that the server can stop."""
-    console = _Console(simulator)
+    console = _ControlRoutes(simulator)
     return Starlette(
         routes=[
-            *(Mount(f"/{upstream}", _Face(simulator, upstream, closing)) for upstream in UPSTREAMS),
+            *(
+                Mount(f"/{upstream}", _UpstreamApp(simulator, upstream, closing))
+                for upstream in UPSTREAM_NAMES
+            ),
             Route("/_control", console.state),
             Route("/_control/{command}", console.command, methods=["POST"]),
             Route("/_truth", console.truth),
@@ -40,17 +43,17 @@ def simulator_app(simulator: Simulator, closing: asyncio.Event) -> Starlette:
     )
 
 
-class _Face:
+class _UpstreamApp:
     """One upstream as an ASGI app."""
 
-    def __init__(self, simulator: Simulator, upstream: Upstream, closing: asyncio.Event) -> None:
+    def __init__(self, simulator: Simulator, upstream: UpstreamName, closing: asyncio.Event) -> None:
         self._simulator = simulator
-        self._upstream: Upstream = upstream
+        self._upstream: UpstreamName = upstream
         self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         base = scope["root_path"]
-        request = Request(
+        request = SimulatedRequest(
             scope["method"],
             scope["path"].removeprefix(base),
             scope["query_string"].decode("ascii", "replace"),
@@ -99,27 +102,27 @@ class _Face:
             closing.cancel()
 
 
-class _Console:
+class _ControlRoutes:
     """The routes that steer the simulator and tell what it knows."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
 
-    async def state(self, _request: WebRequest) -> Response:
+    async def state(self, _request: Request) -> Response:
         return JSONResponse(control.state(self._simulator))
 
-    async def command(self, request: WebRequest) -> Response:
+    async def command(self, request: Request) -> Response:
         try:
             values = json.loads(await request.body() or b"{}")
             return JSONResponse(control.run(self._simulator, request.path_params["command"], values))
         except (UsageError, ValueError) as error:
             return JSONResponse({"error": str(error), "code": "bad_command", "retryable": False}, 400)
 
-    async def truth(self, _request: WebRequest) -> Response:
+    async def truth(self, _request: Request) -> Response:
         swaps = [swap.as_json() for swap in self._simulator.truth()]
         return JSONResponse({"asOf": self._simulator.chain.now_ms, "swaps": swaps})
 
-    async def agents(self, _request: WebRequest) -> Response:
+    async def agents(self, _request: Request) -> Response:
         return PlainTextResponse(import_lines(self._simulator.chain.wallets))
 
 

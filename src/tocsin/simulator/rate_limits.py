@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from tocsin.simulator.exchange import Reply, json_reply
+from tocsin.simulator.http_messages import SimulatedReply, json_reply
 
-Window: TypeAlias = Literal["second", "minute", "month"]
+LimitWindow: TypeAlias = Literal["second", "minute", "month"]
 
 NO_LIMIT = 1_000_000_000
 
@@ -26,7 +26,7 @@ class LimitPlan:
     month: int
     second: int = NO_LIMIT
 
-    def of(self, window: Window) -> int:
+    def limit(self, window: LimitWindow) -> int:
         return {"second": self.second, "minute": self.minute, "month": self.month}[window]
 
 
@@ -38,71 +38,71 @@ TENERO_ANONYMOUS = LimitPlan(minute=100, month=50_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class LimitDecision:
     """The headers that go with the answer, and the answer itself when it is a refusal."""
 
     headers: Mapping[str, str]
-    refusal: Reply | None = None
+    refusal: SimulatedReply | None = None
 
 
 @dataclass(slots=True)
-class Meter:
+class CallerUsage:
     """What one caller has used in the windows that are running."""
 
-    windows: tuple[Window, ...]
-    used: dict[Window, int] = field(default_factory=dict)
-    _running: dict[Window, int] = field(default_factory=dict)
+    windows: tuple[LimitWindow, ...]
+    used: dict[LimitWindow, int] = field(default_factory=dict)
+    _running: dict[LimitWindow, int] = field(default_factory=dict)
 
-    def turn(self, now_ms: int) -> None:
+    def reset_ended_windows(self, now_ms: int) -> None:
         """Empty the windows that ended."""
         for window in self.windows:
-            number = _number(window, now_ms)
+            number = _window_number(window, now_ms)
             if self._running.get(window) != number:
                 self._running[window] = number
                 self.used[window] = 0
 
-    def full(self, plan: LimitPlan) -> Window | None:
-        return next((window for window in reversed(self.windows) if self.left(window, plan) == 0), None)
+    def full_window(self, plan: LimitPlan) -> LimitWindow | None:
+        return next((window for window in reversed(self.windows) if self.remaining(window, plan) == 0), None)
 
-    def left(self, window: Window, plan: LimitPlan) -> int:
-        return max(0, plan.of(window) - self.used[window])
+    def remaining(self, window: LimitWindow, plan: LimitPlan) -> int:
+        return max(0, plan.limit(window) - self.used[window])
 
     def spend(self, calls: int) -> None:
         for window in self.windows:
             self.used[window] += calls
 
 
-class RateLimit:
+class UpstreamRateLimit:
     """One upstream's limits. `key` picks the plan and the windows; the empty one is everybody without."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[LimitWindow, ...]
 
     def __init__(self, keyed: LimitPlan, anonymous: LimitPlan) -> None:
         self.keyed, self.anonymous = keyed, anonymous
-        self._meters: dict[str, Meter] = {}
+        self._usages: dict[str, CallerUsage] = {}
 
-    def admit(self, headers: Mapping[str, str], now_ms: int) -> Admission:
+    def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
         """Count the request, or refuse it."""
         raise NotImplementedError
 
-    def refusal(self, window: Window, retry_after: str | None) -> Reply:
+    def refusal(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
         """The 429 of this upstream."""
         raise NotImplementedError
 
     def spend(self, calls: int, now_ms: int, key: str = "") -> None:
         """Somebody else behind the same key or address used so many calls."""
-        self._meter(key, now_ms).spend(calls)
+        self._usage(key, now_ms).spend(calls)
 
     def plan(self, key: str) -> LimitPlan:
         return self.keyed if key else self.anonymous
 
-    def _meter(self, key: str, now_ms: int) -> Meter:
-        meter = self._meters.setdefault(key, Meter(self.windows))
-        meter.turn(now_ms)
-        return meter
+    def _usage(self, key: str, now_ms: int) -> CallerUsage:
+        usage = self._usages.setdefault(key, CallerUsage(self.windows))
+        usage.reset_ended_windows(now_ms)
+        return usage
 
 
-class HiroRateLimit(RateLimit):
+class HiroRateLimit(UpstreamRateLimit):
     """`x-api-key` picks the plan; the older header name is ignored, as it is by the real one."""
 
     windows = ("second", "minute", "month")
@@ -117,29 +117,29 @@ class HiroRateLimit(RateLimit):
         self.keys = keys  # None: any key is good
         self.keys_ignored = False  # every key is treated as no key at all, without a word
 
-    def admit(self, headers: Mapping[str, str], now_ms: int) -> Admission:
+    def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
         key = "" if self.keys_ignored else headers.get("x-api-key", "")
         if key and self.keys is not None and key not in self.keys:
-            return Admission({}, json_reply(403, {"message": "Invalid authentication credentials"}))
-        plan, meter = self.plan(key), self._meter(key, now_ms)
-        if window := meter.full(plan):
+            return LimitDecision({}, json_reply(403, {"message": "Invalid authentication credentials"}))
+        plan, usage = self.plan(key), self._usage(key, now_ms)
+        if window := usage.full_window(plan):
             wait_s = seconds_left(window, now_ms)
             # The unsuffixed three then speak of the window that is used up, with the limit of a second.
             limited = {"ratelimit-remaining": "0", "ratelimit-reset": str(wait_s)}
-            return Admission({**_hiro_headers(plan, meter), **limited}, self.refusal(window, str(wait_s)))
-        meter.spend(1)
-        return Admission(_hiro_headers(plan, meter))
+            return LimitDecision({**_hiro_headers(plan, usage), **limited}, self.refusal(window, str(wait_s)))
+        usage.spend(1)
+        return LimitDecision(_hiro_headers(plan, usage))
 
-    def refusal(self, window: Window, retry_after: str | None) -> Reply:
+    def refusal(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
         text = f"Per-{window} rate limit exceeded for stacks quota."
         headers = {"content-type": "text/plain; charset=utf-8"}
         if retry_after is not None:
             headers["retry-after"] = retry_after
             text += f" Please try again in {retry_after} seconds" if retry_after.isdigit() else ""
-        return Reply(429, text.encode(), headers)
+        return SimulatedReply(429, text.encode(), headers)
 
 
-class TeneroRateLimit(RateLimit):
+class TeneroRateLimit(UpstreamRateLimit):
     """Minute and month only; a key lowers both. The label tells by which rule a caller is counted."""
 
     windows = ("minute", "month")
@@ -147,23 +147,23 @@ class TeneroRateLimit(RateLimit):
     def __init__(self, keyed: LimitPlan = TENERO_STARTER, anonymous: LimitPlan = TENERO_ANONYMOUS) -> None:
         super().__init__(keyed, anonymous)
 
-    def admit(self, headers: Mapping[str, str], now_ms: int) -> Admission:
+    def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
         key = headers.get("x-api-key", "")
-        plan, meter = self.plan(key), self._meter(key, now_ms)
-        if window := meter.full(plan):
+        plan, usage = self.plan(key), self._usage(key, now_ms)
+        if window := usage.full_window(plan):
             # Only a minute's end is announced; nothing tells when the month turns.
             wait_s = str(seconds_left(window, now_ms)) if window == "minute" else None
-            return Admission(_tenero_headers(plan, meter), self.refusal(window, wait_s))
-        meter.spend(1)
+            return LimitDecision(_tenero_headers(plan, usage), self.refusal(window, wait_s))
+        usage.spend(1)
         label = "api-key" if key else "web-ui-ip"
-        return Admission({"x-ratelimit-type": label, **_tenero_headers(plan, meter)})
+        return LimitDecision({"x-ratelimit-type": label, **_tenero_headers(plan, usage)})
 
-    def refusal(self, window: Window, retry_after: str | None) -> Reply:  # noqa: ARG002 - one text for all
+    def refusal(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:  # noqa: ARG002 - one text for all
         headers = {} if retry_after is None else {"retry-after": retry_after}
         return json_reply(429, {"statusCode": 429, "message": "Too Many Requests"}, headers)
 
 
-def seconds_left(window: Window, now_ms: int) -> int:
+def seconds_left(window: LimitWindow, now_ms: int) -> int:
     """Whole seconds until the window ends, at least one."""
     if window == "month":
         today = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -173,7 +173,7 @@ def seconds_left(window: Window, now_ms: int) -> int:
     return max(1, math.ceil((length_ms - now_ms % length_ms) / 1000))
 
 
-def _number(window: Window, now_ms: int) -> int:
+def _window_number(window: LimitWindow, now_ms: int) -> int:
     """Which second, minute or month this is."""
     if window == "month":
         today = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -181,18 +181,18 @@ def _number(window: Window, now_ms: int) -> int:
     return now_ms // (60_000 if window == "minute" else 1_000)
 
 
-def _hiro_headers(plan: LimitPlan, meter: Meter) -> dict[str, str]:
+def _hiro_headers(plan: LimitPlan, usage: CallerUsage) -> dict[str, str]:
     headers = {
         "ratelimit-limit": str(plan.second),
-        "ratelimit-remaining": str(meter.left("second", plan)),
+        "ratelimit-remaining": str(usage.remaining("second", plan)),
         "ratelimit-reset": "1",
         "x-ratelimit-cost-stacks": "1",
     }
-    for window in meter.windows:
-        headers[f"x-ratelimit-limit-stacks-{window}"] = str(plan.of(window))
-        headers[f"x-ratelimit-remaining-stacks-{window}"] = str(meter.left(window, plan))
+    for window in usage.windows:
+        headers[f"x-ratelimit-limit-stacks-{window}"] = str(plan.limit(window))
+        headers[f"x-ratelimit-remaining-stacks-{window}"] = str(usage.remaining(window, plan))
     return headers
 
 
-def _tenero_headers(plan: LimitPlan, meter: Meter) -> dict[str, str]:
-    return {f"x-ratelimit-{window}-remaining": str(meter.left(window, plan)) for window in meter.windows}
+def _tenero_headers(plan: LimitPlan, usage: CallerUsage) -> dict[str, str]:
+    return {f"x-ratelimit-{window}-remaining": str(usage.remaining(window, plan)) for window in usage.windows}

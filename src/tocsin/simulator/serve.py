@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from tocsin.bindings import Clock
 from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.faults import BadTimes, Faults
+from tocsin.simulator.faults import BadTimes, FaultInjector
 from tocsin.simulator.http_app import CUT_CONNECTION, simulator_app
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
@@ -23,7 +23,7 @@ TRAFFIC = Traffic()
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class SimulatorAddress:
     """Where a running simulator is reached."""
 
     root: str
@@ -73,21 +73,23 @@ def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
         chain,
         clock,
         speed=options.speed,
-        hiro_gate=HiroRateLimit(UNLIMITED, UNLIMITED) if open_gates else HiroRateLimit(),
-        tenero_gate=TeneroRateLimit(UNLIMITED, UNLIMITED) if open_gates else TeneroRateLimit(),
-        faults=Faults(options.seed, BadTimes(options.seed) if options.bad_times else None),
+        hiro_rate_limit=HiroRateLimit(UNLIMITED, UNLIMITED) if open_gates else HiroRateLimit(),
+        tenero_rate_limit=TeneroRateLimit(UNLIMITED, UNLIMITED) if open_gates else TeneroRateLimit(),
+        faults=FaultInjector(options.seed, BadTimes(options.seed) if options.bad_times else None),
     )
 
 
 @asynccontextmanager
-async def serving(simulator: Simulator, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Address]:
+async def serving(
+    simulator: Simulator, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[SimulatorAddress]:
     """Serve while the block runs. Port 0 picks a free one."""
     closing = asyncio.Event()
     server = HttpServer(host, port)
     # The simulated edge has headers of its own.
-    await server.start(simulator_app(simulator, closing), http=_Protocol, date_header=False)
+    await server.start(simulator_app(simulator, closing), http=_AbortableProtocol, date_header=False)
     try:
-        yield Address(server.url)
+        yield SimulatorAddress(server.url)
     finally:
         closing.set()
         await server.stop()
@@ -109,7 +111,7 @@ async def run_simulator(options: SimulatorOptions, clock: Clock) -> None:
         await asyncio.Event().wait()
 
 
-class _Protocol(HttpToolsProtocol):
+class _AbortableProtocol(HttpToolsProtocol):
     """Lends the app its connection, so that it can be cut."""
 
     def on_message_begin(self) -> None:

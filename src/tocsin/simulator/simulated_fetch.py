@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from tocsin.bindings import FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
-from tocsin.simulator.exchange import Delivery, Request, Upstream
+from tocsin.simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
 from tocsin.simulator.simulator import Simulator
 
 HIRO_URL = "https://api.mainnet.hiro.so"
@@ -28,7 +28,10 @@ class SimulatedFetch:
         latency_s: float = 0.0,
     ) -> None:
         self._simulator = simulator
-        self._bases: dict[str, Upstream] = {hiro_url.rstrip("/"): "hiro", tenero_url.rstrip("/"): "tenero"}
+        self._bases: dict[str, UpstreamName] = {
+            hiro_url.rstrip("/"): "hiro",
+            tenero_url.rstrip("/"): "tenero",
+        }
         self.latency_s = latency_s
 
     async def __call__(
@@ -45,12 +48,14 @@ class SimulatedFetch:
         parts = urlsplit(url[len(base) :])
         lower = {name.lower(): value for name, value in (headers or {}).items()}
         await self._wait(min(self.latency_s, timeout_s))
-        delivery = self._simulator.answer(upstream, Request(method, unquote(parts.path), parts.query, lower))
+        delivery = self._simulator.answer(
+            upstream, SimulatedRequest(method, unquote(parts.path), parts.query, lower)
+        )
         await self._wait_for(delivery, timeout_s - self.latency_s, body_max)
         reply = delivery.reply
         return FetchResponse(reply.status, reply.headers, reply.body + b" " * delivery.padding)
 
-    def _upstream(self, url: str) -> tuple[Upstream, str]:
+    def _upstream(self, url: str) -> tuple[UpstreamName, str]:
         for base, upstream in self._bases.items():
             if url.startswith(base + "/"):
                 return upstream, base

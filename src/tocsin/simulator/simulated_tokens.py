@@ -68,12 +68,12 @@ DIKO = SimulatedToken(
 B42 = SimulatedToken(f"{address_of('b42')}.b42-token::b42", "B42", 8, 0.0052, "text")
 DUST = SimulatedToken(f"{address_of('dust')}.dust-token::dust", "DUST", 18, 0.000_4)
 
-TRADED = (STX, SBTC, STSTX, USDCX, AEUSDC, USDA, SUSDT, ALEX, WELSH, VELAR, DIKO, B42, DUST)
-FILLERS = tuple(
+TRADED_TOKENS = (STX, SBTC, STSTX, USDCX, AEUSDC, USDA, SUSDT, ALEX, WELSH, VELAR, DIKO, B42, DUST)
+FILLER_TOKENS = tuple(
     SimulatedToken(f"{address_of(f'filler:{n}')}.token-{n}::token-{n}", f"T{n}", 6, 0.001 * (n + 1))
     for n in range(FILLER_COUNT)
 )
-BY_ID = {token.id: token for token in TRADED}
+TOKENS_BY_ID = {token.id: token for token in TRADED_TOKENS}
 
 
 def price_usd(token: SimulatedToken, at_ms: int) -> float:

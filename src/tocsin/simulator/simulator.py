@@ -7,22 +7,22 @@ from email.utils import formatdate
 from tocsin.bindings import Clock
 from tocsin.simulator.addresses import digest
 from tocsin.simulator.chain import Chain
-from tocsin.simulator.exchange import Delivery, Reply, Request, Upstream
-from tocsin.simulator.faults import FaultKind, Faults
+from tocsin.simulator.faults import FaultInjector, FaultKind
 from tocsin.simulator.hiro_api import HiroApi
-from tocsin.simulator.rate_limits import HiroRateLimit, RateLimit, TeneroRateLimit
+from tocsin.simulator.http_messages import Delivery, SimulatedReply, SimulatedRequest, UpstreamName
+from tocsin.simulator.rate_limits import HiroRateLimit, TeneroRateLimit, UpstreamRateLimit
 from tocsin.simulator.tenero_api import TeneroApi
 from tocsin.simulator.truth import TrueSwap
 
-SEEN_MAX = 100_000
+REQUESTS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordedRequest:
     """One request that came in, for tests that count them."""
 
     at_ms: int
-    upstream: Upstream
+    upstream: UpstreamName
     path: str
     query: str
     keyed: bool
@@ -43,19 +43,19 @@ class Simulator:
         clock: Clock,
         *,
         speed: float = 1.0,
-        hiro_gate: HiroRateLimit | None = None,
-        tenero_gate: TeneroRateLimit | None = None,
-        faults: Faults | None = None,
+        hiro_rate_limit: HiroRateLimit | None = None,
+        tenero_rate_limit: TeneroRateLimit | None = None,
+        faults: FaultInjector | None = None,
     ) -> None:
         self.chain = chain
         self.clock = clock
         self.speed = speed
         self.hiro = HiroApi(chain)
         self.tenero = TeneroApi()
-        self.hiro_gate = hiro_gate or HiroRateLimit()
-        self.tenero_gate = tenero_gate or TeneroRateLimit()
-        self.faults = faults or Faults(chain.seed)
-        self.seen: deque[Seen] = deque(maxlen=SEEN_MAX)
+        self.hiro_rate_limit = hiro_rate_limit or HiroRateLimit()
+        self.tenero_rate_limit = tenero_rate_limit or TeneroRateLimit()
+        self.faults = faults or FaultInjector(chain.seed)
+        self.requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_MAX)
         self._answered = 0
         self._chain_origin_ms = chain.now_ms
         self._clock_origin_ms = clock.now()
@@ -70,22 +70,22 @@ class Simulator:
         self.advance()
         return self.chain.truth()
 
-    def answer(self, upstream: Upstream, request: Request) -> Delivery:
+    def answer(self, upstream: UpstreamName, request: SimulatedRequest) -> Delivery:
         """Handle one request."""
         self.advance()
         now_ms = self.clock.now()
-        gate = self.gate(upstream)
-        admission = gate.admit(request.headers, now_ms)
-        reply = admission.refusal or self._reply(upstream, request)
-        reply = reply.with_headers({**admission.headers, **self._edge_headers(now_ms)})
-        delivery, fault = self.faults.deliver(upstream, request, reply, gate, now_ms)
+        rate_limit = self.rate_limit(upstream)
+        decision = rate_limit.admit(request.headers, now_ms)
+        reply = decision.refusal or self._reply(upstream, request)
+        reply = reply.with_headers({**decision.headers, **self._edge_headers(now_ms)})
+        delivery, fault = self.faults.deliver(upstream, request, reply, rate_limit, now_ms)
         self._remember(upstream, request, delivery, fault)
         return delivery
 
-    def gate(self, upstream: Upstream) -> RateLimit:
-        return self.hiro_gate if upstream == "hiro" else self.tenero_gate
+    def rate_limit(self, upstream: UpstreamName) -> UpstreamRateLimit:
+        return self.hiro_rate_limit if upstream == "hiro" else self.tenero_rate_limit
 
-    def _reply(self, upstream: Upstream, request: Request) -> Reply:
+    def _reply(self, upstream: UpstreamName, request: SimulatedRequest) -> SimulatedReply:
         if upstream == "hiro":
             return self.hiro.reply(request)
         return self.tenero.reply(request, self.chain.now_ms)
@@ -98,10 +98,10 @@ class Simulator:
         return {"date": date, "server": "cloudflare", "cf-ray": f"{ray}-SIM"}
 
     def _remember(
-        self, upstream: Upstream, request: Request, delivery: Delivery, fault: FaultKind | None
+        self, upstream: UpstreamName, request: SimulatedRequest, delivery: Delivery, fault: FaultKind | None
     ) -> None:
-        self.seen.append(
-            Seen(
+        self.requests.append(
+            RecordedRequest(
                 at_ms=self.clock.now(),
                 upstream=upstream,
                 path=request.path,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from tocsin.errors import UsageError
-from tocsin.simulator.exchange import Reply, Request, json_reply
-from tocsin.simulator.simulated_tokens import FILLERS, TRADED, Quoting, SimulatedToken, price_usd
+from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
+from tocsin.simulator.simulated_tokens import FILLER_TOKENS, TRADED_TOKENS, Quoting, SimulatedToken, price_usd
 
-BASE = "/v1/stacks"
+TENERO_PATH = "/v1/stacks"
 PAGE_DEFAULT = 50
 PAGE_MAX = 100
 DAY_MS = 86_400_000
@@ -23,15 +23,15 @@ class TeneroApi:
     """Answers on the token table. Addresses are contract ids without `::asset`; STX is `stx`."""
 
     tokens: dict[str, SimulatedToken] = field(
-        default_factory=lambda: {token.address: token for token in (*TRADED, *FILLERS)}
+        default_factory=lambda: {token.address: token for token in (*TRADED_TOKENS, *FILLER_TOKENS)}
     )
     fixed_prices: dict[str, float] = field(default_factory=dict)
 
-    def reply(self, request: Request, now_ms: int) -> Reply:
+    def reply(self, request: SimulatedRequest, now_ms: int) -> SimulatedReply:
         """One answer; limits and faults are not its business."""
-        if request.method == "GET" and request.path == f"{BASE}/tokens":
+        if request.method == "GET" and request.path == f"{TENERO_PATH}/tokens":
             return self._list(request.query(), now_ms)
-        address = request.path.removeprefix(f"{BASE}/tokens/")
+        address = request.path.removeprefix(f"{TENERO_PATH}/tokens/")
         token = self.tokens.get("stx" if address == "native" else address)
         if request.method != "GET" or address == request.path or token is None or token.quoting == "missing":
             return json_reply(404, {"statusCode": 404, "message": "Not found"})
@@ -59,11 +59,11 @@ class TeneroApi:
     def _token(self, token_id: str) -> SimulatedToken:
         address = token_id.partition("::")[0]
         if address not in self.tokens:
-            known = ", ".join(token.id for token in TRADED)
+            known = ", ".join(token.id for token in TRADED_TOKENS)
             raise UsageError(f"no token is called {token_id!r}; the traded ones are {known}")
         return self.tokens[address]
 
-    def _list(self, query: Mapping[str, list[str]], now_ms: int) -> Reply:
+    def _list(self, query: Mapping[str, list[str]], now_ms: int) -> SimulatedReply:
         limit_text = query.get("limit", [str(PAGE_DEFAULT)])[-1]
         if not limit_text.isdigit() or not 1 <= int(limit_text) <= PAGE_MAX:
             message = f"limit must be an integer from 1 to {PAGE_MAX}"
@@ -120,7 +120,7 @@ def _quoted(quoting: Quoting, price: float) -> float | str | None:
     return f"{price:.10f}".rstrip("0") if quoting == "text" else price
 
 
-def _success(data: Any) -> Reply:
+def _success(data: Any) -> SimulatedReply:
     return json_reply(200, {"statusCode": 200, "message": "Success", "data": data})
 
 

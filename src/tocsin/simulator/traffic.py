@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from tocsin.simulator.chain import DROP_WORDS, Chain
+from tocsin.simulator.chain import DROP_STATUSES, Chain
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.wallets import Wallet
 
@@ -43,7 +43,7 @@ KIND_WEIGHTS: Mapping[str, float] = {
     "no_events": 0.5,
 }
 # Without the shapes whose amounts nobody would reconcile.
-EVERYDAY: Mapping[str, float] = {
+EVERYDAY_KINDS: Mapping[str, float] = {
     kind: weight for kind, weight in KIND_WEIGHTS.items() if kind not in {"huge", "small_stx"}
 }
 
@@ -62,15 +62,14 @@ class Traffic:
 
 def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
     """From now on the chain lives by itself whenever it is advanced. Two lives need streams of their own."""
-    _Life(chain, traffic, stream).arrive_later()
+    _TrafficGenerator(chain, traffic, stream).arrive_later()
 
 
-class _Life:
+class _TrafficGenerator:
     def __init__(self, chain: Chain, traffic: Traffic, stream: str) -> None:
         self._chain = chain
-        self._traffic = traffic
         self._rng = Random(f"{chain.seed}:{stream}")  # noqa: S311 - a repeatable model, not a secret
-        self._happenings = (self._swap, self._stranger, self._transfer, self._flood, self._reorg)
+        self._arrivals = (self._swap, self._stranger, self._transfer, self._flood, self._reorg)
         self._rates = (traffic.swaps, traffic.strangers, traffic.transfers, traffic.floods, traffic.reorgs)
         self._kinds, self._weights = list(traffic.kinds), list(traffic.kinds.values())
 
@@ -79,8 +78,8 @@ class _Life:
         self._chain.schedule(self._chain.now_ms + 1 + int(gap_ms), self._arrive)
 
     def _arrive(self) -> None:
-        (happening,) = self._rng.choices(self._happenings, self._rates)
-        happening()
+        (arrival,) = self._rng.choices(self._arrivals, self._rates)
+        arrival()
         self.arrive_later()
 
     def _swap(self) -> None:
@@ -98,7 +97,7 @@ class _Life:
             self._drop_later(tx)
 
     def _drop_later(self, tx: ChainTransaction) -> None:
-        status, returns = self._rng.choice(DROP_WORDS), self._rng.random() < RETURN_SHARE
+        status, returns = self._rng.choice(DROP_STATUSES), self._rng.random() < RETURN_SHARE
         at_ms = self._chain.now_ms + self._rng.randrange(WAIT_MS_MAX)
         self._chain.schedule(at_ms, lambda: self._drop(tx, status))
         if returns:

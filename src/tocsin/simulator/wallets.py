@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from tocsin.simulator.addresses import address_of, digest
 
 # domain words: only an eligible agent's swaps count; the two tiers below it are registered, no more.
-Tier: TypeAlias = Literal["eligible", "genesis", "registered", "stranger"]
+WalletTier: TypeAlias = Literal["eligible", "genesis", "registered", "stranger"]
 
 _MOODS = (
     "Amber", "Brisk", "Calm", "Dapper", "Eager", "Fabled", "Gentle", "Hidden", "Iron", "Jolly", "Keen",
@@ -27,7 +27,7 @@ class Wallet:
     """One account on the chain and, when registered, the agent behind it."""
 
     address: str
-    tier: Tier
+    tier: WalletTier
     btc_address: str = ""
     display_name: str = ""
     erc8004_agent_id: int | None = None
@@ -63,7 +63,7 @@ def import_lines(wallets: Iterable[Wallet]) -> str:
 
 
 def _agent(seed: int, number: int) -> Wallet:
-    tier: Tier = "genesis" if number % 11 == 9 else "registered" if number % 11 == 10 else "eligible"
+    tier: WalletTier = "genesis" if number % 11 == 9 else "registered" if number % 11 == 10 else "eligible"
     key = int(digest(f"{seed}:btc:{number}"), 16)
     name = f"{_MOODS[number % len(_MOODS)]} {_ANIMALS[number % len(_ANIMALS)]}"  # 437 different ones
     return Wallet(

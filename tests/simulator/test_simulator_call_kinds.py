@@ -3,10 +3,10 @@
 import pytest
 
 from support.simulated import quiet_simulator
+from tocsin.simulator.call_kinds import BINS_MAX, CALL_KINDS
 from tocsin.simulator.chain_records import AssetEvent, ChainTransaction, NftEvent, SimulatedCall
-from tocsin.simulator.contracts import FEE_COLLECTOR, LISTED
+from tocsin.simulator.contracts import FEE_COLLECTOR, LISTED_CALLS
 from tocsin.simulator.simulated_tokens import STX
-from tocsin.simulator.swap_shapes import BINS_MAX, SHAPES
 
 
 def shaped(kind: str, number: int = 0) -> ChainTransaction:
@@ -100,12 +100,12 @@ def test_amounts_and_fees_at_their_edges() -> None:
     assert sponsored.fee_payer == sponsored.sponsor != sponsored.sender
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", CALL_KINDS)
 def test_only_the_off_list_shapes_call_off_the_list(kind: str) -> None:
     """Contract and function are listed for every shape but the two that are named for it."""
     tx = shaped(kind)
     assert isinstance(tx.payload, SimulatedCall)
 
-    listed = tx.payload.function in LISTED.get(tx.payload.contract, ())
+    listed = tx.payload.function in LISTED_CALLS.get(tx.payload.contract, ())
 
     assert listed is not kind.startswith("off_list")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-Upstream: TypeAlias = Literal["hiro", "tenero"]
-UPSTREAMS: tuple[Upstream, ...] = ("hiro", "tenero")
+UpstreamName: TypeAlias = Literal["hiro", "tenero"]
+UPSTREAM_NAMES: tuple[UpstreamName, ...] = ("hiro", "tenero")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SimulatedRequest:
     """What an upstream is asked. The path is below the base URL; header names are lower-case."""
 
     method: str
@@ -20,31 +20,33 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def get(target: str, headers: Mapping[str, str] | None = None) -> "Request":
+    def get(target: str, headers: Mapping[str, str] | None = None) -> "SimulatedRequest":
         """A GET of a path with its query, as one text."""
         parts = urlsplit(target)
         lower = {name.lower(): value for name, value in (headers or {}).items()}
-        return Request("GET", unquote(parts.path), parts.query, lower)
+        return SimulatedRequest("GET", unquote(parts.path), parts.query, lower)
 
     def query(self) -> dict[str, list[str]]:
         return parse_qs(self.query_text, keep_blank_values=True) if self.query_text else {}
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SimulatedReply:
     """A complete answer of an upstream that works."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
 
-    def with_headers(self, headers: Mapping[str, str]) -> "Reply":
+    def with_headers(self, headers: Mapping[str, str]) -> "SimulatedReply":
         return replace(self, headers={**self.headers, **headers})
 
 
-def json_reply(status: int, value: Any, headers: Mapping[str, str] | None = None) -> Reply:
+def json_reply(status: int, value: Any, headers: Mapping[str, str] | None = None) -> SimulatedReply:
     body = json.dumps(value, separators=(",", ":")).encode()
-    return Reply(status, body, {"content-type": "application/json; charset=utf-8", **(headers or {})})
+    return SimulatedReply(
+        status, body, {"content-type": "application/json; charset=utf-8", **(headers or {})}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Delivery:
     A delivery that hangs never arrives.
     """
 
-    reply: Reply
+    reply: SimulatedReply
     delay_s: float = 0.0
     drip_s: float = 0.0
     padding: int = 0

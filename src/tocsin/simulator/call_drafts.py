@@ -4,20 +4,27 @@ from dataclasses import dataclass
 from random import Random
 
 from tocsin.errors import UsageError
-from tocsin.simulator.chain_records import Argument, AssetEvent, Event, IntendedSwap, LogEvent, SimulatedCall
-from tocsin.simulator.contracts import POOLS, Pool
+from tocsin.simulator.chain_records import (
+    AssetEvent,
+    CallArgument,
+    ChainEvent,
+    ContractLogEvent,
+    IntendedSwap,
+    SimulatedCall,
+)
+from tocsin.simulator.contracts import POOLS, SwapPool
 from tocsin.simulator.simulated_tokens import SimulatedToken, price_usd
 
 AMOUNT_MIN = 1000  # enough to cut fees and refunds from, whatever the token
 
 
 @dataclass(frozen=True, slots=True)
-class Trade:
+class PlannedTrade:
     """What a wallet is about to do."""
 
     rng: Random
     wallet: str
-    pool: Pool
+    pool: SwapPool
     token_in: SimulatedToken
     token_out: SimulatedToken
     amount_in: int
@@ -32,29 +39,32 @@ class Trade:
     def swap(self) -> IntendedSwap:
         return IntendedSwap(self.token_in.id, self.amount_in, self.token_out.id, self.amount_out)
 
-    def pays(self, amount: int, token: SimulatedToken | None = None, to: str = "") -> AssetEvent:
+    def outgoing(self, amount: int, token: SimulatedToken | None = None, to: str = "") -> AssetEvent:
         return AssetEvent((token or self.token_in).id, "transfer", self.wallet, to or self.pool.vault, amount)
 
-    def gets(self, amount: int, token: SimulatedToken | None = None, by: str = "") -> AssetEvent:
+    def incoming(self, amount: int, token: SimulatedToken | None = None, by: str = "") -> AssetEvent:
         return AssetEvent(
             (token or self.token_out).id, "transfer", by or self.pool.vault, self.wallet, amount
         )
 
-    def logs(self, contract: str = "") -> LogEvent:
-        return LogEvent(contract or self.pool.contract, self.function)
+    def log(self, contract: str = "") -> ContractLogEvent:
+        return ContractLogEvent(contract or self.pool.contract, self.function)
 
-    def call(self, *events: Event, swap: IntendedSwap | None) -> "Draft":
+    def call(self, *events: ChainEvent, swap: IntendedSwap | None) -> "CallDraft":
         """The plain call of the pool's own contract, with these events."""
-        arguments = (Argument("x-amount", self.amount_in), Argument("min-dy", self.amount_out * 99 // 100))
-        return Draft(SimulatedCall(self.pool.contract, self.function, arguments), events, swap)
+        arguments = (
+            CallArgument("x-amount", self.amount_in),
+            CallArgument("min-dy", self.amount_out * 99 // 100),
+        )
+        return CallDraft(SimulatedCall(self.pool.contract, self.function, arguments), events, swap)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CallDraft:
     """A call that is ready to be broadcast."""
 
     call: SimulatedCall
-    events: tuple[Event, ...]
+    events: tuple[ChainEvent, ...]
     swap: IntendedSwap | None
     outcome: str = "success"
     sponsored: bool = False
@@ -70,7 +80,7 @@ def draw_trade(
     token_out: SimulatedToken | None = None,
     amount_in: int | None = None,
     amount_out: int | None = None,
-) -> Trade:
+) -> PlannedTrade:
     """A plausible trade at the moment's prices; what the caller gives is kept."""
     pool, given, gotten = rng.choice(_directions(token_in, token_out))
     value_usd = min(5_000.0, 8.0 * rng.paretovariate(1.1))
@@ -78,12 +88,12 @@ def draw_trade(
     spend = max(AMOUNT_MIN, int(value_usd / price_usd(given, now_ms) * 10**given.decimals))
     worth = spend / 10**given.decimals * price_usd(given, now_ms)
     earn = max(AMOUNT_MIN, int(worth * slippage / price_usd(gotten, now_ms) * 10**gotten.decimals))
-    return Trade(rng, wallet, pool, given, gotten, amount_in or spend, amount_out or earn, fee)
+    return PlannedTrade(rng, wallet, pool, given, gotten, amount_in or spend, amount_out or earn, fee)
 
 
 def _directions(
     token_in: SimulatedToken | None, token_out: SimulatedToken | None
-) -> list[tuple[Pool, SimulatedToken, SimulatedToken]]:
+) -> list[tuple[SwapPool, SimulatedToken, SimulatedToken]]:
     both = [way for pool in POOLS for way in ((pool, pool.x, pool.y), (pool, pool.y, pool.x))]
     fitting = [way for way in both if token_in in {None, way[1]} and token_out in {None, way[2]}]
     if not fitting:
