@@ -26,8 +26,8 @@ KEY = {"x-api-key": "k"}
 
 
 def refused(decision: LimitDecision) -> SimulatedReply:
-    assert decision.refusal is not None
-    return decision.refusal
+    assert decision.error_reply is not None
+    return decision.error_reply
 
 
 def test_a_key_buys_a_larger_minute() -> None:
@@ -48,8 +48,8 @@ def test_an_unknown_key_is_refused_when_keys_are_known() -> None:
     rate_limit = HiroRateLimit(keys=frozenset({"good"}))
 
     assert refused(rate_limit.admit({"x-api-key": "bad"}, NOON_MS)).status == 403
-    assert rate_limit.admit({"x-api-key": "good"}, NOON_MS).refusal is None
-    assert rate_limit.admit({}, NOON_MS).refusal is None
+    assert rate_limit.admit({"x-api-key": "good"}, NOON_MS).error_reply is None
+    assert rate_limit.admit({}, NOON_MS).error_reply is None
 
 
 def test_hiro_counts_three_windows_down() -> None:
@@ -79,7 +79,7 @@ def test_a_full_window_is_refused_until_it_ends(plan: LimitPlan, window: str, wa
     """The refusal names the window and says exactly how long it lasts; then calls pass again."""
     rate_limit = HiroRateLimit(keyed=plan)
     now_ms = NOON_MS + 10_000
-    assert [rate_limit.admit(KEY, now_ms).refusal for _ in range(2)] == [None, None]
+    assert [rate_limit.admit(KEY, now_ms).error_reply for _ in range(2)] == [None, None]
 
     decision = rate_limit.admit(KEY, now_ms)
 
@@ -88,7 +88,7 @@ def test_a_full_window_is_refused_until_it_ends(plan: LimitPlan, window: str, wa
     assert decision.headers["ratelimit-reset"] == str(wait_s)
     assert reply.body.decode().startswith(f"Per-{window} rate limit exceeded")
     assert refused(rate_limit.admit(KEY, now_ms + wait_s * 1000 - 1)).status == 429
-    assert rate_limit.admit(KEY, now_ms + wait_s * 1000).refusal is None
+    assert rate_limit.admit(KEY, now_ms + wait_s * 1000).error_reply is None
 
 
 def test_the_longest_full_window_decides() -> None:
@@ -105,7 +105,7 @@ def test_callers_do_not_use_each_others_windows() -> None:
     rate_limit.spend(50, NOON_MS)
 
     assert refused(rate_limit.admit({}, NOON_MS)).status == 429
-    assert rate_limit.admit(KEY, NOON_MS).refusal is None
+    assert rate_limit.admit(KEY, NOON_MS).error_reply is None
     rate_limit.spend(500, NOON_MS, "k")
     assert refused(rate_limit.admit(KEY, NOON_MS)).status == 429
 
@@ -152,8 +152,8 @@ def test_no_window_ever_admits_more_than_its_limit(gaps: list[int]) -> None:
         in_second = sum(1 for at in admitted if at // 1000 == clock.now_ms // 1000)
         in_minute = sum(1 for at in admitted if at // 60_000 == clock.now_ms // 60_000)
         full = in_second >= plan.second or in_minute >= plan.minute or len(admitted) >= plan.month
-        assert (decision.refusal is not None) == full
-        if decision.refusal is None:
+        assert (decision.error_reply is not None) == full
+        if decision.error_reply is None:
             admitted.append(clock.now_ms)
 
 

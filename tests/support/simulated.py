@@ -56,7 +56,7 @@ def ask(
     upstream: UpstreamName = "hiro",
 ) -> SimulatedReply:
     """The reply to a GET, as it leaves the upstream."""
-    return simulator.answer(upstream, SimulatedRequest.get(target, headers)).reply
+    return simulator.handle(upstream, SimulatedRequest.get(target, headers)).reply
 
 
 def ask_json(simulator: Simulator, target: str, upstream: UpstreamName = "hiro") -> Any:

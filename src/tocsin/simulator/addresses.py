@@ -1,9 +1,9 @@
-"""Stacks addresses and hashes drawn from text: well-formed, repeatable, and nobody's."""
+"""Well-formed Stacks addresses and hashes derived from text: repeatable, and owned by nobody."""
 
 import hashlib
 
 C32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-MAINNET_SINGLE_SIG = 22  # the version that reads "SP"
+MAINNET_SINGLE_SIG = 22  # the address version that gives the prefix "SP"
 CHECKSUM_BYTES = 4
 
 
@@ -20,10 +20,10 @@ def address_of(text: str) -> str:
 
 
 def hash160_of(address: str) -> bytes:
-    """The 20 bytes an address stands for; ValueError when its checksum is wrong."""
+    """The 20 bytes that an address encodes; ValueError when its checksum is wrong."""
     number = 0
-    for letter in address[2:]:
-        number = number * 32 + C32.index(letter)
+    for digit in address[2:]:
+        number = number * 32 + C32.index(digit)
     payload = number.to_bytes(20 + CHECKSUM_BYTES, "big")
     hash160, checksum = payload[:20], payload[20:]
     if checksum != _checksum(C32.index(address[1]), hash160):
@@ -32,8 +32,8 @@ def hash160_of(address: str) -> bytes:
 
 
 def _checksum(version: int, hash160: bytes) -> bytes:
-    once = hashlib.sha256(bytes([version]) + hash160).digest()
-    return hashlib.sha256(once).digest()[:CHECKSUM_BYTES]
+    inner = hashlib.sha256(bytes([version]) + hash160).digest()
+    return hashlib.sha256(inner).digest()[:CHECKSUM_BYTES]
 
 
 def _c32(payload: bytes) -> str:

@@ -1,4 +1,4 @@
-"""A trade before it is a transaction: who swaps what for what, and the call that will do it."""
+"""A trade before its broadcast: the wallet, the tokens and amounts, and the draft of its call."""
 
 from dataclasses import dataclass
 from random import Random
@@ -15,12 +15,12 @@ from tocsin.simulator.chain_records import (
 from tocsin.simulator.contracts import POOLS, SwapPool
 from tocsin.simulator.simulated_tokens import SimulatedToken, price_usd
 
-AMOUNT_MIN = 1000  # enough to cut fees and refunds from, whatever the token
+AMOUNT_MIN = 1000  # large enough to take fees and refunds out of it, for every token
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrade:
-    """What a wallet is about to do."""
+    """A swap that a wallet is going to make, and the parts of its transaction."""
 
     rng: Random
     wallet: str
@@ -42,16 +42,14 @@ class PlannedTrade:
     def outgoing(self, amount: int, token: SimulatedToken | None = None, to: str = "") -> AssetEvent:
         return AssetEvent((token or self.token_in).id, "transfer", self.wallet, to or self.pool.vault, amount)
 
-    def incoming(self, amount: int, token: SimulatedToken | None = None, by: str = "") -> AssetEvent:
-        return AssetEvent(
-            (token or self.token_out).id, "transfer", by or self.pool.vault, self.wallet, amount
-        )
+    def incoming(self, amount: int, token: SimulatedToken | None = None) -> AssetEvent:
+        return AssetEvent((token or self.token_out).id, "transfer", self.pool.vault, self.wallet, amount)
 
     def log(self, contract: str = "") -> ContractLogEvent:
         return ContractLogEvent(contract or self.pool.contract, self.function)
 
-    def call(self, *events: ChainEvent, swap: IntendedSwap | None) -> "CallDraft":
-        """The plain call of the pool's own contract, with these events."""
+    def draft(self, *events: ChainEvent, swap: IntendedSwap | None) -> "CallDraft":
+        """A plain call of the pool's own contract, with these events."""
         arguments = (
             CallArgument("x-amount", self.amount_in),
             CallArgument("min-dy", self.amount_out * 99 // 100),
@@ -81,22 +79,27 @@ def draw_trade(
     amount_in: int | None = None,
     amount_out: int | None = None,
 ) -> PlannedTrade:
-    """A plausible trade at the moment's prices; what the caller gives is kept."""
-    pool, given, gotten = rng.choice(_directions(token_in, token_out))
-    value_usd = min(5_000.0, 8.0 * rng.paretovariate(1.1))
+    """A plausible trade at current prices. Arguments that are given are kept."""
+    pool, sold, bought = rng.choice(_directions(token_in, token_out))
+    target_usd = min(5_000.0, 8.0 * rng.paretovariate(1.1))
     slippage = 1.0 - rng.uniform(-0.004, 0.012)
-    spend = max(AMOUNT_MIN, int(value_usd / price_usd(given, now_ms) * 10**given.decimals))
-    worth = spend / 10**given.decimals * price_usd(given, now_ms)
-    earn = max(AMOUNT_MIN, int(worth * slippage / price_usd(gotten, now_ms) * 10**gotten.decimals))
-    return PlannedTrade(rng, wallet, pool, given, gotten, amount_in or spend, amount_out or earn, fee)
+    drawn_in = max(AMOUNT_MIN, int(target_usd / price_usd(sold, now_ms) * 10**sold.decimals))
+    value_usd = drawn_in / 10**sold.decimals * price_usd(sold, now_ms)
+    drawn_out = max(AMOUNT_MIN, int(value_usd * slippage / price_usd(bought, now_ms) * 10**bought.decimals))
+    return PlannedTrade(rng, wallet, pool, sold, bought, amount_in or drawn_in, amount_out or drawn_out, fee)
 
 
 def _directions(
     token_in: SimulatedToken | None, token_out: SimulatedToken | None
 ) -> list[tuple[SwapPool, SimulatedToken, SimulatedToken]]:
-    both = [way for pool in POOLS for way in ((pool, pool.x, pool.y), (pool, pool.y, pool.x))]
-    fitting = [way for way in both if token_in in {None, way[1]} and token_out in {None, way[2]}]
-    if not fitting:
+    """Every pool and direction that swaps the given tokens (None: any token)."""
+    directions = [
+        (pool, sold, bought)
+        for pool in POOLS
+        for sold, bought in ((pool.x, pool.y), (pool.y, pool.x))
+        if token_in in {None, sold} and token_out in {None, bought}
+    ]
+    if not directions:
         pairs = ", ".join(f"{pool.x.symbol}/{pool.y.symbol}" for pool in POOLS)
-        raise UsageError(f"no pool swaps these two tokens; there are {pairs}")
-    return fitting
+        raise UsageError(f"no pool swaps these two tokens; the pools are {pairs}")
+    return directions

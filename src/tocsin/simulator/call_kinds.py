@@ -1,8 +1,8 @@
-"""How calls look on chain: one function per shape, each says what the wallet really gave and got.
+"""The kinds of contract calls: one function per kind, which also gives the swap that the call really is.
 
-A shape turns a `PlannedTrade` (who, which pool, which amounts) into a `CallDraft`: the call, its events in
-order, and the swap it amounts to, or None where it is none. The rule is netting: exactly one asset left the
-wallet and exactly one came in, over all events; the transaction fee is not a leg.
+The function turns a `PlannedTrade` (wallet, pool, amounts) into a `CallDraft`: the call, its events in order,
+and its swap, or None if it is not a swap. The rule is netting: over all events, exactly one asset left the
+wallet and exactly one came in. The transaction fee does not count.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,178 +24,203 @@ from tocsin.simulator.contracts import (
 )
 from tocsin.simulator.simulated_tokens import AEUSDC, DIKO, STX, WELSH, SimulatedToken
 
-BINS_MAX = 350  # a DLMM router walks at most this many bins in one call
+BINS_MAX = 350  # the most bins that a DLMM router goes through in one call
+
+CallKind: TypeAlias = Callable[[PlannedTrade], CallDraft]
 
 
-Shape: TypeAlias = Callable[[PlannedTrade], CallDraft]
+def simple(trade: PlannedTrade) -> CallDraft:
+    return trade.draft(
+        trade.log(), trade.outgoing(trade.amount_in), trade.incoming(trade.amount_out), swap=trade.swap
+    )
 
 
-def simple(t: PlannedTrade) -> CallDraft:
-    return t.call(t.log(), t.outgoing(t.amount_in), t.incoming(t.amount_out), swap=t.swap)
-
-
-def provider(t: PlannedTrade) -> CallDraft:
-    """Through the helper that names who referred the trade: an optional principal."""
-    draft = simple(t)
-    referrer = PROVIDER if t.rng.random() < 0.5 else None
+def provider(trade: PlannedTrade) -> CallDraft:
+    """A call of the helper that takes the referrer of the trade, an optional principal."""
+    draft = simple(trade)
+    referrer = PROVIDER if trade.rng.random() < 0.5 else None
     call = SimulatedCall(
-        XYK_HELPER, "swap-helper-a", (CallArgument("amount", t.amount_in), CallArgument("provider", referrer))
+        XYK_HELPER,
+        "swap-helper-a",
+        (CallArgument("amount", trade.amount_in), CallArgument("provider", referrer)),
     )
     return replace(draft, call=call)
 
 
-def multihop(t: PlannedTrade) -> CallDraft:
-    """The middle token passes through the wallet: in and out again, net zero."""
-    middle, amount = _third(t), t.rng.randrange(10**6, 10**9)
+def multihop(trade: PlannedTrade) -> CallDraft:
+    """The middle token passes through the wallet: it comes in and goes out, and its net is zero."""
+    middle, amount = _third(trade), trade.rng.randrange(10**6, 10**9)
     events = (
-        t.outgoing(t.amount_in),
-        t.incoming(amount, middle),
-        t.outgoing(amount, middle),
-        t.incoming(t.amount_out),
-        t.log(MULTIHOP_ROUTER),
+        trade.outgoing(trade.amount_in),
+        trade.incoming(amount, middle),
+        trade.outgoing(amount, middle),
+        trade.incoming(trade.amount_out),
+        trade.log(MULTIHOP_ROUTER),
     )
     call = SimulatedCall(MULTIHOP_ROUTER, "swap-helper-a", (CallArgument("provider", None),))
-    return CallDraft(call, events, t.swap)
+    return CallDraft(call, events, trade.swap)
 
 
-def multibin(t: PlannedTrade, bins: int = 0) -> CallDraft:
-    """One pair of legs and a log line per bin: up to 1,050 events, far past the first page of 20."""
-    bins = bins or t.rng.choice((7, 12, 40, 120, BINS_MAX))
-    t = replace(t, amount_in=max(t.amount_in, bins * bins), amount_out=max(t.amount_out, bins * bins))
-    router = t.rng.choice(DLMM_ROUTERS)
-    parts_in, parts_out = _split(t.amount_in, bins), _split(t.amount_out, bins)
+def multibin(trade: PlannedTrade) -> CallDraft:
+    """Two transfers and a log line per bin: up to 1,050 events, many more than the first page of 20."""
+    bins = trade.rng.choice((7, 12, 40, 120, BINS_MAX))
+    trade = replace(
+        trade, amount_in=max(trade.amount_in, bins * bins), amount_out=max(trade.amount_out, bins * bins)
+    )
+    router = trade.rng.choice(DLMM_ROUTERS)
+    parts_in, parts_out = _split(trade.amount_in, bins), _split(trade.amount_out, bins)
     events: list[ChainEvent] = []
     for part_in, part_out in zip(parts_in, parts_out, strict=True):
-        events += (t.outgoing(part_in), t.incoming(part_out), t.log(router))
+        events += (trade.outgoing(part_in), trade.incoming(part_out), trade.log(router))
     return CallDraft(
-        SimulatedCall(router, "swap-simple-multi", (CallArgument("bins", bins),)), tuple(events), t.swap
+        SimulatedCall(router, "swap-simple-multi", (CallArgument("bins", bins),)), tuple(events), trade.swap
     )
 
 
-def fee_leg(t: PlannedTrade) -> CallDraft:
-    """The aggregator's fee leaves the wallet in the same token: part of what was given."""
-    cut = max(1, t.amount_in // 400)
+def fee_leg(trade: PlannedTrade) -> CallDraft:
+    """The aggregator's fee leaves the wallet in the same token; it is part of the amount in."""
+    fee = max(1, trade.amount_in // 400)
     events = (
-        t.outgoing(t.amount_in - cut),
-        t.outgoing(cut, to=FEE_COLLECTOR),
-        t.log(),
-        t.incoming(t.amount_out),
+        trade.outgoing(trade.amount_in - fee),
+        trade.outgoing(fee, to=FEE_COLLECTOR),
+        trade.log(),
+        trade.incoming(trade.amount_out),
     )
-    return t.call(*events, swap=t.swap)
+    return trade.draft(*events, swap=trade.swap)
 
 
-def refund(t: PlannedTrade) -> CallDraft:
-    """More goes in than is needed, the rest comes back: only the difference was given."""
-    rest = max(1, t.amount_in // 3)
-    paid, back, got = t.outgoing(t.amount_in + rest), t.incoming(rest, t.token_in), t.incoming(t.amount_out)
-    return t.call(paid, got, back, t.log(), swap=t.swap)
+def refund(trade: PlannedTrade) -> CallDraft:
+    """The wallet sends more than is needed and gets the rest back; the difference is the amount in."""
+    rest = max(1, trade.amount_in // 3)
+    paid, back, got = (
+        trade.outgoing(trade.amount_in + rest),
+        trade.incoming(rest, trade.token_in),
+        trade.incoming(trade.amount_out),
+    )
+    return trade.draft(paid, got, back, trade.log(), swap=trade.swap)
 
 
-def mint_side(t: PlannedTrade) -> CallDraft:
-    """What comes in is minted for the wallet; nobody sent it."""
-    minted = AssetEvent(t.token_out.id, "mint", "", t.wallet, t.amount_out)
-    return t.call(t.outgoing(t.amount_in), minted, t.log(), swap=t.swap)
+def mint_side(trade: PlannedTrade) -> CallDraft:
+    """The token that comes in is minted for the wallet; it has no sender."""
+    minted = AssetEvent(trade.token_out.id, "mint", "", trade.wallet, trade.amount_out)
+    return trade.draft(trade.outgoing(trade.amount_in), minted, trade.log(), swap=trade.swap)
 
 
-def burn_side(t: PlannedTrade) -> CallDraft:
-    """What goes out is burned; nobody received it."""
-    burned = AssetEvent(t.token_in.id, "burn", t.wallet, "", t.amount_in)
-    return t.call(t.log(), burned, t.incoming(t.amount_out), swap=t.swap)
+def burn_side(trade: PlannedTrade) -> CallDraft:
+    """The token that goes out is burned; it has no recipient."""
+    burned = AssetEvent(trade.token_in.id, "burn", trade.wallet, "", trade.amount_in)
+    return trade.draft(trade.log(), burned, trade.incoming(trade.amount_out), swap=trade.swap)
 
 
-def sponsored(t: PlannedTrade) -> CallDraft:
-    """Somebody else pays the fee, so the wallet's STX moves by the legs alone."""
-    return replace(simple(t), sponsored=True)
+def sponsored(trade: PlannedTrade) -> CallDraft:
+    """A sponsor pays the fee, so the wallet's STX balance changes by the swap alone."""
+    return replace(simple(trade), sponsored=True)
 
 
-def nft_noise(t: PlannedTrade) -> CallDraft:
-    """A badge without an amount comes along."""
-    badge = NftEvent(NFT_ASSET, "transfer", t.pool.vault, t.wallet, t.rng.randrange(1, 5000))
-    return t.call(badge, t.outgoing(t.amount_in), t.incoming(t.amount_out), swap=t.swap)
+def nft_noise(trade: PlannedTrade) -> CallDraft:
+    """The wallet also receives a badge, an NFT without an amount."""
+    badge = NftEvent(NFT_ASSET, "transfer", trade.pool.vault, trade.wallet, trade.rng.randrange(1, 5000))
+    return trade.draft(
+        badge, trade.outgoing(trade.amount_in), trade.incoming(trade.amount_out), swap=trade.swap
+    )
 
 
-def bystanders(t: PlannedTrade) -> CallDraft:
-    """The wallet pays itself, and others move the same tokens among themselves."""
-    itself = AssetEvent(t.token_in.id, "transfer", t.wallet, t.wallet, t.amount_in * 7)
-    others = AssetEvent(t.token_out.id, "transfer", t.pool.vault, FEE_COLLECTOR, t.amount_out * 9)
-    return t.call(itself, t.outgoing(t.amount_in), others, t.incoming(t.amount_out), t.log(), swap=t.swap)
+def bystanders(trade: PlannedTrade) -> CallDraft:
+    """The wallet sends a token to itself, and others transfer the same tokens between them."""
+    to_itself = AssetEvent(trade.token_in.id, "transfer", trade.wallet, trade.wallet, trade.amount_in * 7)
+    others = AssetEvent(trade.token_out.id, "transfer", trade.pool.vault, FEE_COLLECTOR, trade.amount_out * 9)
+    return trade.draft(
+        to_itself,
+        trade.outgoing(trade.amount_in),
+        others,
+        trade.incoming(trade.amount_out),
+        trade.log(),
+        swap=trade.swap,
+    )
 
 
-def huge(t: PlannedTrade) -> CallDraft:
-    """Amounts that neither a signed 64-bit integer nor a double holds exactly."""
+def huge(trade: PlannedTrade) -> CallDraft:
+    """Amounts that neither a signed 64-bit integer nor a double can hold exactly."""
     big = replace(
-        t, amount_in=2**63 + t.rng.randrange(1, 2**60, 2), amount_out=2**70 + t.rng.randrange(2**60)
+        trade,
+        amount_in=2**63 + trade.rng.randrange(1, 2**60, 2),
+        amount_out=2**70 + trade.rng.randrange(2**60),
     )
     return simple(big)
 
 
-def small_stx(t: PlannedTrade) -> CallDraft:
-    """Sells for less STX than the fee: Hiro's net shows STX going out, yet it is what came in."""
+def small_stx(trade: PlannedTrade) -> CallDraft:
+    """The wallet gets less STX than the fee: in Hiro's net STX goes out, although the swap brought it in."""
     pool = next(pool for pool in POOLS if pool.y == DIKO)
-    few = replace(t, pool=pool, token_in=DIKO, token_out=STX, amount_out=max(1, t.fee // 3))
-    return simple(few)
+    small = replace(trade, pool=pool, token_in=DIKO, token_out=STX, amount_out=max(1, trade.fee // 3))
+    return simple(small)
 
 
-def off_list_contract(t: PlannedTrade) -> CallDraft:
-    return replace(simple(t), call=SimulatedCall(OFF_LIST_CONTRACT, "swap-helper-a"))
+def off_list_contract(trade: PlannedTrade) -> CallDraft:
+    return replace(simple(trade), call=SimulatedCall(OFF_LIST_CONTRACT, "swap-helper-a"))
 
 
-def off_list_function(t: PlannedTrade) -> CallDraft:
-    return replace(simple(t), call=SimulatedCall(*OFF_LIST_FUNCTION))
+def off_list_function(trade: PlannedTrade) -> CallDraft:
+    return replace(simple(trade), call=SimulatedCall(*OFF_LIST_FUNCTION))
 
 
-def abort_by_response(t: PlannedTrade) -> CallDraft:
-    return replace(simple(t), events=(), outcome="abort_by_response")
+def abort_by_response(trade: PlannedTrade) -> CallDraft:
+    return replace(simple(trade), events=(), outcome="abort_by_response")
 
 
-def abort_by_post_condition(t: PlannedTrade) -> CallDraft:
-    return replace(simple(t), events=(), outcome="abort_by_post_condition")
+def abort_by_post_condition(trade: PlannedTrade) -> CallDraft:
+    return replace(simple(trade), events=(), outcome="abort_by_post_condition")
 
 
-def problematic_skipped(t: PlannedTrade) -> CallDraft:
-    return replace(simple(t), events=(), outcome="problematic_skipped")
+def problematic_skipped(trade: PlannedTrade) -> CallDraft:
+    return replace(simple(trade), events=(), outcome="problematic_skipped")
 
 
-def one_sided(t: PlannedTrade) -> CallDraft:
-    return t.call(t.outgoing(t.amount_in), t.log(), swap=None)
+def one_sided(trade: PlannedTrade) -> CallDraft:
+    return trade.draft(trade.outgoing(trade.amount_in), trade.log(), swap=None)
 
 
-def two_given(t: PlannedTrade) -> CallDraft:
-    """A protocol fee in a third token: two assets go out, so it is no plain swap."""
-    return t.call(
-        t.outgoing(t.amount_in),
-        t.outgoing(5000, _third(t), FEE_COLLECTOR),
-        t.incoming(t.amount_out),
+def two_given(trade: PlannedTrade) -> CallDraft:
+    """A protocol fee in a third token: two assets go out, so it is not a swap."""
+    return trade.draft(
+        trade.outgoing(trade.amount_in),
+        trade.outgoing(5000, _third(trade), FEE_COLLECTOR),
+        trade.incoming(trade.amount_out),
         swap=None,
     )
 
 
-def two_gotten(t: PlannedTrade) -> CallDraft:
-    """A reward in a third token comes along."""
-    return t.call(t.outgoing(t.amount_in), t.incoming(t.amount_out), t.incoming(5000, _third(t)), swap=None)
-
-
-def round_trip(t: PlannedTrade) -> CallDraft:
-    """Out to the other token and back again: one asset is left over."""
-    back = t.amount_in * 99 // 100
-    legs = (
-        t.outgoing(t.amount_in),
-        t.incoming(t.amount_out),
-        t.outgoing(t.amount_out, t.token_out),
-        t.incoming(back, t.token_in),
+def two_gotten(trade: PlannedTrade) -> CallDraft:
+    """The wallet also gets a reward in a third token."""
+    return trade.draft(
+        trade.outgoing(trade.amount_in),
+        trade.incoming(trade.amount_out),
+        trade.incoming(5000, _third(trade)),
+        swap=None,
     )
-    return t.call(*legs, swap=None)
 
 
-def no_events(t: PlannedTrade) -> CallDraft:
-    return t.call(swap=None)
+def round_trip(trade: PlannedTrade) -> CallDraft:
+    """To the other token and back: the net has only one asset."""
+    back = trade.amount_in * 99 // 100
+    legs = (
+        trade.outgoing(trade.amount_in),
+        trade.incoming(trade.amount_out),
+        trade.outgoing(trade.amount_out, trade.token_out),
+        trade.incoming(back, trade.token_in),
+    )
+    return trade.draft(*legs, swap=None)
 
 
-# Swaps when they succeed, are listed and come from an eligible sender. The off-list ones count as soon as
-# the list has grown; the aborted ones never do.
-SWAP_KINDS: Mapping[str, Shape] = {
-    shape.__name__: shape
-    for shape in (
+def no_events(trade: PlannedTrade) -> CallDraft:
+    return trade.draft(swap=None)
+
+
+# These count when they succeed, are on the allow-list and have an eligible sender. Of the refused kinds, the
+# off-list ones count once the allow-list has their calls; the aborted ones never do.
+SWAP_KINDS: Mapping[str, CallKind] = {
+    kind.__name__: kind
+    for kind in (
         simple,
         provider,
         multihop,
@@ -211,9 +236,9 @@ SWAP_KINDS: Mapping[str, Shape] = {
         small_stx,
     )
 }  # fmt: skip - one line per idea, not one per name
-REFUSED_KINDS: Mapping[str, Shape] = {
-    shape.__name__: shape
-    for shape in (
+REFUSED_KINDS: Mapping[str, CallKind] = {
+    kind.__name__: kind
+    for kind in (
         off_list_contract,
         off_list_function,
         abort_by_response,
@@ -226,16 +251,16 @@ REFUSED_KINDS: Mapping[str, Shape] = {
         no_events,
     )
 }  # fmt: skip - as above
-CALL_KINDS: Mapping[str, Shape] = {**SWAP_KINDS, **REFUSED_KINDS}
+CALL_KINDS: Mapping[str, CallKind] = {**SWAP_KINDS, **REFUSED_KINDS}
 
 
-def _third(t: PlannedTrade) -> SimulatedToken:
-    """A token that is on neither side."""
-    return next(token for token in (STX, AEUSDC, WELSH) if token not in {t.token_in, t.token_out})
+def _third(trade: PlannedTrade) -> SimulatedToken:
+    """A token that is not part of the trade."""
+    return next(token for token in (STX, AEUSDC, WELSH) if token not in {trade.token_in, trade.token_out})
 
 
 def _split(amount: int, parts: int) -> list[int]:
-    """Uneven parts that add up; each is at least one when the amount is at least `parts` squared."""
+    """Uneven parts with this sum; each is at least 1 when the amount is at least `parts` squared."""
     even = amount // parts
     pieces = [even + (number - parts // 2) for number in range(parts - 1)]
     return [*pieces, amount - sum(pieces)]

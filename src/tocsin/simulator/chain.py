@@ -1,11 +1,11 @@
 """One seeded, deterministic model of a chain, driven by the time passed in.
 
-Blocks come every five seconds, Bitcoin blocks every ten minutes. A broadcast transaction waits in the
-mempool, then it is mined, or dropped; a reorg takes the newest blocks away again. Empty blocks are only
-heights, so a month passes as quickly as what happens in it. The same seed, commands and times give the
-same chain to the last byte, in however many steps it is advanced.
+A block comes every five seconds, a Bitcoin block every ten minutes. A broadcast transaction waits in the
+mempool until it is mined or dropped. A reorg removes the newest blocks. An empty block is only a height,
+so the cost of a month depends only on the transactions in it. The same seed, commands and times give the
+same chain to the last byte, no matter in how many steps it is advanced.
 
-Nothing here reads a clock: `advance(to_ms)` moves time, every command happens at `now_ms`.
+Nothing here reads a clock: `advance(to_ms)` moves time, and every command happens at `now_ms`.
 """
 
 import heapq
@@ -46,14 +46,15 @@ DROP_STATUSES = (
     "dropped_problematic",
 )
 
-# What becomes of a transaction whose block is abandoned: mined again at once, back to the mempool,
-# dropped, left on the fork only (v1 shows `canonical: false`), or unknown to every node.
+# What happens to a transaction whose block is abandoned: it is mined again at once, returns to the mempool,
+# is dropped, stays on the fork only (v1 shows `canonical: false`), or is unknown to every node.
+# "mixed" draws one of these per transaction.
 Fate: TypeAlias = Literal["remined", "pending", "dropped", "forked", "vanished", "mixed"]
 FATES: tuple[Fate, ...] = ("remined", "remined", "pending", "dropped", "forked", "vanished")
 
 
 class Chain:
-    """The model. Commands return the transactions they make; `truth()` tells what a sweep must hold."""
+    """The model. Commands return the transactions they create; `truth()` returns what a sweep must find."""
 
     def __init__(
         self,
@@ -78,24 +79,24 @@ class Chain:
         self._nonces: dict[str, int] = {}
         self._extra_blocks = 0
         self._forks: list[int] = []  # the first height of every fork so far
-        self._agenda: list[tuple[int, int, Callable[[], None]]] = []
-        self._scheduled = 0
-        self._due: dict[int, list[ChainTransaction]] = {}
+        self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap of time, order, action
+        self._scheduled_count = 0
+        self._due: dict[int, list[ChainTransaction]] = {}  # by the time of the block that mines them
 
     # Time
 
     def advance(self, to_ms: int) -> None:
-        """Let everything happen that is due up to then; a time already past changes nothing."""
+        """Run everything that is due up to that time. A time in the past changes nothing."""
         while self._agenda and self._agenda[0][0] <= to_ms:
-            at_ms, _, happen = heapq.heappop(self._agenda)
+            at_ms, _, action = heapq.heappop(self._agenda)
             self.now_ms = max(self.now_ms, at_ms)
-            happen()
+            action()
         self.now_ms = max(self.now_ms, to_ms)
 
-    def schedule(self, at_ms: int, happen: Callable[[], None]) -> None:
-        """Have something happen at a time to come; at equal times, in the order of these calls."""
-        self._scheduled += 1
-        heapq.heappush(self._agenda, (max(at_ms, self.now_ms), self._scheduled, happen))
+    def schedule(self, at_ms: int, action: Callable[[], None]) -> None:
+        """Run an action at a future time. Actions with equal times run in the order of these calls."""
+        self._scheduled_count += 1
+        heapq.heappush(self._agenda, (max(at_ms, self.now_ms), self._scheduled_count, action))
 
     @property
     def tip_height(self) -> int:
@@ -115,9 +116,9 @@ class Chain:
         amount_in: int | None = None,
         amount_out: int | None = None,
     ) -> ChainTransaction:
-        """Broadcast a call of that shape; what is not given is drawn. See `call_kinds.CALL_KINDS`."""
+        """Broadcast a call of that kind (see `call_kinds.CALL_KINDS`). What is not given is drawn."""
         if kind not in CALL_KINDS:
-            raise UsageError(f"no call is shaped {kind!r}; there are {', '.join(CALL_KINDS)}")
+            raise UsageError(f"unknown kind of call {kind!r}; the kinds are {', '.join(CALL_KINDS)}")
         rng = rng or self._rng
         sender = self._address(wallet or rng.choice(self.wallets))
         fee = rng.randrange(1_000, 9_000)
@@ -152,12 +153,12 @@ class Chain:
         return self.broadcast(source, TokenTransfer(target, amount), (event,), fee=180, wait_ms=wait_ms)
 
     def dust(self, wallet: Wallet | str, count: int, *, wait_ms: int | None = 0) -> list[ChainTransaction]:
-        """Strangers send a wallet so many tiny transfers: they bury its own in every list."""
+        """Have strangers send `count` tiny transfers to a wallet; they push its own down in every list."""
         senders = self.strangers
         return [self.transfer(senders[n % len(senders)], wallet, 1, wait_ms=wait_ms) for n in range(count)]
 
     def burst(self, wallet: Wallet | str, count: int, kind: str = "simple") -> list[ChainTransaction]:
-        """So many calls of one wallet between two moments."""
+        """Broadcast `count` calls of one wallet at the same moment."""
         return [self.swap(wallet, kind) for _ in range(count)]
 
     def broadcast(
@@ -172,7 +173,7 @@ class Chain:
         sponsor: str | None = None,
         wait_ms: int | None = 0,
     ) -> ChainTransaction:
-        """Put a transaction into the mempool; the first block after `wait_ms` takes it (None: never)."""
+        """Put a transaction into the mempool. The first block after `wait_ms` mines it (None: no block)."""
         tx = ChainTransaction(
             tx_id=digest(f"{self.seed}:tx:{len(self.transactions)}"),
             sender=sender,
@@ -193,9 +194,9 @@ class Chain:
         return tx
 
     def rebroadcast(self, tx: ChainTransaction, *, wait_ms: int | None = 0) -> None:
-        """Put a transaction that left into the mempool again, under the same id."""
+        """Put a transaction that left the chain or the mempool into the mempool again, with the same id."""
         if tx.state == "mined":
-            raise UsageError(f"{tx.tx_id} is mined; only a transaction that left the chain comes back")
+            raise UsageError(f"{tx.tx_id} is mined; a mined transaction cannot be broadcast again")
         tx.set_state("mempool", "pending")
         if wait_ms is not None:
             self._mine_later(tx, wait_ms)
@@ -203,17 +204,17 @@ class Chain:
     def drop(
         self, tx: ChainTransaction, status: str = DROP_STATUSES[0], replaced_by: str | None = None
     ) -> None:
-        """Take a waiting transaction out of the mempool."""
+        """Remove a waiting transaction from the mempool."""
         if tx.state != "mempool":
             raise UsageError(f"{tx.tx_id} is {tx.state}; only a waiting transaction can be dropped")
         if status not in DROP_STATUSES:
-            raise UsageError(f"no transaction is {status!r}; the words are {', '.join(DROP_STATUSES)}")
+            raise UsageError(f"unknown drop status {status!r}; they are {', '.join(DROP_STATUSES)}")
         if status == DROP_STATUSES[0]:
             tx.replaced_by = replaced_by or digest(f"{tx.tx_id}:replacement")
         tx.set_state("dropped", status)
 
     def mine(self, *chosen: ChainTransaction) -> Block:
-        """A block right now, besides the regular ones, with these transactions or with all that wait."""
+        """Mine an extra block now, with these transactions, or with all that wait when none is given."""
         if mined := [tx.tx_id for tx in chosen if tx.state == "mined"]:
             raise UsageError(f"already mined: {', '.join(mined)}")
         waiting = chosen or tuple(tx for tx in self.transactions.values() if tx.state == "mempool")
@@ -221,23 +222,23 @@ class Chain:
         return self._mine(waiting)
 
     def reorg(self, depth: int, fate: Fate = "pending", rng: Random | None = None) -> list[ChainTransaction]:
-        """Abandon the newest blocks; answers the transactions that were in them."""
+        """Abandon the newest blocks and return the transactions that were in them."""
         if depth < 1:
-            raise UsageError(f"a reorg abandons at least one block, not {depth}")
+            raise UsageError(f"depth must be 1 or more, not {depth}: a reorg abandons at least one block")
         first = self.tip_height - depth + 1
         orphans: list[ChainTransaction] = []
         while self.blocks and self.blocks[-1].height >= first:
             orphans[:0] = self.blocks.pop().transactions
         self.index.remove(orphans)
         self._forks.append(first)
-        again = []
+        remined = []
         for tx in orphans:
-            own = (rng or self._rng).choice(FATES) if fate == "mixed" else fate
-            if own == "remined":
-                again.append(tx)
-            self._orphan(tx, own)
-        if again:
-            self._mine(again)
+            tx_fate = (rng or self._rng).choice(FATES) if fate == "mixed" else fate
+            if tx_fate == "remined":
+                remined.append(tx)
+            self._orphan(tx, tx_fate)
+        if remined:
+            self._mine(remined)
         return orphans
 
     # The truth
@@ -249,7 +250,7 @@ class Chain:
         allowlist: Mapping[str, Collection[str]] | None = None,
         campaign: Campaign | None = None,
     ) -> list[TrueSwap]:
-        """What a perfect sweep would hold now; by default for the eligible wallets of this chain."""
+        """The swaps that a perfect sweep would have found by now, by default for the eligible wallets."""
         eligible = {wallet.address for wallet in self.wallets if wallet.tier == "eligible"}
         return true_swaps(
             self.transactions.values(),
@@ -258,10 +259,10 @@ class Chain:
             campaign or self.campaign,
         )
 
-    # Inside
+    # Blocks
 
     def block_hash(self, height: int) -> str:
-        """Also empty blocks have one; it changes when a fork replaces them."""
+        """The hash of the block at this height, empty or not. It changes when a fork replaces the block."""
         forks = sum(1 for first in self._forks if first <= height)
         return digest(f"{self.seed}:block:{forks}:{height}")
 
@@ -274,13 +275,13 @@ class Chain:
         self._due[at_ms].append(tx)
 
     def _mine_due(self, at_ms: int) -> None:
-        # One that was dropped and sent again may stand here twice.
+        # A transaction that was dropped and broadcast again may be in the list twice.
         waiting = [tx for tx in dict.fromkeys(self._due.pop(at_ms)) if tx.state == "mempool"]
         if waiting:
             self._mine(waiting)
 
     def _mine(self, chosen: Iterable[ChainTransaction]) -> Block:
-        if self.blocks and self.blocks[-1].height >= self.tip_height:  # two at the same instant
+        if self.blocks and self.blocks[-1].height >= self.tip_height:  # a second block at the same instant
             self._extra_blocks += 1
         height, time_s = self.tip_height, self.now_ms // 1000
         block = Block(
@@ -318,13 +319,13 @@ class Chain:
         return nonce
 
     @staticmethod
-    def _address(who: Wallet | str) -> str:
-        return who if isinstance(who, str) else who.address
+    def _address(wallet: Wallet | str) -> str:
+        return wallet if isinstance(wallet, str) else wallet.address
 
 
 def _token(token_id: str | None) -> SimulatedToken | None:
     if token_id is None:
         return None
     if token_id not in TOKENS_BY_ID:
-        raise UsageError(f"no token is called {token_id!r}; there are {', '.join(TOKENS_BY_ID)}")
+        raise UsageError(f"unknown token {token_id!r}; the tokens are {', '.join(TOKENS_BY_ID)}")
     return TOKENS_BY_ID[token_id]

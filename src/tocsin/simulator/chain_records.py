@@ -1,4 +1,4 @@
-"""What a chain is made of: events, transactions, blocks, and who is touched by which transaction."""
+"""The records of a chain: events, transactions, blocks, and an index of transactions by principal."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -10,17 +10,17 @@ NO_MICROBLOCK = 2_147_483_647  # the microblock sequence of every transaction si
 
 AssetAction: TypeAlias = Literal["transfer", "mint", "burn"]
 ChainPosition: TypeAlias = tuple[int, int, int]  # height, microblock sequence, index in the block
-AssetKey: TypeAlias = tuple[int, str]  # STX_KIND, FT_KIND or NFT_KIND, and the asset: sorts as Hiro's rows do
+AssetKey: TypeAlias = tuple[int, str]  # one of the kinds below, and the asset; sorts as Hiro's rows do
 STX_KIND, FT_KIND, NFT_KIND = 1, 2, 3
 
-# mempool: waiting · mined: on the canonical chain · dropped: left the mempool, its status says why ·
-# forked: only on an abandoned fork, v1 still shows that copy · vanished: no node knows it any more
+# mempool: it waits. mined: it is on the canonical chain. dropped: it left the mempool, its status has the
+# reason. forked: it is only on an abandoned fork, and v1 still shows that copy. vanished: no node has it.
 TxState: TypeAlias = Literal["mempool", "mined", "dropped", "forked", "vanished"]
 
 
 @dataclass(frozen=True, slots=True)
 class AssetEvent:
-    """An amount of STX or of a fungible token moves. A mint has no sender, a burn no recipient."""
+    """A transfer, mint or burn of STX or a fungible token. A mint has no sender, a burn no recipient."""
 
     asset: str
     action: AssetAction
@@ -31,7 +31,7 @@ class AssetEvent:
 
 @dataclass(frozen=True, slots=True)
 class NftEvent:
-    """One item of a collection moves; there is no amount."""
+    """A transfer, mint or burn of one item of a collection, without an amount."""
 
     asset: str
     action: AssetAction
@@ -42,7 +42,7 @@ class NftEvent:
 
 @dataclass(frozen=True, slots=True)
 class ContractLogEvent:
-    """A contract printed what it did."""
+    """A contract's `print` of what it did."""
 
     contract: str
     action: str
@@ -61,7 +61,7 @@ class CallArgument:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCall:
-    """The payload of a call."""
+    """The payload of a contract call."""
 
     contract: str
     function: str
@@ -78,7 +78,7 @@ class TokenTransfer:
 
 @dataclass(frozen=True, slots=True)
 class IntendedSwap:
-    """What the wallet gave and got in all: the generator's intent, never derived from events."""
+    """The wallet's net change as the generator intended it; it is not derived from events."""
 
     token_in: str
     amount_in: int
@@ -88,7 +88,7 @@ class IntendedSwap:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block that holds transactions; empty ones exist only as heights."""
+    """A block with transactions. An empty block exists only as a height."""
 
     height: int
     hash: str
@@ -103,7 +103,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class ChainTransaction:
-    """A transaction and its fate so far."""
+    """A transaction and its current state."""
 
     tx_id: str
     sender: str
@@ -111,7 +111,7 @@ class ChainTransaction:
     fee: int
     payload: SimulatedCall | TokenTransfer
     events: tuple[ChainEvent, ...]
-    outcome: str  # the status word once it is mined
+    outcome: str  # the status once it is mined
     received_ms: int
     received_height: int
     swap: IntendedSwap | None = None
@@ -122,7 +122,7 @@ class ChainTransaction:
     replaced_by: str | None = None
     block: Block | None = None
     index: int = 0
-    # Rendered rows by name, kept until the fate changes: a page of fifty rows is asked for many times.
+    # Rendered rows by name, kept until the state changes: pages of fifty rows are requested many times.
     rendered: dict[str, Any] = field(default_factory=dict)
     _changes: dict[str, dict[AssetKey, list[int]]] | None = None
 
@@ -141,18 +141,18 @@ class ChainTransaction:
         self.rendered.clear()
 
     def principals(self) -> set[str]:
-        """Everybody who finds this transaction in their list."""
-        touched = {self.sender, self.fee_payer}
+        """Every principal that has this transaction in its list."""
+        principals = {self.sender, self.fee_payer}
         if isinstance(self.payload, SimulatedCall):
-            touched.add(self.payload.contract)
+            principals.add(self.payload.contract)
         for event in self.events:
             if not isinstance(event, ContractLogEvent):
-                touched.update((event.sender, event.recipient))
-        touched.discard("")
-        return touched
+                principals.update((event.sender, event.recipient))
+        principals.discard("")
+        return principals
 
     def balance_changes(self, principal: str) -> dict[AssetKey, list[int]]:
-        """Sent and received per asset; the fee is part of what its payer sent in STX."""
+        """The amounts sent and received per asset. The fee is part of the STX that its payer sent."""
         if self._changes is None:
             self._changes = _sum_changes(self)
         return self._changes.get(principal, {})
@@ -179,7 +179,7 @@ def _asset_key(event: AssetEvent | NftEvent) -> AssetKey:
 
 
 class PrincipalIndex:
-    """Mined transactions by principal, oldest first; a reorg takes the newest away again."""
+    """Mined transactions by principal, oldest first. A reorg removes the newest."""
 
     def __init__(self) -> None:
         self._lists: dict[str, list[ChainTransaction]] = defaultdict(list)
@@ -189,17 +189,17 @@ class PrincipalIndex:
             self._lists[principal].append(tx)
 
     def remove(self, orphans: Iterable[ChainTransaction]) -> None:
-        """Take away transactions that are the newest of everybody they touch."""
-        gone = set(orphans)
-        for tx in gone:
+        """Remove transactions, which must be the newest of every principal that they involve."""
+        removed = set(orphans)
+        for tx in removed:
             for principal in tx.principals():
-                listed = self._lists[principal]
-                while listed and listed[-1] in gone:
-                    listed.pop()
+                transactions = self._lists[principal]
+                while transactions and transactions[-1] in removed:
+                    transactions.pop()
 
     def of(self, principal: str) -> Sequence[ChainTransaction]:
         return self._lists.get(principal, ())
 
     def up_to(self, principal: str, position: ChainPosition) -> int:
-        """How many of a principal's transactions lie at or before this position."""
+        """The number of a principal's transactions at or before this position."""
         return bisect_right(self.of(principal), position, key=lambda tx: tx.position)

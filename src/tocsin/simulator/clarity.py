@@ -1,4 +1,4 @@
-"""Clarity values as Hiro prints them: the serialised hex and the readable form."""
+"""Clarity values as Hiro shows them: the serialised hex and the readable form."""
 
 from tocsin.simulator.addresses import C32, hash160_of
 
@@ -25,7 +25,7 @@ def optional_principal(address: str | None) -> ClarityValue:
 
 
 def action_tuple(action: str) -> ClarityValue:
-    """`(tuple (action "…"))`, what swap contracts print."""
+    """`(tuple (action "…"))`, which swap contracts print."""
     name, text = b"action", action.encode("ascii")
     head = f"0x0c00000001{len(name):02x}{name.hex()}"
     return {"hex": f"{head}0d{len(text):08x}{text.hex()}", "repr": f'(tuple (action "{action}"))'}

@@ -1,4 +1,4 @@
-"""The contracts that are called here: part of the competition's allow-list, and some that are not on it."""
+"""The contracts that simulated calls use: some are on the competition's allow-list, some are not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ _PAIR = ("swap-x-for-y", "swap-y-for-x")
 
 @dataclass(frozen=True, slots=True)
 class SwapPool:
-    """Two tokens, the contract to call, and the principal that holds the funds."""
+    """A pair of tokens, the contract to call, and the principal that holds the funds."""
 
     contract: str
     x: SimulatedToken
@@ -80,7 +80,7 @@ POOLS = (
     SwapPool(f"{_STABLE}.wrapper-arkadiko-v-1-1", STX, DIKO, f"{_STABLE}.wrapper-arkadiko-v-1-1"),
 )
 
-# What a swap may call and still count. A part of the competition's own list: a test keeps it one.
+# The calls that count as swaps. A test checks that the competition's allow-list has all of them.
 LISTED_CALLS: Mapping[str, frozenset[str]] = {
     **{pool.contract: frozenset(pool.functions) for pool in POOLS},
     XYK_HELPER: frozenset({"swap-helper-a"}),

@@ -1,4 +1,4 @@
-"""Commands from outside: JSON in, JSON out. Each changes what the simulator does next."""
+"""The commands of `/_control`: JSON in, JSON out. Each changes what the simulator does next."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args
@@ -11,12 +11,12 @@ from tocsin.simulator.http_messages import UPSTREAM_NAMES
 from tocsin.simulator.rate_limits import LimitPlan
 from tocsin.simulator.simulator import Simulator
 
-Values = Mapping[str, Any]
+CommandValues = Mapping[str, Any]
 T = TypeVar("T")
 
 
 def state(simulator: Simulator) -> dict[str, Any]:
-    """What is on, and where the chain stands."""
+    """The chain's progress, and the faults and switches that are on."""
     simulator.advance()
     chain = simulator.chain
     return {
@@ -35,20 +35,20 @@ def state(simulator: Simulator) -> dict[str, Any]:
     }
 
 
-def fault(simulator: Simulator, values: Values) -> dict[str, Any]:
+def fault(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     simulator.faults.add(SimulatedFault.of(values))
     return state(simulator)
 
 
-def calm(simulator: Simulator, values: Values) -> dict[str, Any]:
-    """Clear all faults and the schedule."""
-    _only(values)
+def calm(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    """Clear all faults and the schedule of faults."""
+    _check_names(values)
     simulator.faults.clear()
     return state(simulator)
 
 
-def bad_times(simulator: Simulator, values: Values) -> dict[str, Any]:
-    _only(values, "seed", "every_s", "lasting_s", "share", "kinds")
+def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    _check_names(values, "seed", "every_s", "lasting_s", "share", "kinds")
     kinds = tuple(_get(values, "kinds", list, list(FAULT_KINDS)))
     if not kinds or not set(kinds) <= set(FAULT_KINDS):
         raise UsageError(f"kinds must be a list of {', '.join(FAULT_KINDS)}")
@@ -62,8 +62,8 @@ def bad_times(simulator: Simulator, values: Values) -> dict[str, Any]:
     return state(simulator)
 
 
-def switch(simulator: Simulator, values: Values) -> dict[str, Any]:
-    _only(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms")
+def switch(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    _check_names(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms")
     hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
     hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
@@ -72,9 +72,9 @@ def switch(simulator: Simulator, values: Values) -> dict[str, Any]:
     return state(simulator)
 
 
-def limits(simulator: Simulator, values: Values) -> dict[str, Any]:
-    """Change an upstream's plans, or use up calls as somebody else behind the same key or address."""
-    _only(values, "upstream", "keyed", "anonymous", "spend", "key")
+def limits(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    """Change an upstream's plans, or spend calls as another caller with the same key or address would."""
+    _check_names(values, "upstream", "keyed", "anonymous", "spend", "key")
     upstream = values.get("upstream")
     if upstream not in UPSTREAM_NAMES:
         raise UsageError(f"upstream must be one of {', '.join(UPSTREAM_NAMES)}")
@@ -85,11 +85,11 @@ def limits(simulator: Simulator, values: Values) -> dict[str, Any]:
     return state(simulator)
 
 
-def price(simulator: Simulator, values: Values) -> dict[str, Any]:
+def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     """Change how Tenero quotes a token, or fix its price (null: let it drift again)."""
-    _only(values, "token", "quoting", "usd")
+    _check_names(values, "token", "quoting", "usd")
     token = _get(values, "token", str, "")
-    simulator.tenero.price(token, simulator.chain.now_ms)  # refuses an unknown token, whatever else is given
+    simulator.tenero.price(token, simulator.chain.now_ms)  # raises for an unknown token
     if "quoting" in values:
         simulator.tenero.quote(token, values["quoting"])
     if "usd" in values:
@@ -98,13 +98,13 @@ def price(simulator: Simulator, values: Values) -> dict[str, Any]:
     return state(simulator)
 
 
-def swap(simulator: Simulator, values: Values) -> dict[str, Any]:
-    """One call, or a burst of `count`, of a wallet (its number or address); amounts are decimal text."""
-    _only(values, "wallet", "kind", "count", "token_in", "token_out", "amount_in", "amount_out")
+def swap(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    """Broadcast `count` calls (default 1) of a wallet (number or address). Amounts are decimal text."""
+    _check_names(values, "wallet", "kind", "count", "token_in", "token_out", "amount_in", "amount_out")
     simulator.advance()
     chain = simulator.chain
     wallet, kind = _wallet(chain, values), _get(values, "kind", str, "simple")
-    return _ids(
+    return _tx_ids(
         chain.swap(
             wallet,
             kind,
@@ -117,44 +117,44 @@ def swap(simulator: Simulator, values: Values) -> dict[str, Any]:
     )
 
 
-def dust(simulator: Simulator, values: Values) -> dict[str, Any]:
-    _only(values, "wallet", "count")
+def dust(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    _check_names(values, "wallet", "count")
     simulator.advance()
     chain = simulator.chain
-    return _ids(chain.dust(_wallet(chain, values), _get(values, "count", int, 30)))
+    return _tx_ids(chain.dust(_wallet(chain, values), _get(values, "count", int, 30)))
 
 
-def mine(simulator: Simulator, values: Values) -> dict[str, Any]:
-    """A block right now with all that waits."""
-    _only(values)
+def mine(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    """Mine a block now with all waiting transactions."""
+    _check_names(values)
     simulator.advance()
-    return _ids(simulator.chain.mine().transactions)
+    return _tx_ids(simulator.chain.mine().transactions)
 
 
-def reorg(simulator: Simulator, values: Values) -> dict[str, Any]:
-    _only(values, "depth", "fate")
+def reorg(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    _check_names(values, "depth", "fate")
     fate = values.get("fate", "mixed")
     if fate not in get_args(Fate):
         raise UsageError(f"fate must be one of {', '.join(get_args(Fate))}")
     simulator.advance()
-    return _ids(simulator.chain.reorg(_get(values, "depth", int, 3), fate))
+    return _tx_ids(simulator.chain.reorg(_get(values, "depth", int, 3), fate))
 
 
-def drop(simulator: Simulator, values: Values) -> dict[str, Any]:
-    _only(values, "txid", "status")
+def drop(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    _check_names(values, "txid", "status")
     tx = _transaction(simulator, values)
     simulator.chain.drop(tx, _get(values, "status", str, "dropped_replace_by_fee"))
-    return _ids([tx])
+    return _tx_ids([tx])
 
 
-def rebroadcast(simulator: Simulator, values: Values) -> dict[str, Any]:
-    _only(values, "txid")
+def rebroadcast(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+    _check_names(values, "txid")
     tx = _transaction(simulator, values)
     simulator.chain.rebroadcast(tx)
-    return _ids([tx])
+    return _tx_ids([tx])
 
 
-COMMANDS: Mapping[str, Callable[[Simulator, Values], dict[str, Any]]] = {
+COMMANDS: Mapping[str, Callable[[Simulator, CommandValues], dict[str, Any]]] = {
     "fault": fault,
     "calm": calm,
     "bad-times": bad_times,
@@ -171,45 +171,45 @@ COMMANDS: Mapping[str, Callable[[Simulator, Values], dict[str, Any]]] = {
 
 
 def run(simulator: Simulator, name: str, values: Any) -> dict[str, Any]:
-    """Run a command; UsageError says what is accepted."""
+    """Run a command and return its result. A UsageError lists what is accepted."""
     if name not in COMMANDS:
-        raise UsageError(f"no command is called {name!r}; there are {', '.join(COMMANDS)}")
+        raise UsageError(f"unknown command {name!r}; the commands are {', '.join(COMMANDS)}")
     if not isinstance(values, dict):
         raise UsageError("a command takes a JSON object")
     return COMMANDS[name](simulator, values)
 
 
-def _only(values: Values, *names: str) -> None:
+def _check_names(values: CommandValues, *names: str) -> None:
     if unknown := sorted(set(values) - set(names)):
-        accepted = ", ".join(names) or "nothing"
-        raise UsageError(f"unknown: {', '.join(unknown)}; this command takes {accepted}")
+        accepted = ", ".join(names) or "none"
+        raise UsageError(f"unknown fields: {', '.join(unknown)}; the accepted fields are: {accepted}")
 
 
-def _get(values: Values, name: str, kind: type[T], default: T) -> T:
+def _get(values: CommandValues, name: str, kind: type[T], default: T) -> T:
     value = values.get(name, default)
     if type(value) is not kind:
         raise UsageError(f"{name} must be {kind.__name__}, not {value!r}")
     return value
 
 
-def _number(values: Values, name: str, default: float) -> float:
+def _number(values: CommandValues, name: str, default: float) -> float:
     value = values.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name} must be a number, not {value!r}")
     return float(value)
 
 
-def _plan(values: Values, name: str, current: LimitPlan) -> LimitPlan:
-    given = _get(values, name, dict, {})
-    _only(given, "second", "minute", "month")
+def _plan(values: CommandValues, name: str, current: LimitPlan) -> LimitPlan:
+    changes = _get(values, name, dict, {})
+    _check_names(changes, "second", "minute", "month")
     return LimitPlan(
-        second=_get(given, "second", int, current.second),
-        minute=_get(given, "minute", int, current.minute),
-        month=_get(given, "month", int, current.month),
+        second=_get(changes, "second", int, current.second),
+        minute=_get(changes, "minute", int, current.minute),
+        month=_get(changes, "month", int, current.month),
     )
 
 
-def _wallet(chain: Chain, values: Values) -> str:
+def _wallet(chain: Chain, values: CommandValues) -> str:
     wallet = values.get("wallet", 0)
     if isinstance(wallet, str):
         return wallet
@@ -218,13 +218,13 @@ def _wallet(chain: Chain, values: Values) -> str:
     return chain.wallets[wallet].address
 
 
-def _transaction(simulator: Simulator, values: Values) -> ChainTransaction:
+def _transaction(simulator: Simulator, values: CommandValues) -> ChainTransaction:
     simulator.advance()
     tx_id = _get(values, "txid", str, "").lower()
     if tx_id not in simulator.chain.transactions:
-        raise UsageError(f"no transaction is called {tx_id!r}")
+        raise UsageError(f"no transaction has the id {tx_id!r}")
     return simulator.chain.transactions[tx_id]
 
 
-def _ids(transactions: Iterable[ChainTransaction]) -> dict[str, Any]:
+def _tx_ids(transactions: Iterable[ChainTransaction]) -> dict[str, Any]:
     return {"txids": [tx.tx_id for tx in transactions]}

@@ -1,7 +1,7 @@
-"""What goes wrong on the way: on command, or by a seeded schedule of bad times.
+"""Faults between an upstream and its caller: on command, or by a seeded schedule of bad times.
 
-A fault takes the good reply and says what arrives instead. It can be aimed (upstream, part of the path),
-counted (`times`), timed (`from_ms`, `until_ms`) and thinned out (`share` of the requests it meets).
+A fault replaces a good reply by something else. It can be limited to an `upstream`, a part of the `path`,
+a number of `times`, a time (`from_ms`, `until_ms`) and a `share` of the requests that it matches.
 """
 
 import json
@@ -16,16 +16,16 @@ from tocsin.simulator.http_messages import Delivery, SimulatedReply, SimulatedRe
 from tocsin.simulator.rate_limits import UpstreamRateLimit
 
 FaultKind: TypeAlias = Literal[
-    "limited",  # 429; `retry_after` seconds, or as a date when `as_date`, or no such header when None
+    "limited",  # 429; Retry-After is `retry_after` seconds, a date with `as_date`, and missing when None
     "status",  # `status`, with `body` and `extra_headers` when given: 5xx, 401, 403, a redirect elsewhere …
-    "hang",  # no answer at all
-    "delay",  # the answer comes `seconds` late
-    "slow",  # headers at once, the body in drops over `seconds`
+    "hang",  # no reply at all
+    "delay",  # the reply comes `seconds` late
+    "slow",  # the headers come at once, the body in small pieces over `seconds`
     "cut",  # the connection breaks before the status line
-    "cut_body",  # … in the middle of the body
-    "truncated",  # a complete answer whose JSON ends too early
+    "cut_body",  # the connection breaks in the middle of the body
+    "truncated",  # a complete reply whose JSON ends too early
     "wrong_json",  # 200 with a page of HTML
-    "wrong_types",  # JSON of the right outline, with values of other types here and there
+    "wrong_types",  # JSON of the right structure in which some values have other types
     "huge",  # valid JSON followed by `size` bytes of spaces
 ]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -41,12 +41,12 @@ ERROR_BODIES: Mapping[str, bytes] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFault:
-    """One thing that goes wrong, and whom it hits."""
+    """A fault and the requests that it applies to."""
 
     kind: FaultKind
     upstream: UpstreamName | None = None
-    path: str = ""  # a part of the path
-    times: int | None = None  # None: until it is cleared
+    path: str = ""  # a substring of the path
+    times: int | None = None  # None: no limit until it is cleared
     share: float = 1.0
     from_ms: int = 0
     until_ms: int | None = None
@@ -60,11 +60,12 @@ class SimulatedFault:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "SimulatedFault":
-        """A fault from JSON; the error says what is accepted."""
+        """A fault from JSON values. A UsageError lists what is accepted."""
         names = [field.name for field in fields(SimulatedFault)]
         unknown = sorted(set(values) - set(names))
         if unknown or values.get("kind") not in FAULT_KINDS:
-            problem = f"unknown: {', '.join(unknown)}" if unknown else f"no kind {values.get('kind')!r}"
+            kind = values.get("kind")
+            problem = f"unknown fields: {', '.join(unknown)}" if unknown else f"unknown kind {kind!r}"
             raise UsageError(f"{problem}; kinds are {', '.join(FAULT_KINDS)}; fields are {', '.join(names)}")
         for name in NUMBER_FIELDS & set(values):
             if not isinstance(values[name], int | float | None):
@@ -78,9 +79,10 @@ class SimulatedFault:
 
 @dataclass(frozen=True, slots=True)
 class BadTimes:
-    """A seeded schedule: about once in `every_s` something is wrong for about `lasting_s`.
+    """A seeded schedule: once in every `every_s` there is a fault for about `lasting_s`.
 
-    Time is cut into stretches of `every_s`; what each holds depends on the seed and its number alone.
+    Time is divided into periods of `every_s`. The fault of a period depends only on the seed and the
+    period's number.
     """
 
     seed: int
@@ -90,11 +92,11 @@ class BadTimes:
     kinds: tuple[FaultKind, ...] = FAULT_KINDS
 
     def fault_at(self, now_ms: int) -> SimulatedFault | None:
-        stretch_ms = int(self.every_s * 1000)
-        number = now_ms // stretch_ms
+        period_ms = int(self.every_s * 1000)
+        number = now_ms // period_ms
         rng = Random(f"{self.seed}:bad-times:{number}")  # noqa: S311 - a repeatable model, not a secret
-        length_ms = min(stretch_ms, int(rng.uniform(0.3, 1.7) * self.lasting_s * 1000))
-        from_ms = number * stretch_ms + rng.randrange(max(1, stretch_ms - length_ms))
+        length_ms = min(period_ms, int(rng.uniform(0.3, 1.7) * self.lasting_s * 1000))
+        from_ms = number * period_ms + rng.randrange(max(1, period_ms - length_ms))
         fault = SimulatedFault(
             kind=rng.choice(self.kinds),
             upstream=rng.choice(("hiro", "tenero", None)),
@@ -109,7 +111,7 @@ class BadTimes:
 
 
 class FaultInjector:
-    """The faults that are on, the latest command first."""
+    """Applies the active faults, the latest first, and then the scheduled one."""
 
     def __init__(self, seed: int, schedule: BadTimes | None = None) -> None:
         self.schedule = schedule
@@ -131,7 +133,7 @@ class FaultInjector:
         rate_limit: UpstreamRateLimit,
         now_ms: int,
     ) -> tuple[Delivery, FaultKind | None]:
-        """What arrives of a good reply, and which fault saw to it."""
+        """What arrives of a good reply, and the kind of fault that was applied."""
         fault = self._pick(upstream, request, now_ms)
         if fault is None:
             return Delivery(reply), None
@@ -139,18 +141,19 @@ class FaultInjector:
 
     def _pick(self, upstream: UpstreamName, request: SimulatedRequest, now_ms: int) -> SimulatedFault | None:
         for number, fault in enumerate(self.active):
-            if fault.matches(upstream, request, now_ms) and self._hits(fault):
+            if fault.matches(upstream, request, now_ms) and self._draw(fault):
                 if fault.times == 1:
                     del self.active[number]
                 elif fault.times is not None:
                     self.active[number] = replace(fault, times=fault.times - 1)
                 return fault
         scheduled = self.schedule.fault_at(now_ms) if self.schedule else None
-        if scheduled and scheduled.matches(upstream, request, now_ms) and self._hits(scheduled):
+        if scheduled and scheduled.matches(upstream, request, now_ms) and self._draw(scheduled):
             return scheduled
         return None
 
-    def _hits(self, fault: SimulatedFault) -> bool:
+    def _draw(self, fault: SimulatedFault) -> bool:
+        """Whether a request that matches belongs to the fault's share."""
         return fault.share >= 1.0 or self._rng.random() < fault.share
 
 
@@ -164,9 +167,9 @@ def _apply_fault(  # noqa: C901, PLR0911 - one case per kind
 ) -> Delivery:
     match fault.kind:
         case "limited":
-            refusal = rate_limit.refusal("minute", _retry_after(fault, now_ms))
+            limited = rate_limit.limited_reply("minute", _retry_after(fault, now_ms))
             return Delivery(
-                refusal.with_headers(_without(reply.headers, "content-type", "etag", "retry-after"))
+                limited.with_headers(_without(reply.headers, "content-type", "etag", "retry-after"))
             )
         case "status":
             body = ERROR_BODIES[upstream] if fault.body is None else fault.body.encode()
@@ -185,8 +188,8 @@ def _apply_fault(  # noqa: C901, PLR0911 - one case per kind
         case "truncated":
             return Delivery(replace(reply, body=reply.body[: max(1, len(reply.body) * 2 // 3)]))
         case "wrong_json":
-            html = {**reply.headers, "content-type": "text/html; charset=utf-8"}
-            return Delivery(SimulatedReply(200, HTML, html))
+            headers = {**reply.headers, "content-type": "text/html; charset=utf-8"}
+            return Delivery(SimulatedReply(200, HTML, headers))
         case "wrong_types":
             return Delivery(replace(reply, body=_with_wrong_types(reply.body, rng)))
         case "huge":
@@ -206,21 +209,21 @@ def _without(headers: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def _with_wrong_types(body: bytes, rng: Random) -> bytes:
-    """Replace about one value in six by something of another type."""
+    """Replace about one value in six by a value of another type."""
     try:
         value = json.loads(body)
-    except ValueError:  # a text answer has no types to get wrong
+    except ValueError:  # a body that is not JSON has no types
         return body
-    other = _other_types(value, rng)
-    return json.dumps([value] if other == value else other).encode()
+    changed = _change_types(value, rng)
+    return json.dumps([value] if changed == value else changed).encode()
 
 
-def _other_types(value: Any, rng: Random) -> Any:
+def _change_types(value: Any, rng: Random) -> Any:
     if rng.random() < 1 / 6:
-        others = [None, True, -1, 1.5, "text", [], {}, [value], {"value": value}, 10**40]
-        return rng.choice([other for other in others if type(other) is not type(value)])
+        replacements = [None, True, -1, 1.5, "text", [], {}, [value], {"value": value}, 10**40]
+        return rng.choice([other for other in replacements if type(other) is not type(value)])
     if isinstance(value, dict):
-        return {name: _other_types(item, rng) for name, item in value.items()}
+        return {name: _change_types(item, rng) for name, item in value.items()}
     if isinstance(value, list):
-        return [_other_types(item, rng) for item in value]
+        return [_change_types(item, rng) for item in value]
     return value

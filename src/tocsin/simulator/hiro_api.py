@@ -1,8 +1,8 @@
 """Hiro's Stacks API on the model: request in, reply out.
 
 Modelled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
-404 and 410. `deprecated_gone` turns the deprecated v1 routes off (410), `v3_absent` makes an older server
-of it (404), `index_lag_ms` is how long a fresh transaction stays unknown to look-ups by id.
+404 and 410. `deprecated_gone` switches the deprecated v1 routes off (410), `v3_absent` makes it an older
+server without v3 (404), and `index_lag_ms` is how long look-ups by id do not find a new transaction.
 """
 
 import re
@@ -14,7 +14,7 @@ from tocsin.simulator import hiro_pages as pages
 from tocsin.simulator import hiro_v1, hiro_v3
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import AssetKey, ChainTransaction
-from tocsin.simulator.hiro_query import HiroQuery, HiroRefusal
+from tocsin.simulator.hiro_query import HiroHttpError, HiroQuery
 from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
 VERSION = "stacks-blockchain-api v9.0.2 (simulated)"
@@ -30,7 +30,7 @@ HiroHandler: TypeAlias = Callable[["HiroApi", HiroQuery, Mapping[str, str]], Sim
 
 @dataclass(frozen=True, slots=True)
 class HiroRoute:
-    """A path, who answers it, and whether it is on its way out."""
+    """A path, its handler, and whether Hiro has deprecated it."""
 
     pattern: re.Pattern[str]
     handler: HiroHandler
@@ -38,7 +38,7 @@ class HiroRoute:
 
 
 class HiroApi:
-    """Answers on one chain."""
+    """Hiro's API on one chain."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
@@ -47,20 +47,20 @@ class HiroApi:
         self.index_lag_ms = 0
 
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
-        """One answer; limits and faults are not its business."""
+        """The reply to a request, without limits and faults."""
         try:
             return self._route(request).with_headers({"x-api-version": VERSION})
-        except HiroRefusal as refusal:
-            return refusal.reply.with_headers({"x-api-version": VERSION})
+        except HiroHttpError as error:
+            return error.reply.with_headers({"x-api-version": VERSION})
 
     def _route(self, request: SimulatedRequest) -> SimulatedReply:
         for route in HIRO_ROUTES:
             match = route.pattern.fullmatch(request.path)
             if match and request.method == "GET":
-                return self._answer(route, request, match.groupdict())
+                return self._handle(route, request, match.groupdict())
         raise _no_route(request)
 
-    def _answer(
+    def _handle(
         self, route: HiroRoute, request: SimulatedRequest, params: Mapping[str, str]
     ) -> SimulatedReply:
         if self.v3_absent and request.path.startswith("/extended/v3/"):
@@ -70,8 +70,8 @@ class HiroApi:
         try:
             _check_params(request, params)
             reply = route.handler(self, HiroQuery(request), params)
-        except HiroRefusal as refusal:
-            reply = refusal.reply
+        except HiroHttpError as error:
+            reply = error.reply
         return reply.with_headers({"warning": DEPRECATED}) if route.deprecated else reply
 
     # v1
@@ -94,16 +94,16 @@ class HiroApi:
         etag = self._principal_tag(params["principal"])
         if query.has_etag(etag):
             return _not_modified(etag)
-        listed = self.chain.index.of(params["principal"])
+        transactions = self.chain.index.of(params["principal"])
         newest = range(span.stop - 1 - offset, max(span.start - 1, span.stop - 1 - offset - limit), -1)
-        results = [row(listed[at]) for at in newest]
+        results = [row(transactions[at]) for at in newest]
         return _tagged({"limit": limit, "offset": offset, "total": len(span), "results": results}, etag)
 
     def v1_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         events = query.integer("event_limit", 20, 0, 100), query.integer("event_offset", 0, 0)
         tx = self._find_transaction(params["tx_id"])
         if tx is None:
-            raise HiroRefusal(404, "could not find transaction by ID")
+            raise HiroHttpError(404, "could not find transaction by ID")
         etag = _transaction_tag(tx)
         if query.has_etag(etag):
             return _not_modified(etag)
@@ -111,12 +111,12 @@ class HiroApi:
 
     def v1_multiple(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         events = query.integer("event_limit", 20, 0, 100), query.integer("event_offset", 0, 0)
-        answers: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for tx_id in _tx_ids(query):
             tx = self._find_transaction(tx_id)
             result = {"tx_id": tx_id} if tx is None else _v1_row(tx, events, query)
-            answers[tx_id] = {"found": tx is not None, "result": result}
-        return json_reply(200, answers)
+            entries[tx_id] = {"found": tx is not None, "result": result}
+        return json_reply(200, entries)
 
     # v3
 
@@ -131,13 +131,13 @@ class HiroApi:
     def v3_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         ids, limit = _tx_ids(query), query.integer("limit", 20, 1, 50)
         if len(ids) > TX_IDS_MAX:
-            raise HiroRefusal(400, f"querystring/tx_id must NOT have more than {TX_IDS_MAX} items")
+            raise HiroHttpError(400, f"querystring/tx_id must NOT have more than {TX_IDS_MAX} items")
         etag = self._principal_tag(params["principal"])
         if query.has_etag(etag):
             return _not_modified(etag)
-        found = [tx for tx_id in dict.fromkeys(ids) if (tx := self.chain.transactions.get(tx_id))]
+        transactions = [tx for tx_id in dict.fromkeys(ids) if (tx := self.chain.transactions.get(tx_id))]
         cursor = query.text("cursor", r"\d+:\d+:\d+:\d+:.+")
-        page = pages.v3_balance_changes(found, params["principal"], limit, cursor)
+        page = pages.v3_balance_changes(transactions, params["principal"], limit, cursor)
         return _tagged(page.body(limit, _change_with_tx), etag)
 
     def v3_transaction_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
@@ -153,17 +153,17 @@ class HiroApi:
         include = query.words("include", hiro_v3.INCLUDES)
         tx = self._find_transaction(params["tx_id"])
         if tx is None or tx.state not in {"mined", "mempool"}:
-            raise HiroRefusal(404, "Transaction not found")
+            raise HiroHttpError(404, "Transaction not found")
         etag = _transaction_tag(tx)
-        return (
-            _not_modified(etag) if query.has_etag(etag) else _tagged(hiro_v3.transaction(tx, include), etag)
-        )
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        return _tagged(hiro_v3.transaction(tx, include), etag)
 
     def v3_events(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         limit, cursor = query.integer("limit", 20, 1, 100), query.text("cursor", r"\d+")
         tx = self._find_transaction(params["tx_id"])
         if tx is None or tx.state != "mined":
-            raise HiroRefusal(400, "Transaction not found")
+            raise HiroHttpError(400, "Transaction not found")
         etag = _transaction_tag(tx)
         if query.has_etag(etag):
             return _not_modified(etag)
@@ -187,46 +187,46 @@ class HiroApi:
             {"network_id": 1, "stacks_tip_height": height, "stacks_tip": self.chain.block_hash(height)[2:]},
         )
 
-    # Inside
+    # Look-ups
 
     def _find_transaction(self, tx_id: str) -> ChainTransaction | None:
-        """By id in any letter case; what is too fresh or has vanished is unknown."""
+        """A transaction by id, in any letter case; None when it vanished or is still within the lag."""
         tx = self.chain.transactions.get(tx_id.lower())
         if tx is None or tx.state == "vanished":
             return None
         return None if self.chain.now_ms < tx.received_ms + self.index_lag_ms else tx
 
     def _principal_tag(self, principal: str) -> str:
-        """Only the newest id: a transaction mined again in another block does not change it."""
-        listed = self.chain.index.of(principal)
-        return listed[-1].tx_id if listed else ""
+        """The newest id only: a transaction that is mined again in another block does not change it."""
+        transactions = self.chain.index.of(principal)
+        return transactions[-1].tx_id if transactions else ""
 
 
 def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
     if "principal" in params and not PRINCIPAL.fullmatch(params["principal"]):
-        raise HiroRefusal(400, f'params/principal must match pattern "^{PRINCIPAL.pattern}$"')
+        raise HiroHttpError(400, f'params/principal must match pattern "^{PRINCIPAL.pattern}$"')
     tx_id = params.get("tx_id")
     if tx_id is None:
         return
     if not TX_ID.fullmatch(tx_id):
-        raise HiroRefusal(400, TX_ID_RULE)
+        raise HiroHttpError(400, TX_ID_RULE)
     if not tx_id.startswith("0x"):
         target = request.path.replace(tx_id, "0x" + tx_id) + (
             f"?{request.query_text}" if request.query_text else ""
         )
-        raise HiroRefusal(302, "", SimulatedReply(302, b"", {"location": target}))
+        raise HiroHttpError(302, "", SimulatedReply(302, b"", {"location": target}))
 
 
-def _no_route(request: SimulatedRequest) -> HiroRefusal:
-    return HiroRefusal(404, f"Route {request.method}:{request.path} not found")
+def _no_route(request: SimulatedRequest) -> HiroHttpError:
+    return HiroHttpError(404, f"Route {request.method}:{request.path} not found")
 
 
 def _tx_ids(query: HiroQuery) -> list[str]:
     ids = [tx_id for text in query.all("tx_id") for tx_id in text.split(",") if tx_id]
     if not ids:
-        raise HiroRefusal(400, "querystring must have required property 'tx_id'")
+        raise HiroHttpError(400, "querystring must have required property 'tx_id'")
     if any(not TX_ID.fullmatch(tx_id) for tx_id in ids):
-        raise HiroRefusal(400, TX_ID_RULE.replace("params/tx_id", "querystring/tx_id/0"))
+        raise HiroHttpError(400, TX_ID_RULE.replace("params/tx_id", "querystring/tx_id/0"))
     return ["0x" + tx_id.lower().removeprefix("0x") for tx_id in ids]
 
 

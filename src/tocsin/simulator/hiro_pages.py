@@ -1,8 +1,8 @@
-"""Which rows a page of Hiro's lists holds, and the cursors beside it.
+"""The rows of a page of Hiro's lists, and its cursors.
 
-A v3 cursor names the first row of a page and is inclusive: `current` is this page's, `next` the first row
-left out, `previous` the row a page earlier. Paging down neither repeats nor skips a row; paging up, the
-newest page is a full one and may repeat rows of the page below it.
+A v3 cursor names the first row of a page, inclusively: `current` that of this page, `next` the first row
+after it, `previous` the row one page earlier. Paging down neither repeats nor skips a row. Paging up, the
+newest page is always a full one, so it may repeat rows of the page below it.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from tocsin.simulator.chain_records import (
     ChainPosition,
     ChainTransaction,
 )
-from tocsin.simulator.hiro_query import HiroQuery, HiroRefusal
+from tocsin.simulator.hiro_query import HiroHttpError, HiroQuery
 
 TX_INDEX_MAX = 0x7FFF
 
@@ -36,7 +36,7 @@ class HiroPage(Generic[RowT]):
 
     def body(self, limit: int, render: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
         cursor = {"next": self.next, "previous": self.previous, "current": self.current}
-        # An empty page has no row to read the total from: the real one answers 0 then, too.
+        # As in the real API, which reads the total from a row: an empty page has a total of 0.
         total = self.total if self.rows else 0
         return {
             "total": total,
@@ -47,37 +47,36 @@ class HiroPage(Generic[RowT]):
 
 
 def cut_page(rows: Sequence[RowT], first: int, limit: int, name: Callable[[RowT], str]) -> HiroPage[RowT]:
-    """The page that begins at `first`, of a list that is whole and in page order."""
-    shown = rows[first : first + limit]
+    """The page that begins at index `first` of a complete list in page order."""
+    page_rows = rows[first : first + limit]
     after = first + limit
     return HiroPage(
-        rows=shown,
+        rows=page_rows,
         total=len(rows),
-        current=name(shown[0]) if shown else None,
+        current=name(page_rows[0]) if page_rows else None,
         next=name(rows[after]) if after < len(rows) else None,
-        previous=name(rows[max(0, first - limit)]) if shown and first > 0 else None,
+        previous=name(rows[max(0, first - limit)]) if page_rows and first > 0 else None,
     )
 
 
 def v1_span(chain: Chain, principal: str, query: HiroQuery) -> range:
-    """The part of a principal's list that `height` or `until_block` leaves."""
+    """The part of a principal's list that `height` or `until_block` selects."""
     height, until = query.text("height", r"\d+"), query.text("until_block", r"\d+|0x[a-fA-F0-9]{64}")
     if height is not None and until is not None:
-        raise HiroRefusal(400, "Can't handle both `height` and `until_block` in the same request")
+        raise HiroHttpError(400, "Can't handle both `height` and `until_block` in the same request")
     if height is not None:
-        return range(_below(chain, principal, int(height) - 1), _below(chain, principal, int(height)))
+        return range(_count(chain, principal, int(height) - 1), _count(chain, principal, int(height)))
     if until is not None:
-        return range(_below(chain, principal, _height(chain, until)))
+        return range(_count(chain, principal, _height(chain, until)))
     return range(len(chain.index.of(principal)))
 
 
 def v3_transactions(
     chain: Chain, principal: str, limit: int, cursor: str | None
 ) -> HiroPage[ChainTransaction]:
-    listed = chain.index.of(principal)
-    count = len(listed) if cursor is None else chain.index.up_to(principal, _position(cursor))
-    newest_first = _NewestFirst(listed)
-    return cut_page(newest_first, len(listed) - count, limit, _transaction_cursor)
+    transactions = chain.index.of(principal)
+    count = len(transactions) if cursor is None else chain.index.up_to(principal, _position(cursor))
+    return cut_page(_NewestFirst(transactions), len(transactions) - count, limit, _transaction_cursor)
 
 
 ChangeRow = tuple[ChainTransaction, AssetKey, int, int]
@@ -93,8 +92,8 @@ def v3_balance_changes(
     first = 0
     if cursor is not None:
         height, sequence, index, kind, asset = cursor.split(":", 4)
-        wanted = (-int(height), -int(sequence), -int(index), (int(kind), asset))
-        first = sum(1 for tx, key, *_ in rows if (*(-part for part in tx.position), key) < wanted)
+        start = (-int(height), -int(sequence), -int(index), (int(kind), asset))
+        first = sum(1 for tx, key, *_ in rows if (*(-part for part in tx.position), key) < start)
     return cut_page(rows, first, limit, lambda row: f"{_transaction_cursor(row[0])}:{_asset_cursor(row)}")
 
 
@@ -115,7 +114,7 @@ def v3_events(tx: ChainTransaction, limit: int, first: int) -> HiroPage[tuple[Ch
 
 
 class _NewestFirst(Sequence[ChainTransaction]):
-    """A list seen from its end, without a copy of it: an old wallet's is long."""
+    """A reversed view of a list, which is not copied: that of an old wallet is long."""
 
     def __init__(self, rows: Sequence[ChainTransaction]) -> None:
         self._rows = rows
@@ -136,7 +135,7 @@ def _changes(tx: ChainTransaction, principal: str) -> list[ChangeRow]:
 
 def _position(cursor: str) -> ChainPosition:
     height, sequence, index = (int(part) for part in cursor.split(":"))
-    # `height:0:0` stands for the whole block, as no transaction is in a microblock any more.
+    # `height:0:0` means the whole block, because no transaction is in a microblock since Nakamoto.
     return (height, NO_MICROBLOCK, TX_INDEX_MAX) if sequence == index == 0 else (height, sequence, index)
 
 
@@ -149,15 +148,16 @@ def _asset_cursor(row: ChangeRow) -> str:
     return f"{kind}:{asset}"
 
 
-def _below(chain: Chain, principal: str, height: int) -> int:
-    """How many of a principal's transactions are in blocks up to this height."""
+def _count(chain: Chain, principal: str, height: int) -> int:
+    """The number of a principal's transactions in blocks up to this height."""
     return chain.index.up_to(principal, (height, NO_MICROBLOCK, TX_INDEX_MAX))
 
 
-def _height(chain: Chain, block: str) -> int:
-    if not block.startswith("0x"):
-        return int(block)
-    height = next((known.height for known in chain.blocks if known.hash == block.lower()), None)
+def _height(chain: Chain, block_id: str) -> int:
+    """The height of a block that is given by its height or hash."""
+    if not block_id.startswith("0x"):
+        return int(block_id)
+    height = next((block.height for block in chain.blocks if block.hash == block_id.lower()), None)
     if height is None:
-        raise HiroRefusal(404, "Could not find block by hash")
+        raise HiroHttpError(404, "Could not find block by hash")
     return height

@@ -1,4 +1,4 @@
-"""HiroQuery parameters as Hiro checks them, and the refusals it words like Fastify."""
+"""Query parameters as Hiro checks them, and its errors in Fastify's wording."""
 
 import re
 from collections.abc import Collection
@@ -8,8 +8,8 @@ from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, jso
 _TITLES = {400: "Bad Request", 404: "Not Found"}
 
 
-class HiroRefusal(Exception):
-    """Ends the handling of a request with this reply."""
+class HiroHttpError(Exception):
+    """Ends the handling of a request with this reply: an error, or a redirect."""
 
     def __init__(self, status: int, message: str, reply: SimulatedReply | None = None) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class HiroRefusal(Exception):
 
 
 class HiroQuery:
-    """The parameters of one request."""
+    """The query parameters of one request. A value that Hiro does not accept raises HiroHttpError."""
 
     def __init__(self, request: SimulatedRequest) -> None:
         self._values = request.query()
@@ -32,12 +32,12 @@ class HiroQuery:
             return default
         text = self._values[name][-1]
         if not re.fullmatch(r"-?\d{1,15}", text):
-            raise HiroRefusal(400, f"querystring/{name} must be integer")
+            raise HiroHttpError(400, f"querystring/{name} must be integer")
         number = int(text)
         if number < low:
-            raise HiroRefusal(400, f"querystring/{name} must be >= {low}")
+            raise HiroHttpError(400, f"querystring/{name} must be >= {low}")
         if high is not None and number > high:
-            raise HiroRefusal(400, f"querystring/{name} must be <= {high}")
+            raise HiroHttpError(400, f"querystring/{name} must be <= {high}")
         return number
 
     def text(self, name: str, pattern: str) -> str | None:
@@ -45,7 +45,7 @@ class HiroQuery:
             return None
         text = self._values[name][-1]
         if not re.fullmatch(pattern, text):
-            raise HiroRefusal(400, f'querystring/{name} must match pattern "^{pattern}$"')
+            raise HiroHttpError(400, f'querystring/{name} must match pattern "^{pattern}$"')
         return text
 
     def flag(self, name: str) -> bool:
@@ -54,11 +54,11 @@ class HiroQuery:
     def words(self, name: str, allowed: Collection[str]) -> set[str]:
         words = {word for text in self.all(name) for word in text.split(",") if word}
         if not words <= set(allowed):
-            raise HiroRefusal(400, f"querystring/{name}/0 must be equal to one of the allowed values")
+            raise HiroHttpError(400, f"querystring/{name}/0 must be equal to one of the allowed values")
         return words
 
     def has_etag(self, etag: str) -> bool:
-        """Whether the caller already has the answer with this tag."""
-        sent = self._headers.get("if-none-match", "")
-        tags = {tag.strip().removeprefix("W/").strip('"') for tag in sent.split(",")}
+        """Whether the caller already has the reply with this tag."""
+        header = self._headers.get("if-none-match", "")
+        tags = {tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")}
         return bool(etag) and etag in tags

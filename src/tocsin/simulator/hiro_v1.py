@@ -1,6 +1,5 @@
 """Rows of Hiro's v1 endpoints."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,33 +21,33 @@ HiroRow = dict[str, Any]
 
 
 def transaction(tx: ChainTransaction, events: slice = slice(0), *, function_args: bool = True) -> HiroRow:
-    """A transaction as v1 shows it: mined (also on a fork), waiting, or dropped."""
+    """A transaction as v1 shows it: mined (on the chain or on a fork), waiting, or dropped."""
     if tx.state in {"mempool", "dropped"}:
         return _in_mempool(tx)
     name = "v1" if function_args else "v1-no-args"
     if name not in tx.rendered:
         tx.rendered[name] = _mined(tx, function_args=function_args)
     row: HiroRow = tx.rendered[name]
-    chosen = tx.events[events]
-    if not chosen:
+    selected = tx.events[events]
+    if not selected:
         return row
     first = events.start or 0
-    return {**row, "events": [event_row(event, first + n, tx.tx_id) for n, event in enumerate(chosen)]}
+    return {**row, "events": [event_row(event, first + n, tx.tx_id) for n, event in enumerate(selected)]}
 
 
 def with_transfers(tx: ChainTransaction, principal: str, *, function_args: bool) -> HiroRow:
-    """A transaction and the legs that touch one principal, newest leg first."""
+    """A transaction and its transfers to or from one principal, the newest first."""
     key = "v1-transfers:" + principal + str(function_args)
     if key not in tx.rendered:
-        touching = [
+        transfers = [
             event
             for event in reversed(tx.events)
             if not isinstance(event, ContractLogEvent) and principal in {event.sender, event.recipient}
         ]
         sent, received = tx.balance_changes(principal).get((STX_KIND, "stx"), (0, 0))
         if tx.sponsor and principal == tx.sender:
-            sent += tx.fee  # v1 books the fee on the sender even when the sponsor pays it
-        assets = [event for event in touching if isinstance(event, AssetEvent)]
+            sent += tx.fee  # v1 counts the fee for the sender even when the sponsor pays it
+        assets = [event for event in transfers if isinstance(event, AssetEvent)]
         tx.rendered[key] = {
             "tx": transaction(tx, function_args=function_args),
             "stx_sent": str(sent),
@@ -59,7 +58,7 @@ def with_transfers(tx: ChainTransaction, principal: str, *, function_args: bool)
             ],
             "nft_transfers": [
                 {"asset_identifier": event.asset, "value": clarity.uint(event.item), **_sides(event)}
-                for event in touching
+                for event in transfers
                 if isinstance(event, NftEvent)
             ],
         }
@@ -106,7 +105,7 @@ def _base(tx: ChainTransaction) -> HiroRow:
 
 def _mined(tx: ChainTransaction, *, function_args: bool) -> HiroRow:
     block = tx.block
-    assert block is not None, "it is rendered as mined only when it was"
+    assert block is not None, "only a transaction that was mined is rendered as mined"
     parent_burn_s = block.burn_time_s - BURN_BLOCK_S
     return {
         **_base(tx),
@@ -169,13 +168,10 @@ def _payload(tx: ChainTransaction, *, mined: bool, function_args: bool) -> HiroR
         "function_signature": f"(define-public ({tx.payload.function} ...))" if mined else "",
     }
     if function_args:
-        # While a transaction waits, the contract's interface is not joined to it.
-        call["function_args"] = [argument_row(argument) for argument in _shown(tx.payload, mined=mined)]
+        # Hiro joins the contract's interface, and with it the arguments, only to a mined transaction.
+        arguments = tx.payload.arguments if mined else ()
+        call["function_args"] = [argument_row(argument) for argument in arguments]
     return {"tx_type": "contract_call", "contract_call": call}
-
-
-def _shown(call: SimulatedCall, *, mined: bool) -> Sequence[CallArgument]:
-    return call.arguments if mined else ()
 
 
 def argument_row(argument: CallArgument) -> HiroRow:
@@ -193,6 +189,6 @@ def _leg(event: AssetEvent) -> HiroRow:
 
 
 def _sides(event: AssetEvent | NftEvent) -> HiroRow:
-    """A mint has no sender and a burn no recipient: the field is missing, not empty."""
+    """The sender and the recipient. The field that a mint or a burn lacks is missing, not empty."""
     sides = {"sender": event.sender, "recipient": event.recipient}
     return {name: address for name, address in sides.items() if address}

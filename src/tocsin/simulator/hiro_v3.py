@@ -1,7 +1,6 @@
 """Rows of Hiro's v3 endpoints."""
 
 from collections.abc import Collection
-from typing import Any
 
 from tocsin.simulator import clarity
 from tocsin.simulator.chain_records import (
@@ -17,23 +16,21 @@ from tocsin.simulator.chain_records import (
     NftEvent,
     SimulatedCall,
 )
-from tocsin.simulator.hiro_v1 import argument_row, result
-
-HiroRow = dict[str, Any]
+from tocsin.simulator.hiro_v1 import HiroRow, argument_row, result
 
 ASSET_TYPES = {STX_KIND: "stx", FT_KIND: "ft", NFT_KIND: "nft"}
 INCLUDES = ("function_args", "post_conditions", "source_code", "result")
 
 
 def transaction(tx: ChainTransaction, include: Collection[str]) -> HiroRow:
-    """One transaction, with the heavy fields that were asked for."""
+    """One transaction, with the optional fields that were requested."""
     row = {**(_summary(tx) if tx.state == "mined" else _in_mempool(tx))}
     if "post_conditions" in include:
         row |= {"post_condition_mode": "deny", "post_conditions": []}
     if "function_args" in include and isinstance(tx.payload, SimulatedCall):
-        args = [argument_row(argument) for argument in tx.payload.arguments]
-        shown = [{"hex": arg["hex"], "repr": arg["repr"]} for arg in args]
-        row["contract_call"] = {**row["contract_call"], "function_args": shown}
+        rows = [argument_row(argument) for argument in tx.payload.arguments]
+        arguments = [{"hex": row["hex"], "repr": row["repr"]} for row in rows]
+        row["contract_call"] = {**row["contract_call"], "function_args": arguments}
     if tx.state != "mined":
         return row
     if "result" in include:
@@ -55,7 +52,7 @@ def transaction(tx: ChainTransaction, include: Collection[str]) -> HiroRow:
 
 
 def principal_transaction(tx: ChainTransaction, principal: str) -> HiroRow:
-    """A row of a principal's list: the transaction's summary and what it did to the principal."""
+    """A row of a principal's list: the transaction's summary and its effect on the principal."""
     key = "v3:" + principal
     if key not in tx.rendered:
         changes = tx.balance_changes(principal)
@@ -77,28 +74,28 @@ def principal_transaction(tx: ChainTransaction, principal: str) -> HiroRow:
 
 def balance_change(asset: AssetKey, sent: int, received: int) -> HiroRow:
     kind, identifier = asset
-    shown = {"type": ASSET_TYPES[kind]}
+    asset_row = {"type": ASSET_TYPES[kind]}
     if kind != STX_KIND:
-        shown["identifier"] = identifier
-    return {"asset": shown, "balance_change": _change(sent, received)}
+        asset_row["identifier"] = identifier
+    return {"asset": asset_row, "balance_change": _change(sent, received)}
 
 
 def event_row(event: ChainEvent, index: int) -> HiroRow:
     if isinstance(event, ContractLogEvent):
         log = {"contract_id": event.contract, "topic": "print", "value": clarity.action_tuple(event.action)}
         return {"event_index": index, "type": "contract_log", "contract_log": log}
-    moved: HiroRow = {"type": event.action}
+    asset: HiroRow = {"type": event.action}
     if event.sender:
-        moved["sender"] = event.sender
+        asset["sender"] = event.sender
     if event.recipient:
-        moved["recipient"] = event.recipient
+        asset["recipient"] = event.recipient
     if isinstance(event, NftEvent):
         name = "nft_asset"
-        moved |= {"asset_identifier": event.asset, "value": clarity.uint(event.item)}
+        asset |= {"asset_identifier": event.asset, "value": clarity.uint(event.item)}
     else:
         name = "stx_asset" if event.asset == "stx" else "ft_asset"
-        moved |= _amount(event)
-    return {"event_index": index, "type": name, name: moved}
+        asset |= _amount(event)
+    return {"event_index": index, "type": name, name: asset}
 
 
 def _amount(event: AssetEvent) -> HiroRow:
@@ -112,7 +109,7 @@ def _summary(tx: ChainTransaction) -> HiroRow:
     if "v3" not in tx.rendered:
         block = _block(tx)
         tx.rendered["v3"] = {
-            **_people(tx),
+            **_parties(tx),
             "block": {
                 "height": block.height,
                 "hash": block.hash,
@@ -130,7 +127,7 @@ def _summary(tx: ChainTransaction) -> HiroRow:
 
 def _in_mempool(tx: ChainTransaction) -> HiroRow:
     return {
-        **_people(tx),
+        **_parties(tx),
         "receipt_time": tx.received_ms // 1000,
         "receipt_block_height": tx.received_height,
         "status": tx.status,
@@ -139,7 +136,7 @@ def _in_mempool(tx: ChainTransaction) -> HiroRow:
     }
 
 
-def _people(tx: ChainTransaction) -> HiroRow:
+def _parties(tx: ChainTransaction) -> HiroRow:
     sponsor = {"address": tx.sponsor, "nonce": tx.sponsor_nonce} if tx.sponsor else None
     sender = {"address": tx.sender, "nonce": tx.nonce}
     return {"tx_id": tx.tx_id, "sender": sender, "sponsor": sponsor, "fee_rate": str(tx.fee)}
@@ -164,5 +161,5 @@ def _change(sent: int, received: int) -> HiroRow:
 
 
 def _block(tx: ChainTransaction) -> Block:
-    assert tx.block is not None, "it is rendered as mined only when it was"
+    assert tx.block is not None, "only a transaction that was mined is rendered as mined"
     return tx.block

@@ -1,8 +1,8 @@
-"""The wire face: both upstreams below one loopback address, with real hangs, drips and cut connections.
+"""The simulator over HTTP: both upstreams at one address, with real hangs, slow bodies and cut connections.
 
-`/hiro` and `/tenero` are base URLs; below them the paths are the real ones. `/_control/{command}` takes
-the commands of `control.py`, `/_truth` tells what a perfect sweep would hold, `/_agents` the registered
-wallets in the import format. A cut needs the server of `serve.py`, which lends its connection.
+`/hiro` and `/tenero` are base URLs; below them the paths are the real ones. `/_control/{command}` takes the
+commands of `control.py`. `/_truth` returns the swaps that a perfect sweep would have found, `/_agents` the
+registered wallets in the import format. Cutting a connection needs the server of `serve.py`.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ from tocsin.simulator.http_messages import UPSTREAM_NAMES, Delivery, SimulatedRe
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.wallets import import_lines
 
-CUT_CONNECTION = "tocsin.cut_connection"  # in the scope's state, put there by the server
-CHUNK = 64 * 1024
-DRIPS = 20  # pieces of a body that comes slowly
+CUT_CONNECTION = "tocsin.cut_connection"  # the key in the scope's state at which the server puts its function
+CHUNK_BYTES = 64 * 1024
+SLOW_CHUNKS = 20  # the number of pieces of a slow body
 
 
 def simulator_app(simulator: Simulator, closing: asyncio.Event) -> Starlette:
-    """The ASGI app. Setting `closing` ends what hangs, so that the server can stop."""
-    console = _ControlRoutes(simulator)
+    """The ASGI app. Setting `closing` ends hanging requests, so that the server can stop."""
+    control_routes = _ControlRoutes(simulator)
     return Starlette(
         routes=[
             *(
                 Mount(f"/{upstream}", _UpstreamApp(simulator, upstream, closing))
                 for upstream in UPSTREAM_NAMES
             ),
-            Route("/_control", console.state),
-            Route("/_control/{command}", console.command, methods=["POST"]),
-            Route("/_truth", console.truth),
-            Route("/_agents", console.agents),
+            Route("/_control", control_routes.state),
+            Route("/_control/{command}", control_routes.command, methods=["POST"]),
+            Route("/_truth", control_routes.truth),
+            Route("/_agents", control_routes.agents),
         ]
     )
 
@@ -59,7 +59,7 @@ class _UpstreamApp:
             scope["query_string"].decode("ascii", "replace"),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
         )
-        delivery = self._simulator.answer(self._upstream, request)
+        delivery = self._simulator.handle(self._upstream, request)
         if delivery.hangs:
             await self._hang(receive)
         await self._sleep(delivery.delay_s)
@@ -79,31 +79,31 @@ class _UpstreamApp:
 
     async def _chunks(self, delivery: Delivery) -> AsyncIterator[bytes]:
         body = delivery.reply.body[: delivery.cut_after]
-        step = max(1, len(body) // DRIPS) if delivery.drip_s else CHUNK
+        step = max(1, len(body) // SLOW_CHUNKS) if delivery.drip_s else CHUNK_BYTES
         for first in range(0, len(body), step):
             chunk = body[first : first + step]
             await self._sleep(delivery.drip_s * len(chunk) / len(body))
             yield chunk
-        for _ in range(0, delivery.padding, CHUNK):
-            yield b" " * CHUNK
+        for _ in range(0, delivery.padding, CHUNK_BYTES):
+            yield b" " * CHUNK_BYTES
 
     async def _sleep(self, seconds: float) -> None:
         if seconds > 0:
             await self._simulator.clock.sleep(seconds)
 
     async def _hang(self, receive: Receive) -> None:
-        """Until the caller gives up, or the server stops."""
-        gone = asyncio.ensure_future(_disconnected(receive))
+        """Wait until the caller gives up or the server stops."""
+        disconnected = asyncio.ensure_future(_disconnected(receive))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
-            await asyncio.wait({gone, closing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({disconnected, closing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             closing.cancel()
 
 
 class _ControlRoutes:
-    """The routes that steer the simulator and tell what it knows."""
+    """The routes that control the simulator and show its state, its truth and its agents."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
@@ -129,8 +129,8 @@ class _ControlRoutes:
 def _start(delivery: Delivery, base: str) -> dict[str, object]:
     headers = dict(delivery.reply.headers)
     if headers.get("location", "").startswith("/"):
-        headers["location"] = base + headers["location"]  # the upstream does not know where it is mounted
-    if not delivery.padding:  # a huge body does not announce itself
+        headers["location"] = base + headers["location"]  # paths of an upstream are relative to its mount
+    if not delivery.padding:  # a huge body comes without its length
         headers["content-length"] = str(len(delivery.reply.body))
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     return {"type": "http.response.start", "status": delivery.reply.status, "headers": encoded}
@@ -139,9 +139,9 @@ def _start(delivery: Delivery, base: str) -> dict[str, object]:
 async def _cut(scope: Scope, receive: Receive) -> None:
     cut: Callable[[], None] | None = scope.get("state", {}).get(CUT_CONNECTION)
     if cut is None:
-        raise RuntimeError("this server does not lend its connection; run the app with simulator.serve")
+        raise RuntimeError("this server cannot cut a connection; run the app with tocsin.simulator.serve")
     cut()
-    await _disconnected(receive)  # a server that has noticed does not complain about the missing rest
+    await _disconnected(receive)  # once the server has noticed, it does not report the incomplete response
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""A request and the answer to it, as both upstreams and both faces see them."""
+"""Requests, replies and deliveries, as both upstreams and both ways to reach them use them."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ UPSTREAM_NAMES: tuple[UpstreamName, ...] = ("hiro", "tenero")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRequest:
-    """What an upstream is asked. The path is below the base URL; header names are lower-case."""
+    """A request to an upstream. The path is relative to the base URL; header names are lower-case."""
 
     method: str
     path: str
@@ -21,7 +21,7 @@ class SimulatedRequest:
 
     @staticmethod
     def get(target: str, headers: Mapping[str, str] | None = None) -> "SimulatedRequest":
-        """A GET of a path with its query, as one text."""
+        """A GET request for a path with its query, given as one string."""
         parts = urlsplit(target)
         lower = {name.lower(): value for name, value in (headers or {}).items()}
         return SimulatedRequest("GET", unquote(parts.path), parts.query, lower)
@@ -32,7 +32,7 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedReply:
-    """A complete answer of an upstream that works."""
+    """A complete reply of a working upstream."""
 
     status: int
     body: bytes
@@ -51,10 +51,10 @@ def json_reply(status: int, value: Any, headers: Mapping[str, str] | None = None
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A reply and what happens to it on its way. Without a fault it arrives at once and whole.
+    """A reply and how it arrives. Without a fault it arrives at once and complete.
 
-    `delay_s` passes before the first byte, `drip_s` between the first and the last. `padding` spaces
-    follow the body. `cut_after` bytes of body the connection breaks: 0 already before the status line.
+    `delay_s` passes before the first byte, `drip_s` between the first and the last. `padding` spaces follow
+    the body. The connection breaks after `cut_after` bytes of the body; 0 means before the status line.
     A delivery that hangs never arrives.
     """
 

@@ -1,8 +1,8 @@
-"""What stands before each upstream: counted windows, their headers, and the 429 when one is used up.
+"""The rate limits of each upstream: counted windows, their headers, and the 429 when a window is full.
 
-Windows are calendar ones in UTC, as a gateway counts them: this second, this minute, this month. A refused
-request is not counted. Every key has windows of its own; all anonymous callers share theirs, as everybody
-behind one address does.
+Windows are calendar windows in UTC, as a gateway counts them: this second, this minute, this month. A
+rejected request is not counted. Every key has its own windows. All anonymous callers share theirs, as all
+callers behind one IP address do.
 """
 
 import math
@@ -20,7 +20,7 @@ NO_LIMIT = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class LimitPlan:
-    """How many requests each window allows."""
+    """The number of requests that each window allows."""
 
     minute: int
     month: int
@@ -32,36 +32,37 @@ class LimitPlan:
 
 UNLIMITED = LimitPlan(minute=NO_LIMIT, month=NO_LIMIT)
 HIRO_KEYED = LimitPlan(second=20, minute=500, month=150_000)
-HIRO_ANONYMOUS = LimitPlan(second=20, minute=50, month=150_000)  # no month limit of theirs is documented
+HIRO_ANONYMOUS = LimitPlan(second=20, minute=50, month=150_000)  # the month limit is not documented
 TENERO_STARTER = LimitPlan(minute=10, month=10_000)
 TENERO_ANONYMOUS = LimitPlan(minute=100, month=50_000)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitDecision:
-    """The headers that go with the answer, and the answer itself when it is a refusal."""
+    """The headers to add to the reply, and the reply itself when the request is rejected."""
 
     headers: Mapping[str, str]
-    refusal: SimulatedReply | None = None
+    error_reply: SimulatedReply | None = None
 
 
 @dataclass(slots=True)
 class CallerUsage:
-    """What one caller has used in the windows that are running."""
+    """What one caller has used in the current windows."""
 
     windows: tuple[LimitWindow, ...]
     used: dict[LimitWindow, int] = field(default_factory=dict)
-    _running: dict[LimitWindow, int] = field(default_factory=dict)
+    _numbers: dict[LimitWindow, int] = field(default_factory=dict)
 
     def reset_ended_windows(self, now_ms: int) -> None:
-        """Empty the windows that ended."""
+        """Set the usage of every window that has ended to zero."""
         for window in self.windows:
             number = _window_number(window, now_ms)
-            if self._running.get(window) != number:
-                self._running[window] = number
+            if self._numbers.get(window) != number:
+                self._numbers[window] = number
                 self.used[window] = 0
 
     def full_window(self, plan: LimitPlan) -> LimitWindow | None:
+        """The longest window that is used up."""
         return next((window for window in reversed(self.windows) if self.remaining(window, plan) == 0), None)
 
     def remaining(self, window: LimitWindow, plan: LimitPlan) -> int:
@@ -73,7 +74,7 @@ class CallerUsage:
 
 
 class UpstreamRateLimit:
-    """One upstream's limits. `key` picks the plan and the windows; the empty one is everybody without."""
+    """The limits of one upstream. The key selects the plan and the windows; "" is all callers without one."""
 
     windows: tuple[LimitWindow, ...]
 
@@ -82,15 +83,15 @@ class UpstreamRateLimit:
         self._usages: dict[str, CallerUsage] = {}
 
     def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
-        """Count the request, or refuse it."""
+        """Count the request, or reject it."""
         raise NotImplementedError
 
-    def refusal(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
-        """The 429 of this upstream."""
+    def limited_reply(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
+        """This upstream's 429."""
         raise NotImplementedError
 
     def spend(self, calls: int, now_ms: int, key: str = "") -> None:
-        """Somebody else behind the same key or address used so many calls."""
+        """Count calls as if another caller with the same key or address had made them."""
         self._usage(key, now_ms).spend(calls)
 
     def plan(self, key: str) -> LimitPlan:
@@ -103,7 +104,7 @@ class UpstreamRateLimit:
 
 
 class HiroRateLimit(UpstreamRateLimit):
-    """`x-api-key` picks the plan; the older header name is ignored, as it is by the real one."""
+    """Hiro's limits. `x-api-key` selects the plan; the older header name is ignored, as the real one does."""
 
     windows = ("second", "minute", "month")
 
@@ -114,8 +115,8 @@ class HiroRateLimit(UpstreamRateLimit):
         keys: frozenset[str] | None = None,
     ) -> None:
         super().__init__(keyed, anonymous)
-        self.keys = keys  # None: any key is good
-        self.keys_ignored = False  # every key is treated as no key at all, without a word
+        self.keys = keys  # None: every key is valid
+        self.keys_ignored = False  # True: silently treat every caller as anonymous
 
     def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
         key = "" if self.keys_ignored else headers.get("x-api-key", "")
@@ -124,13 +125,15 @@ class HiroRateLimit(UpstreamRateLimit):
         plan, usage = self.plan(key), self._usage(key, now_ms)
         if window := usage.full_window(plan):
             wait_s = seconds_left(window, now_ms)
-            # The unsuffixed three then speak of the window that is used up, with the limit of a second.
+            # In a 429, `remaining` and `reset` describe the full window; `limit` is still that of the second.
             limited = {"ratelimit-remaining": "0", "ratelimit-reset": str(wait_s)}
-            return LimitDecision({**_hiro_headers(plan, usage), **limited}, self.refusal(window, str(wait_s)))
+            return LimitDecision(
+                {**_hiro_headers(plan, usage), **limited}, self.limited_reply(window, str(wait_s))
+            )
         usage.spend(1)
         return LimitDecision(_hiro_headers(plan, usage))
 
-    def refusal(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
+    def limited_reply(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
         text = f"Per-{window} rate limit exceeded for stacks quota."
         headers = {"content-type": "text/plain; charset=utf-8"}
         if retry_after is not None:
@@ -140,7 +143,7 @@ class HiroRateLimit(UpstreamRateLimit):
 
 
 class TeneroRateLimit(UpstreamRateLimit):
-    """Minute and month only; a key lowers both. The label tells by which rule a caller is counted."""
+    """Tenero's limits: minute and month only. A key lowers both. A label names the rule for the caller."""
 
     windows = ("minute", "month")
 
@@ -151,30 +154,30 @@ class TeneroRateLimit(UpstreamRateLimit):
         key = headers.get("x-api-key", "")
         plan, usage = self.plan(key), self._usage(key, now_ms)
         if window := usage.full_window(plan):
-            # Only a minute's end is announced; nothing tells when the month turns.
+            # Tenero sends Retry-After for a full minute, but not for a full month.
             wait_s = str(seconds_left(window, now_ms)) if window == "minute" else None
-            return LimitDecision(_tenero_headers(plan, usage), self.refusal(window, wait_s))
+            return LimitDecision(_tenero_headers(plan, usage), self.limited_reply(window, wait_s))
         usage.spend(1)
         label = "api-key" if key else "web-ui-ip"
         return LimitDecision({"x-ratelimit-type": label, **_tenero_headers(plan, usage)})
 
-    def refusal(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:  # noqa: ARG002 - one text for all
+    def limited_reply(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:  # noqa: ARG002 - one text for all
         headers = {} if retry_after is None else {"retry-after": retry_after}
         return json_reply(429, {"statusCode": 429, "message": "Too Many Requests"}, headers)
 
 
 def seconds_left(window: LimitWindow, now_ms: int) -> int:
-    """Whole seconds until the window ends, at least one."""
+    """The whole seconds until the window ends, at least one."""
     if window == "month":
         today = datetime.fromtimestamp(now_ms / 1000, UTC)
-        turn = datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC)
-        return max(1, math.ceil(turn.timestamp() - now_ms / 1000))
+        ends = datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC)
+        return max(1, math.ceil(ends.timestamp() - now_ms / 1000))
     length_ms = 60_000 if window == "minute" else 1_000
     return max(1, math.ceil((length_ms - now_ms % length_ms) / 1000))
 
 
 def _window_number(window: LimitWindow, now_ms: int) -> int:
-    """Which second, minute or month this is."""
+    """The number of the current second, minute or month."""
     if window == "month":
         today = datetime.fromtimestamp(now_ms / 1000, UTC)
         return today.year * 12 + today.month

@@ -1,4 +1,4 @@
-"""The simulator on loopback, under uvicorn: inside a test or a demo, or as a command of its own."""
+"""The simulator on loopback, under uvicorn: inside a test, or as the command `tocsin simulate`."""
 
 import asyncio
 import sys
@@ -24,7 +24,7 @@ TRAFFIC = Traffic()
 
 @dataclass(frozen=True, slots=True)
 class SimulatorAddress:
-    """Where a running simulator is reached."""
+    """The URLs of a running simulator."""
 
     root: str
 
@@ -39,23 +39,23 @@ class SimulatorAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorOptions:
-    """What a stand-alone simulator is made of."""
+    """The options of a stand-alone simulator."""
 
     host: str = "127.0.0.1"
     port: int = 8790
     seed: int = 1
     speed: float = 1.0
     wallets: int = 430
-    history_hours: float = 6.0  # that lie behind the chain when it opens
-    traffic: Traffic = TRAFFIC  # from its first hour on
-    more_traffic: Traffic | None = None  # on top of it, from its opening on
-    campaign_start_s: int | None = None  # None: the competition's own start
+    history_hours: float = 6.0  # how long before its start the chain begins
+    traffic: Traffic = TRAFFIC  # from the beginning of the chain
+    more_traffic: Traffic | None = None  # in addition, from the start of the simulator
+    campaign_start_s: int | None = None  # None: the start of the real competition
     limits: bool = True
     bad_times: bool = False
 
 
 def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
-    """A chain with a past, living on at the clock's time."""
+    """A simulator whose chain has a history and follows the clock from now on."""
     now_ms = clock.now()
     start_s = options.campaign_start_s
     chain = Chain(
@@ -68,13 +68,12 @@ def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
     chain.advance(now_ms)
     if options.more_traffic is not None:
         start_traffic(chain, options.more_traffic, "more traffic")
-    open_gates = not options.limits
     return Simulator(
         chain,
         clock,
         speed=options.speed,
-        hiro_rate_limit=HiroRateLimit(UNLIMITED, UNLIMITED) if open_gates else HiroRateLimit(),
-        tenero_rate_limit=TeneroRateLimit(UNLIMITED, UNLIMITED) if open_gates else TeneroRateLimit(),
+        hiro_rate_limit=HiroRateLimit() if options.limits else HiroRateLimit(UNLIMITED, UNLIMITED),
+        tenero_rate_limit=TeneroRateLimit() if options.limits else TeneroRateLimit(UNLIMITED, UNLIMITED),
         faults=FaultInjector(options.seed, BadTimes(options.seed) if options.bad_times else None),
     )
 
@@ -83,10 +82,10 @@ def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
 async def serving(
     simulator: Simulator, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[SimulatorAddress]:
-    """Serve while the block runs. Port 0 picks a free one."""
+    """Serve while the block runs. Port 0 picks a free port."""
     closing = asyncio.Event()
     server = HttpServer(host, port)
-    # The simulated edge has headers of its own.
+    # The simulator sends its own Date header.
     await server.start(simulator_app(simulator, closing), http=_AbortableProtocol, date_header=False)
     try:
         yield SimulatorAddress(server.url)
@@ -96,7 +95,7 @@ async def serving(
 
 
 async def run_simulator(options: SimulatorOptions, clock: Clock) -> None:
-    """Serve until the process is told to stop; the first lines say where."""
+    """Serve until the process is stopped. The first lines of the output are the URLs."""
     simulator = build_simulator(options, clock)
     async with serving(simulator, options.host, options.port) as address:
         lines = {
@@ -112,7 +111,7 @@ async def run_simulator(options: SimulatorOptions, clock: Clock) -> None:
 
 
 class _AbortableProtocol(HttpToolsProtocol):
-    """Lends the app its connection, so that it can be cut."""
+    """Gives the app a function that cuts the connection."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

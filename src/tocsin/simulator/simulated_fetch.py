@@ -1,7 +1,7 @@
-"""The in-process face: a `Fetch` on the simulator, in the clock's time and without a socket.
+"""A `Fetch` that calls the simulator in process, in the clock's time and without a socket.
 
-A hang lasts as long as the caller is willing to wait, a slow body takes its time, a cut connection is a
-`FetchFailed`: the same classes and the same waiting as over a real wire.
+A hang lasts until the caller's timeout, a slow body takes its time, and a cut connection raises
+`FetchFailed`: the errors and the waiting times are the same as over a real connection.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TENERO_URL = "https://api.tenero.io"
 
 
 class SimulatedFetch:
-    """Reaches the two upstreams by their base URLs, and nothing else."""
+    """Reaches the two upstreams at their base URLs, and nothing else."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SimulatedFetch:
         *,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,  # noqa: ARG002 - no upstream reads one
+        body: bytes | None = None,  # noqa: ARG002 - no upstream reads a body
         timeout_s: float = 8.0,
         body_max: int = 8 * 1024 * 1024,
     ) -> FetchResponse:
@@ -48,7 +48,7 @@ class SimulatedFetch:
         parts = urlsplit(url[len(base) :])
         lower = {name.lower(): value for name, value in (headers or {}).items()}
         await self._wait(min(self.latency_s, timeout_s))
-        delivery = self._simulator.answer(
+        delivery = self._simulator.handle(
             upstream, SimulatedRequest(method, unquote(parts.path), parts.query, lower)
         )
         await self._wait_for(delivery, timeout_s - self.latency_s, body_max)
@@ -59,23 +59,23 @@ class SimulatedFetch:
         for base, upstream in self._bases.items():
             if url.startswith(base + "/"):
                 return upstream, base
-        raise FetchFailed(f"nothing is simulated at {url}; there are {', '.join(self._bases)}")
+        raise FetchFailed(f"nothing is simulated at {url}; the base URLs are {', '.join(self._bases)}")
 
     async def _wait_for(self, delivery: Delivery, left_s: float, body_max: int) -> None:
-        """Let the time pass that the delivery takes; raise what keeps it from arriving whole."""
-        arrives_s = self._arrives_s(delivery, body_max)
-        if arrives_s > left_s:
+        """Wait as long as the delivery takes. Raise when it does not arrive completely."""
+        duration_s = self._duration_s(delivery, body_max)
+        if duration_s > left_s:
             await self._wait(max(0.0, left_s))
-            raise FetchTimeout("no complete answer in time")
-        await self._wait(arrives_s)
+            raise FetchTimeout("no complete reply in time")
+        await self._wait(duration_s)
         if delivery.cut_after is not None and delivery.cut_after <= body_max:
             raise FetchFailed("the connection was cut")
         if delivery.size > body_max:
-            raise FetchTooLarge(f"the body passes {body_max} bytes")
+            raise FetchTooLarge(f"the body is larger than {body_max} bytes")
 
     @staticmethod
-    def _arrives_s(delivery: Delivery, body_max: int) -> float:
-        """When the last byte is here, or the one that settles the matter."""
+    def _duration_s(delivery: Delivery, body_max: int) -> float:
+        """The time until the caller can stop reading: at the end of the body, at its limit, or at the cut."""
         if delivery.hangs:
             return float("inf")
         needed = min(delivery.size, body_max + 1)
@@ -85,5 +85,5 @@ class SimulatedFetch:
         return delivery.delay_s + delivery.drip_s * share
 
     async def _wait(self, seconds: float) -> None:
-        # Also for no time at all: a fetch always lets others run.
+        # Even for zero seconds: a fetch always lets other coroutines run.
         await self._simulator.clock.sleep(seconds)

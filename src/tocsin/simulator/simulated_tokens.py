@@ -1,7 +1,7 @@
-"""Tokens, what they are worth at any moment, and how Tenero speaks of each.
+"""Tokens, their price at any moment, and how Tenero quotes each.
 
-A price is a pure function of the token and the time: two slow waves around a base price,
-read once a minute. Nothing is stored, so a chain that jumps a month ahead costs nothing.
+A price is a pure function of the token and the time: two slow waves around a base price, which changes
+once a minute. Nothing is stored, so it costs nothing to advance the chain by a month.
 """
 
 import math
@@ -11,12 +11,12 @@ from typing import Literal, TypeAlias
 
 from tocsin.simulator.addresses import address_of, digest
 
-# How Tenero quotes a token: a number, a numeric text (price and decimals), zero, null, 404 everywhere,
-# or found by its own address although the list does not have it.
+# How Tenero quotes a token. number: a number. text: price and decimals are numeric text. zero and null: that
+# instead of a price. missing: 404, and not in the list. unlisted: found by its address but not in the list.
 Quoting: TypeAlias = Literal["number", "text", "zero", "null", "missing", "unlisted"]
 
 PRICE_STEP_MS = 60_000
-FILLER_COUNT = 235  # tokens that nobody trades here; they make the list several pages long
+FILLER_COUNT = 235  # tokens without trades; they make the list several pages long
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SimulatedToken:
 
     @property
     def address(self) -> str:
-        """The id as Tenero knows it: the contract, without the asset's name."""
+        """The id that Tenero uses: the contract, without the asset's name."""
         return self.id.partition("::")[0]
 
 
@@ -64,7 +64,7 @@ VELAR = SimulatedToken(
 DIKO = SimulatedToken(
     "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token::diko", "DIKO", 6, 0.018, "unlisted"
 )
-# Two of our own: an asset name with digits in it, and one in units so small that amounts pass 2^63.
+# Two invented tokens: one with digits in its asset name, one with such small units that amounts exceed 2^63.
 B42 = SimulatedToken(f"{address_of('b42')}.b42-token::b42", "B42", 8, 0.0052, "text")
 DUST = SimulatedToken(f"{address_of('dust')}.dust-token::dust", "DUST", 18, 0.000_4)
 
@@ -77,14 +77,14 @@ TOKENS_BY_ID = {token.id: token for token in TRADED_TOKENS}
 
 
 def price_usd(token: SimulatedToken, at_ms: int) -> float:
-    """What the token is worth at that moment, in USD."""
+    """The price of the token at that moment, in USD."""
     return _price_in_minute(token, at_ms // PRICE_STEP_MS)
 
 
 @lru_cache(maxsize=8192)
 def _price_in_minute(token: SimulatedToken, minute: int) -> float:
     phase = int(digest(token.id)[2:10], 16) / 0xFFFF_FFFF * math.tau
-    if token.base_price == 1.0:  # a stablecoin hardly moves
+    if token.base_price == 1.0:  # the price of a stablecoin hardly moves
         return round(1.0 + 0.001 * math.sin(minute / 41 + phase), 6)
     slow = 0.06 * math.sin(minute / 311 + phase)
     quick = 0.015 * math.sin(minute / 17 + 2 * phase)

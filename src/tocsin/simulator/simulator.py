@@ -1,4 +1,4 @@
-"""Both upstreams behind one door: a request comes in, and what would arrive of the answer goes out."""
+"""Both upstreams with their limits and faults: takes a request and returns the delivery of its reply."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ REQUESTS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """One request that came in, for tests that count them."""
+    """One request that the simulator received, for tests that count requests."""
 
     at_ms: int
     upstream: UpstreamName
@@ -33,8 +33,8 @@ class RecordedRequest:
 class Simulator:
     """A chain, its two APIs, their limits and their faults, on one clock.
 
-    The chain's time runs `speed` times as fast as the clock, from where the chain stands when this is
-    made. Limits and `Retry-After` follow the clock itself, as the callers wait by it.
+    The chain's time runs `speed` times as fast as the clock, from the chain's time when the simulator is
+    created. Limits and `Retry-After` follow the clock itself, because callers wait by the clock.
     """
 
     def __init__(
@@ -56,30 +56,30 @@ class Simulator:
         self.tenero_rate_limit = tenero_rate_limit or TeneroRateLimit()
         self.faults = faults or FaultInjector(chain.seed)
         self.requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_MAX)
-        self._answered = 0
+        self._reply_count = 0
         self._chain_origin_ms = chain.now_ms
         self._clock_origin_ms = clock.now()
 
     def advance(self) -> None:
-        """Bring the chain to the present. Every request does this first."""
-        passed_ms = self.clock.now() - self._clock_origin_ms
-        self.chain.advance(self._chain_origin_ms + int(passed_ms * self.speed))
+        """Advance the chain to the present. Every request does this first."""
+        elapsed_ms = self.clock.now() - self._clock_origin_ms
+        self.chain.advance(self._chain_origin_ms + int(elapsed_ms * self.speed))
 
     def truth(self) -> list[TrueSwap]:
-        """What a perfect sweep would hold now."""
+        """The swaps that a perfect sweep would have found by now."""
         self.advance()
         return self.chain.truth()
 
-    def answer(self, upstream: UpstreamName, request: SimulatedRequest) -> Delivery:
-        """Handle one request."""
+    def handle(self, upstream: UpstreamName, request: SimulatedRequest) -> Delivery:
+        """Handle one request and return what arrives at the caller."""
         self.advance()
         now_ms = self.clock.now()
         rate_limit = self.rate_limit(upstream)
         decision = rate_limit.admit(request.headers, now_ms)
-        reply = decision.refusal or self._reply(upstream, request)
+        reply = decision.error_reply or self._reply(upstream, request)
         reply = reply.with_headers({**decision.headers, **self._edge_headers(now_ms)})
         delivery, fault = self.faults.deliver(upstream, request, reply, rate_limit, now_ms)
-        self._remember(upstream, request, delivery, fault)
+        self._record(upstream, request, delivery, fault)
         return delivery
 
     def rate_limit(self, upstream: UpstreamName) -> UpstreamRateLimit:
@@ -91,13 +91,13 @@ class Simulator:
         return self.tenero.reply(request, self.chain.now_ms)
 
     def _edge_headers(self, now_ms: int) -> dict[str, str]:
-        """What the network in front of both adds to every answer."""
-        self._answered += 1
-        ray = digest(f"{self.chain.seed}:ray:{self._answered}")[2:18]
+        """The headers that the network in front of both upstreams adds to every reply."""
+        self._reply_count += 1
+        ray = digest(f"{self.chain.seed}:ray:{self._reply_count}")[2:18]
         date = formatdate(now_ms // 1000, usegmt=True)
         return {"date": date, "server": "cloudflare", "cf-ray": f"{ray}-SIM"}
 
-    def _remember(
+    def _record(
         self, upstream: UpstreamName, request: SimulatedRequest, delivery: Delivery, fault: FaultKind | None
     ) -> None:
         self.requests.append(

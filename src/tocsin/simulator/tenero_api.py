@@ -1,6 +1,6 @@
-"""Tenero's token endpoints on the model: the list by cursor, and one token by address.
+"""Tenero's token endpoints on the model: the list with cursors, and one token by address.
 
-Not modelled: candles, wallets, trades. `quote` and `set_price` change how a token is spoken of.
+Not modelled: candles, wallets, trades. `quote` and `set_price` change how a token is quoted.
 """
 
 import base64
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 @dataclass(slots=True)
 class TeneroApi:
-    """Answers on the token table. Addresses are contract ids without `::asset`; STX is `stx`."""
+    """Tenero's API on a table of tokens. Addresses are contract ids without `::asset`; STX is `stx`."""
 
     tokens: dict[str, SimulatedToken] = field(
         default_factory=lambda: {token.address: token for token in (*TRADED_TOKENS, *FILLER_TOKENS)}
@@ -28,7 +28,7 @@ class TeneroApi:
     fixed_prices: dict[str, float] = field(default_factory=dict)
 
     def reply(self, request: SimulatedRequest, now_ms: int) -> SimulatedReply:
-        """One answer; limits and faults are not its business."""
+        """The reply to a request, without limits and faults."""
         if request.method == "GET" and request.path == f"{TENERO_PATH}/tokens":
             return self._list(request.query(), now_ms)
         address = request.path.removeprefix(f"{TENERO_PATH}/tokens/")
@@ -38,9 +38,9 @@ class TeneroApi:
         return _success(self._row(token, now_ms))
 
     def quote(self, token_id: str, quoting: Quoting) -> None:
-        """From now on the token is quoted like that."""
+        """Change how a token is quoted from now on."""
         if quoting not in get_args(Quoting):
-            raise UsageError(f"no token is quoted {quoting!r}; the ways are {', '.join(get_args(Quoting))}")
+            raise UsageError(f"unknown quoting {quoting!r}; it must be one of {', '.join(get_args(Quoting))}")
         token = self._token(token_id)
         self.tokens[token.address] = replace(token, quoting=quoting)
 
@@ -52,15 +52,15 @@ class TeneroApi:
             self.fixed_prices[address] = usd
 
     def price(self, token_id: str, now_ms: int) -> float:
-        """What a quoted token costs now, whatever Tenero says of it."""
+        """The price of a token now, however Tenero quotes it."""
         token = self._token(token_id)
         return self.fixed_prices.get(token.address, price_usd(token, now_ms))
 
     def _token(self, token_id: str) -> SimulatedToken:
         address = token_id.partition("::")[0]
         if address not in self.tokens:
-            known = ", ".join(token.id for token in TRADED_TOKENS)
-            raise UsageError(f"no token is called {token_id!r}; the traded ones are {known}")
+            traded = ", ".join(token.id for token in TRADED_TOKENS)
+            raise UsageError(f"unknown token {token_id!r}; the traded tokens are {traded}")
         return self.tokens[address]
 
     def _list(self, query: Mapping[str, list[str]], now_ms: int) -> SimulatedReply:
@@ -71,7 +71,7 @@ class TeneroApi:
         first = _decode_cursor(query.get("cursor", [""])[-1])
         if first is None:
             return json_reply(400, {"statusCode": 400, "message": "cursor is not valid"})
-        # The order does not follow the drifting prices, so that pages fit together.
+        # The order does not depend on prices, which drift: otherwise rows would move between pages.
         listed = [token for token in self.tokens.values() if token.quoting not in {"missing", "unlisted"}]
         if query.get("direction", ["DESC"])[-1].upper() == "ASC":
             listed.reverse()
@@ -104,7 +104,7 @@ class TeneroApi:
                 "sell_volume_1d_usd": 8_500,
             },
             "price": {
-                # A token without a price has none here either.
+                # A token that is quoted without a price has none here either.
                 "current_price": price if token.quoting in {"number", "text", "unlisted"} else 0,
                 "price_1d_ago": day_ago,
                 "price_change_1d_pct": round((price / day_ago - 1) * 100, 2),

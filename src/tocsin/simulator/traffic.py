@@ -1,7 +1,7 @@
-"""The life of a chain that nobody scripts: trades of every shape, noise, drops, floods and reorgs.
+"""Random traffic on a chain: calls of every kind, transfers, drops, floods of dust and reorgs.
 
-Everything is drawn from one seeded stream, one arrival after the other, so that it does not matter in
-how many steps the chain is advanced.
+Everything is drawn from one seeded random stream, one arrival after the other, so the result does not depend
+on the number of steps in which the chain is advanced.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
-WAIT_MS_MAX = 40_000  # how long a transaction may wait in the mempool
+WAIT_MS_MAX = 40_000  # the longest wait in the mempool
 DROP_SHARE = 0.03
-RETURN_SHARE = 0.25  # of the dropped ones, sent again later
+RETURN_SHARE = 0.25  # of the dropped transactions: broadcast again later
 
 KIND_WEIGHTS: Mapping[str, float] = {
     "simple": 40,
@@ -42,7 +42,7 @@ KIND_WEIGHTS: Mapping[str, float] = {
     "round_trip": 1,
     "no_events": 0.5,
 }
-# Without the shapes whose amounts nobody would reconcile.
+# Without the kinds whose extreme amounts do not look like everyday trades.
 EVERYDAY_KINDS: Mapping[str, float] = {
     kind: weight for kind, weight in KIND_WEIGHTS.items() if kind not in {"huge", "small_stx"}
 }
@@ -50,7 +50,7 @@ EVERYDAY_KINDS: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """How much happens per hour, on the whole chain."""
+    """How many of each happen per hour on the whole chain."""
 
     swaps: float = 300.0  # by registered wallets
     strangers: float = 60.0  # swaps by others
@@ -61,8 +61,8 @@ class Traffic:
 
 
 def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
-    """From now on the chain lives by itself whenever it is advanced. Two lives need streams of their own."""
-    _TrafficGenerator(chain, traffic, stream).arrive_later()
+    """Add traffic whenever the chain is advanced from now on. Two traffics of a chain need two streams."""
+    _TrafficGenerator(chain, traffic, stream).schedule_next()
 
 
 class _TrafficGenerator:
@@ -73,14 +73,14 @@ class _TrafficGenerator:
         self._rates = (traffic.swaps, traffic.strangers, traffic.transfers, traffic.floods, traffic.reorgs)
         self._kinds, self._weights = list(traffic.kinds), list(traffic.kinds.values())
 
-    def arrive_later(self) -> None:
+    def schedule_next(self) -> None:
         gap_ms = self._rng.expovariate(sum(self._rates) / HOUR_MS)
         self._chain.schedule(self._chain.now_ms + 1 + int(gap_ms), self._arrive)
 
     def _arrive(self) -> None:
         (arrival,) = self._rng.choices(self._arrivals, self._rates)
         arrival()
-        self.arrive_later()
+        self.schedule_next()
 
     def _swap(self) -> None:
         self._trade(self._wallet())
@@ -104,7 +104,7 @@ class _TrafficGenerator:
             self._chain.schedule(at_ms + 10 * WAIT_MS_MAX, lambda: self._return(tx))
 
     def _drop(self, tx: ChainTransaction, status: str) -> None:
-        if tx.state == "mempool":  # a command may have mined it meanwhile
+        if tx.state == "mempool":  # a command may have mined it in the meantime
             self._chain.drop(tx, status)
 
     def _return(self, tx: ChainTransaction) -> None:
@@ -124,6 +124,6 @@ class _TrafficGenerator:
         self._chain.reorg(self._rng.randrange(1, 8), "mixed", self._rng)
 
     def _wallet(self) -> Wallet:
-        """A few trade a lot, most now and then."""
+        """A random wallet: a few wallets trade a lot, most only rarely."""
         wallets = self._chain.wallets
         return wallets[int(len(wallets) * self._rng.random() ** 2)]

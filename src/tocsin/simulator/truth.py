@@ -1,4 +1,4 @@
-"""What a perfect sweep would hold, told by the generator's intent and never read back from events."""
+"""The swaps that a perfect sweep would find, from the generator's intent and never from events."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ COMPETITION_START_S = 1_778_700_600
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """When a swap counts, by burn block time in seconds: from the start, until before the end."""
+    """The time in which swaps count, by burn block time in seconds: start inclusive, end exclusive."""
 
     start_s: int = COMPETITION_START_S
     end_s: int | None = None
@@ -21,7 +21,7 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class TrueSwap:
-    """One row that must be there, in the names of the `swaps` table."""
+    """A row that the `swaps` table must have, with its column names."""
 
     txid: str
     sender: str
@@ -35,7 +35,7 @@ class TrueSwap:
     block_height: int
 
     def as_json(self) -> dict[str, str | int]:
-        """Amounts become text, exact at any size."""
+        """The row with its amounts as text, which is exact at any size."""
         return {**asdict(self), "amount_in": str(self.amount_in), "amount_out": str(self.amount_out)}
 
 

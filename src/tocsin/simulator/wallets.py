@@ -1,4 +1,4 @@
-"""Who trades: registered wallets of every eligibility tier, and strangers."""
+"""The wallets that trade: registered ones of every tier, and strangers."""
 
 import json
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from tocsin.simulator.addresses import address_of, digest
 
-# domain words: only an eligible agent's swaps count; the two tiers below it are registered, no more.
+# Only the swaps of an eligible agent count. The two tiers below it are registered, but not eligible.
 WalletTier: TypeAlias = Literal["eligible", "genesis", "registered", "stranger"]
 
 _MOODS = (
@@ -24,7 +24,7 @@ _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 
 @dataclass(frozen=True, slots=True)
 class Wallet:
-    """One account on the chain and, when registered, the agent behind it."""
+    """An account on the chain and, if it is registered, its agent."""
 
     address: str
     tier: WalletTier
@@ -34,7 +34,7 @@ class Wallet:
     bns_name: str | None = None
 
     def import_line(self) -> str:
-        """The agent as one line of the import format (JSON lines)."""
+        """The agent as a line of the import format (JSON lines)."""
         claim = {"status": "verified"} if self.tier in {"eligible", "genesis"} else {"status": "pending"}
         agent = {
             "btc_address": self.btc_address,
@@ -48,12 +48,12 @@ class Wallet:
 
 
 def registered_wallets(seed: int, count: int) -> tuple[Wallet, ...]:
-    """So many registered agents; every tenth or so lacks what makes it eligible."""
+    """`count` registered agents. Of every eleven, nine are eligible, one is genesis and one registered."""
     return tuple(_agent(seed, number) for number in range(count))
 
 
 def strangers(seed: int, count: int) -> tuple[Wallet, ...]:
-    """Accounts that trade like the others and never registered."""
+    """Accounts that trade like the others and are not registered."""
     return tuple(Wallet(address_of(f"{seed}:stranger:{number}"), "stranger") for number in range(count))
 
 
@@ -65,7 +65,7 @@ def import_lines(wallets: Iterable[Wallet]) -> str:
 def _agent(seed: int, number: int) -> Wallet:
     tier: WalletTier = "genesis" if number % 11 == 9 else "registered" if number % 11 == 10 else "eligible"
     key = int(digest(f"{seed}:btc:{number}"), 16)
-    name = f"{_MOODS[number % len(_MOODS)]} {_ANIMALS[number % len(_ANIMALS)]}"  # 437 different ones
+    name = f"{_MOODS[number % len(_MOODS)]} {_ANIMALS[number % len(_ANIMALS)]}"  # 437 different names
     return Wallet(
         address=address_of(f"{seed}:wallet:{number}"),
         tier=tier,
