@@ -1,4 +1,4 @@
-"""Each shape of call looks on chain as its name says."""
+"""Each kind of call has the events on chain that its name describes."""
 
 import pytest
 
@@ -9,22 +9,23 @@ from tocsin.simulator.contracts import FEE_COLLECTOR, LISTED_CALLS
 from tocsin.simulator.simulated_tokens import STX
 
 
-def shaped(kind: str, number: int = 0) -> ChainTransaction:
-    chain = quiet_simulator(seed=number).chain
+def call_of(kind: str, seed: int = 0) -> ChainTransaction:
+    chain = quiet_simulator(seed=seed).chain
     return chain.swap(chain.wallets[0], kind)
 
 
-def legs(tx: ChainTransaction, *, out: bool) -> list[AssetEvent]:
-    moved = [event for event in tx.events if isinstance(event, AssetEvent)]
-    return [event for event in moved if tx.sender == (event.sender if out else event.recipient)]
+def transfers(tx: ChainTransaction, *, out: bool) -> list[AssetEvent]:
+    """The asset events that leave the sender's wallet, or those that come in."""
+    events = [event for event in tx.events if isinstance(event, AssetEvent)]
+    return [event for event in events if tx.sender == (event.sender if out else event.recipient)]
 
 
-def test_a_fee_leg_is_part_of_what_was_given() -> None:
+def test_a_fee_leg_is_part_of_the_amount_in() -> None:
     """Two transfers of the same token leave the wallet; the smaller goes to the aggregator."""
-    tx = shaped("fee_leg")
+    tx = call_of("fee_leg")
     assert tx.swap is not None
 
-    to_pool, to_collector = legs(tx, out=True)
+    to_pool, to_collector = transfers(tx, out=True)
 
     assert to_pool.asset == to_collector.asset == tx.swap.token_in
     assert to_collector.recipient == FEE_COLLECTOR
@@ -32,35 +33,35 @@ def test_a_fee_leg_is_part_of_what_was_given() -> None:
 
 
 def test_a_refund_comes_back_to_the_wallet() -> None:
-    """More goes out than was given in the end, and the rest comes in again."""
-    tx = shaped("refund")
+    """The wallet sends more than the amount in, and the rest comes back."""
+    tx = call_of("refund")
     assert tx.swap is not None
 
-    (paid,) = legs(tx, out=True)
-    back = [leg for leg in legs(tx, out=False) if leg.asset == tx.swap.token_in]
+    (paid,) = transfers(tx, out=True)
+    refunds = [event for event in transfers(tx, out=False) if event.asset == tx.swap.token_in]
 
     assert paid.amount > tx.swap.amount_in
-    assert sum(leg.amount for leg in back) == paid.amount - tx.swap.amount_in
+    assert sum(event.amount for event in refunds) == paid.amount - tx.swap.amount_in
 
 
 def test_a_middle_token_passes_through_the_wallet() -> None:
-    """A third token comes in and leaves again, to the last unit."""
-    tx = shaped("multihop")
+    """A third token comes in, and exactly the same amount of it leaves."""
+    tx = call_of("multihop")
     assert tx.swap is not None
     sides = {tx.swap.token_in, tx.swap.token_out}
 
-    through = [
-        [(leg.asset, leg.amount) for leg in legs(tx, out=out) if leg.asset not in sides]
+    outgoing, incoming = (
+        [(event.asset, event.amount) for event in transfers(tx, out=out) if event.asset not in sides]
         for out in (True, False)
-    ]
+    )
 
-    assert len(through[0]) == 1
-    assert through[0] == through[1]
+    assert len(outgoing) == 1
+    assert outgoing == incoming
 
 
 def test_bins_make_hundreds_of_events() -> None:
-    """Every bin has a pair of legs and a log line; the largest swap passes any page."""
-    sizes = {len(shaped("multibin", seed).events) for seed in range(30)}
+    """Every bin has two transfers and a log line; the largest swap has more events than any page."""
+    sizes = {len(call_of("multibin", seed).events) for seed in range(30)}
 
     assert max(sizes) == 3 * BINS_MAX
     assert min(sizes) > 20
@@ -70,26 +71,26 @@ def test_bins_make_hundreds_of_events() -> None:
 def test_one_side_may_be_minted_or_burned(kind: str, action: str) -> None:
     """A mint has no sender, a burn no recipient."""
     (event,) = [
-        event for event in shaped(kind).events if isinstance(event, AssetEvent) and event.action == action
+        event for event in call_of(kind).events if isinstance(event, AssetEvent) and event.action == action
     ]
 
     assert (event.sender == "") is (action == "mint")
     assert (event.recipient == "") is (action == "burn")
 
 
-def test_noise_comes_along() -> None:
-    """A badge, a payment to oneself, and other people's transfers are among the events."""
-    badge, crowd = shaped("nft_noise"), shaped("bystanders")
+def test_unrelated_events_are_among_the_events() -> None:
+    """A badge, a transfer to the sender itself, and transfers between others are among the events."""
+    badge, crowd = call_of("nft_noise"), call_of("bystanders")
 
     assert any(isinstance(event, NftEvent) and event.recipient == badge.sender for event in badge.events)
-    moved = [event for event in crowd.events if isinstance(event, AssetEvent)]
-    assert any(event.sender == event.recipient == crowd.sender for event in moved)
-    assert any(crowd.sender not in {event.sender, event.recipient} for event in moved)
+    events = [event for event in crowd.events if isinstance(event, AssetEvent)]
+    assert any(event.sender == event.recipient == crowd.sender for event in events)
+    assert any(crowd.sender not in {event.sender, event.recipient} for event in events)
 
 
-def test_amounts_and_fees_at_their_edges() -> None:
-    """Amounts pass 2^63 and lie between doubles; STX may come in below the fee; a sponsor pays for others."""
-    huge, small, sponsored = shaped("huge"), shaped("small_stx"), shaped("sponsored")
+def test_extreme_amounts_and_fees() -> None:
+    """Amounts exceed 2^63 and no double holds them; the STX can be less than the fee; a sponsor can pay."""
+    huge, small, sponsored = call_of("huge"), call_of("small_stx"), call_of("sponsored")
 
     assert huge.swap is not None
     assert huge.swap.amount_in > 2**63
@@ -101,9 +102,9 @@ def test_amounts_and_fees_at_their_edges() -> None:
 
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
-def test_only_the_off_list_shapes_call_off_the_list(kind: str) -> None:
-    """Contract and function are listed for every shape but the two that are named for it."""
-    tx = shaped(kind)
+def test_only_the_off_list_kinds_are_off_the_allow_list(kind: str) -> None:
+    """Contract and function are on the allow-list for every kind but the two with off_list in their name."""
+    tx = call_of(kind)
     assert isinstance(tx.payload, SimulatedCall)
 
     listed = tx.payload.function in LISTED_CALLS.get(tx.payload.contract, ())

@@ -1,4 +1,4 @@
-"""The chain: time, the fate of transactions, and that it can be repeated."""
+"""The chain: time, what happens to transactions, and that the same seed repeats it."""
 
 import json
 from collections import Counter
@@ -23,7 +23,7 @@ V3 = "/extended/v3"
 
 
 def test_traffic_brings_every_kind_and_every_fate() -> None:
-    """Nothing that the simulator can do is missing from a day of its own life."""
+    """Everything that the simulator can do happens within twelve hours of traffic."""
     chain = lively_chain(wallets=30, hours=12.0)
 
     states = Counter(tx.state for tx in chain.transactions.values())
@@ -40,9 +40,9 @@ def test_traffic_brings_every_kind_and_every_fate() -> None:
 @given(cuts=st.lists(st.integers(0, 1_200_000), max_size=6), seed=st.integers(0, 5))
 @settings(max_examples=25, deadline=None)
 def test_the_number_of_steps_does_not_matter(cuts: list[int], seed: int) -> None:
-    """Advanced in one step or in many, the chain is the same."""
+    """The chain is the same whether it is advanced in one step or in many."""
 
-    def grown(steps: list[int]) -> list[tuple[Any, ...]]:
+    def history(steps: list[int]) -> list[tuple[Any, ...]]:
         chain = Chain(seed=seed, start_ms=START_MS, wallets=5)
         start_traffic(chain, Traffic(swaps=200, reorgs=20))
         for step in steps:
@@ -51,13 +51,13 @@ def test_the_number_of_steps_does_not_matter(cuts: list[int], seed: int) -> None
             (tx.tx_id, tx.state, tx.status, tx.block and tx.position) for tx in chain.transactions.values()
         ]
 
-    assert grown([*sorted(cuts), 1_200_000]) == grown([1_200_000])
+    assert history([*sorted(cuts), 1_200_000]) == history([1_200_000])
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
-    """Two simulators of one seed answer alike to the last header; another seed does not."""
+    """Two simulators with one seed send the same replies, headers included; another seed sends others."""
 
-    def answers(seed: int) -> list[Any]:
+    def replies(seed: int) -> list[Any]:
         chain = lively_chain(seed=seed, hours=0.5)
         simulator = Simulator(chain, HandClock(chain.now_ms))
         wallet = chain.wallets[0].address
@@ -69,12 +69,12 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
             ask(simulator, "/v1/stacks/tokens", upstream="tenero"),
         ]
 
-    assert answers(7) == answers(7)
-    assert answers(7)[0] != answers(8)[0]
+    assert replies(7) == replies(7)
+    assert replies(7)[0] != replies(8)[0]
 
 
 def test_a_transaction_waits_then_is_mined() -> None:
-    """It is pending until the first block after its wait, then has a block and its Bitcoin time."""
+    """It is pending until the first block after its wait; then it has a block and its Bitcoin time."""
     simulator = quiet_simulator()
     chain = simulator.chain
     tx = chain.swap(wait_ms=7_000)
@@ -92,7 +92,7 @@ def test_a_transaction_waits_then_is_mined() -> None:
 
 
 def test_a_month_without_traffic_costs_nothing() -> None:
-    """Empty blocks are heights only: half a million of them pass at once."""
+    """Empty blocks are only heights: half a million of them pass in one step."""
     chain = quiet_simulator().chain
     before = chain.tip_height
 
@@ -104,7 +104,7 @@ def test_a_month_without_traffic_costs_nothing() -> None:
 
 @pytest.mark.parametrize("status", DROP_STATUSES)
 def test_a_dropped_transaction_may_come_back(status: str) -> None:
-    """v1 says why it was dropped, v3 does not know it; sent again it is mined under the same id."""
+    """v1 shows why it was dropped and v3 does not have it; broadcast again, it is mined with the same id."""
     simulator = quiet_simulator()
     chain = simulator.chain
     tx = chain.swap(wait_ms=None)
@@ -130,7 +130,7 @@ def test_a_dropped_transaction_may_come_back(status: str) -> None:
         ("vanished", None, 404),
     ],
 )
-def test_a_reorg_takes_the_newest_blocks_away(fate: Any, v1_status: str | None, v3_code: int) -> None:
+def test_a_reorg_removes_the_newest_blocks(fate: Any, v1_status: str | None, v3_code: int) -> None:
     """Transactions of abandoned blocks leave the lists and the truth, unless they are mined again."""
     simulator = quiet_simulator()
     chain = simulator.chain
@@ -149,17 +149,17 @@ def test_a_reorg_takes_the_newest_blocks_away(fate: Any, v1_status: str | None, 
     assert ask(simulator, f"{V3}/transactions/{tx.tx_id}/events").status == (
         200 if fate == "remined" else 400
     )
-    listed = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"]
-    still = [tx.tx_id, older.tx_id] if fate == "remined" else [older.tx_id]
-    assert [row["transaction"]["tx_id"] for row in listed] == still
-    assert [swap.txid for swap in chain.truth()] == sorted(still, key=[older.tx_id, tx.tx_id].index)
+    rows = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"]
+    canonical = [tx.tx_id, older.tx_id] if fate == "remined" else [older.tx_id]
+    assert [row["transaction"]["tx_id"] for row in rows] == canonical
+    assert [swap.txid for swap in chain.truth()] == sorted(canonical, key=[older.tx_id, tx.tx_id].index)
     if fate in {"remined", "forked"}:
         assert body["canonical"] is (fate == "remined")
         assert (body["block_hash"] == block_hash) is (fate == "forked")
 
 
 def test_positions_stay_unique_and_ordered_through_reorgs() -> None:
-    """Whatever happens, every canonical transaction has a place of its own, newer ones later."""
+    """Every canonical transaction has its own position, and newer blocks have greater heights."""
     chain = lively_chain(wallets=10, hours=6.0)
 
     positions = [tx.position for block in chain.blocks for tx in block.transactions]
@@ -169,8 +169,8 @@ def test_positions_stay_unique_and_ordered_through_reorgs() -> None:
     assert all(tx.state == "mined" for block in chain.blocks for tx in block.transactions)
 
 
-def test_blocks_of_one_instant_have_heights_of_their_own() -> None:
-    """A reorg at the very moment of a regular block does not share that block's height."""
+def test_blocks_of_the_same_instant_have_different_heights() -> None:
+    """The block of a reorg does not share the height of a regular block at the same moment."""
     chain = quiet_simulator().chain
 
     def reorg() -> None:
@@ -178,7 +178,7 @@ def test_blocks_of_one_instant_have_heights_of_their_own() -> None:
 
     first = chain.swap(wait_ms=None)
     chain.mine()
-    chain.schedule(START_MS + BLOCK_MS, reorg)  # before the block of that moment is planned
+    chain.schedule(START_MS + BLOCK_MS, reorg)  # before the block of that moment is scheduled
     second = chain.swap()
 
     chain.advance(START_MS + BLOCK_MS)
@@ -188,8 +188,8 @@ def test_blocks_of_one_instant_have_heights_of_their_own() -> None:
     assert first.block is not second.block
 
 
-def test_a_transaction_that_was_sent_twice_is_mined_once() -> None:
-    """Dropped and sent again before the block, it stands in it once."""
+def test_a_transaction_that_is_broadcast_twice_is_mined_once() -> None:
+    """Dropped and broadcast again before the block, it is in the block once."""
     chain = quiet_simulator().chain
     tx = chain.swap()
     chain.drop(tx)
@@ -201,8 +201,8 @@ def test_a_transaction_that_was_sent_twice_is_mined_once() -> None:
     assert list(chain.index.of(tx.sender)) == [tx]
 
 
-def test_floods_and_bursts_bury_a_swap() -> None:
-    """Dust of strangers fills a wallet's first page; more than 500 calls fit between two moments."""
+def test_a_flood_of_dust_pushes_a_swap_off_the_first_page() -> None:
+    """Dust from strangers fills a wallet's first page; a burst can have more than 500 calls."""
     simulator = quiet_simulator()
     chain = simulator.chain
     swap = chain.swap(chain.wallets[0])
@@ -220,8 +220,8 @@ def test_floods_and_bursts_bury_a_swap() -> None:
     assert len({row.block_height for row in chain.truth()}) == 2
 
 
-def test_commands_keep_what_they_are_given() -> None:
-    """Tokens and amounts of a scripted swap are exact."""
+def test_a_swap_keeps_the_tokens_and_amounts_that_are_given() -> None:
+    """The tokens and amounts of a scripted swap are exact."""
     chain = quiet_simulator().chain
     chain.swap(chain.wallets[0], token_in=STX.id, token_out=STSTX.id, amount_in=2**64 + 1, amount_out=3)
     chain.mine()
@@ -232,8 +232,8 @@ def test_commands_keep_what_they_are_given() -> None:
     assert row.as_json()["amount_in"] == "18446744073709551617"
 
 
-def test_mistaken_commands_say_what_is_accepted() -> None:
-    """An unknown shape, token or status names the ones there are."""
+def test_errors_of_commands_list_what_is_accepted() -> None:
+    """The error for an unknown kind, token or status lists the known ones."""
     chain = quiet_simulator().chain
     tx = chain.swap()
     with pytest.raises(UsageError, match="multihop"):
@@ -255,8 +255,8 @@ def test_mistaken_commands_say_what_is_accepted() -> None:
         chain.reorg(0)
 
 
-def test_addresses_carry_their_checksum() -> None:
-    """A drawn address decodes; with one letter changed it does not; real ones decode, too."""
+def test_addresses_have_a_valid_checksum() -> None:
+    """A generated address and a real one can be decoded; with one changed character it cannot."""
     address = address_of("anybody")
 
     assert len(hash160_of(address)) == 20

@@ -1,4 +1,4 @@
-"""Every answer of the simulator is shaped like the real upstream's example of it."""
+"""Every reply of the simulator has the fields and types of the real upstream's example."""
 
 import json
 import re
@@ -44,8 +44,8 @@ def tx_body(simulator: Simulator, tx: ChainTransaction, query: str = "") -> Any:
         ("problematic_skipped_synthetic", "problematic_skipped", ""),
     ],
 )
-def test_mined_transactions_have_the_examples_shape(name: str, kind: str, query: str) -> None:
-    """A mined transaction has every field of the example, of the same type, and no other."""
+def test_mined_transactions_have_the_examples_fields(name: str, kind: str, query: str) -> None:
+    """A mined transaction has every field of the example, with the same type, and no other."""
     simulator = quiet_simulator()
     tx = mined(simulator, kind)
 
@@ -75,22 +75,22 @@ def _forked(simulator: Simulator) -> ChainTransaction:
     ("name", "make"),
     [("pending_synthetic", _pending), ("dropped_synthetic", _dropped), ("noncanonical_synthetic", _forked)],
 )
-def test_transactions_off_the_chain_have_the_examples_shape(
+def test_transactions_off_the_chain_have_the_examples_fields(
     name: str, make: Callable[[Simulator], ChainTransaction]
 ) -> None:
-    """Waiting and dropped transactions lack the block's fields; one on a fork says so."""
+    """Waiting and dropped transactions lack the fields of the block; one on a fork is not canonical."""
     simulator = quiet_simulator()
     tx = make(simulator)
 
     body = tx_body(simulator, tx)
 
-    wanted = example(f"hiro/{name}")["body"]
-    logs_too = {"event_type": "smart_contract_log", "event_index": 0, "tx_id": "", "contract_log": None}
-    if "events" in wanted:
-        wanted["events"].append(logs_too)
-    assert shape_differences(wanted, body) == []
-    assert body["tx_status"] == wanted["tx_status"]
-    assert body.get("canonical") == wanted.get("canonical")
+    expected = example(f"hiro/{name}")["body"]
+    log_event = {"event_type": "smart_contract_log", "event_index": 0, "tx_id": "", "contract_log": None}
+    if "events" in expected:
+        expected["events"].append(log_event)
+    assert shape_differences(expected, body) == []
+    assert body["tx_status"] == expected["tx_status"]
+    assert body.get("canonical") == expected.get("canonical")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_transactions_off_the_chain_have_the_examples_shape(
         ("v3_transaction_events_synthetic", f"{V3}/transactions/{{tx}}/events", "simple"),
     ],
 )
-def test_lists_and_v3_answers_have_the_examples_shape(name: str, path: str, kind: str) -> None:
+def test_lists_and_v3_replies_have_the_examples_fields(name: str, path: str, kind: str) -> None:
     """Pages and v3 rows have the example's fields and types, and no other."""
     simulator = quiet_simulator()
     tx = mined(simulator, kind)
@@ -122,8 +122,8 @@ def test_lists_and_v3_answers_have_the_examples_shape(name: str, path: str, kind
     assert shape_differences(example(f"hiro/{name}")["body"], body) == []
 
 
-def test_older_examples_are_contained_in_todays_rows() -> None:
-    """What the repository's own, older examples show is still there, beside newer fields."""
+def test_rows_contain_the_fields_of_older_examples() -> None:
+    """The fields of the repository's own, older examples are still there, besides newer ones."""
     simulator = quiet_simulator()
     chain = simulator.chain
     transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 10_000)
@@ -146,20 +146,20 @@ def test_older_examples_are_contained_in_todays_rows() -> None:
     )
 
 
-def test_many_transactions_are_answered_by_id() -> None:
-    """`tx/multiple` answers by id, found or not, as in its example."""
+def test_multiple_transactions_come_by_id() -> None:
+    """`tx/multiple` has an entry for every id, found or not, as in its example."""
     simulator = quiet_simulator()
     tx = mined(simulator)
     unknown = "0x" + "ab" * 32
 
-    answers = ask_json(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id},{unknown}&tx_id={tx.tx_id.upper()[2:]}")
+    entries = ask_json(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id},{unknown}&tx_id={tx.tx_id.upper()[2:]}")
 
-    shown = list(example("hiro/v1_tx_multiple")["body"].values())
-    found, lost = (next(entry for entry in shown if entry["found"] is known) for known in (True, False))
-    assert set(answers) == {tx.tx_id, unknown}
-    assert shape_differences({**found, "result": {}}, answers[tx.tx_id], more_allowed=True) == []
-    assert answers[tx.tx_id]["result"] == tx_body(simulator, tx)
-    assert answers[unknown] == {**lost, "result": {"tx_id": unknown}}
+    examples = list(example("hiro/v1_tx_multiple")["body"].values())
+    known, missing = (next(entry for entry in examples if entry["found"] is found) for found in (True, False))
+    assert set(entries) == {tx.tx_id, unknown}
+    assert shape_differences({**known, "result": {}}, entries[tx.tx_id], more_allowed=True) == []
+    assert entries[tx.tx_id]["result"] == tx_body(simulator, tx)
+    assert entries[unknown] == {**missing, "result": {"tx_id": unknown}}
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_many_transactions_are_answered_by_id() -> None:
         ("limit_400", f"{V1}/address/{{wallet}}/transactions?limit=51"),
     ],
 )
-def test_refusals_are_word_for_word_the_examples(name: str, target: str) -> None:
-    """Status and body of a refusal are the real ones."""
+def test_error_replies_are_word_for_word_the_examples(name: str, target: str) -> None:
+    """The status and the body of an error are the real ones."""
     simulator = quiet_simulator()
 
     reply = ask(simulator, target.format(wallet=simulator.chain.wallets[0].address))
@@ -182,8 +182,8 @@ def test_refusals_are_word_for_word_the_examples(name: str, target: str) -> None
     )
 
 
-def test_switched_off_routes_are_gone() -> None:
-    """With the switch, deprecated routes answer 410; the others stay."""
+def test_deprecated_routes_can_be_switched_off() -> None:
+    """With `deprecated_gone`, deprecated routes reply 410 and the others still work."""
     simulator = quiet_simulator()
     tx = mined(simulator)
     simulator.hiro.deprecated_gone = True
@@ -200,8 +200,8 @@ def test_switched_off_routes_are_gone() -> None:
     assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 200
 
 
-def test_a_database_failure_reads_like_the_example() -> None:
-    """The 503 fault has the body of a failing database."""
+def test_a_database_failure_is_the_examples() -> None:
+    """The 503 fault has the body of a database failure."""
     simulator = quiet_simulator()
     simulator.faults.add(SimulatedFault(kind="status"))
 
@@ -210,8 +210,8 @@ def test_a_database_failure_reads_like_the_example() -> None:
     assert (reply.status, json.loads(reply.body)) == (503, example("hiro/db_503")["body"])
 
 
-def test_hiro_limits_read_like_the_example() -> None:
-    """A 429 has the example's headers, all of them, and its wording."""
+def test_hiros_429_is_the_examples() -> None:
+    """A 429 has all of the example's headers, and its wording."""
     simulator = quiet_simulator(HandClock())
     simulator.hiro_rate_limit = HiroRateLimit(LimitPlan(second=20, minute=1, month=HIRO_KEYED.month))
     headers = {"x-api-key": "k"}
@@ -219,11 +219,10 @@ def test_hiro_limits_read_like_the_example() -> None:
 
     reply = ask(simulator, "/extended", headers)
 
-    wanted = example("hiro/rate_limited_429")
-    ours = {name for name in reply.headers if "ratelimit" in name or name == "retry-after"}
-    assert reply.status == wanted["status"]
-    assert ours == set(wanted["headers"])
-    assert re.sub(r"\d+", "N", reply.body.decode()) == re.sub(r"\d+", "N", wanted["body"])
+    expected = example("hiro/rate_limited_429")
+    assert reply.status == expected["status"]
+    assert limit_headers(reply) == set(expected["headers"])
+    assert re.sub(r"\d+", "N", reply.body.decode()) == re.sub(r"\d+", "N", expected["body"])
 
 
 TENERO = [
@@ -234,8 +233,8 @@ TENERO = [
 
 
 @pytest.mark.parametrize(("name", "address", "quoting"), TENERO)
-def test_tenero_tokens_have_the_examples_shape(name: str, address: str, quoting: Any) -> None:
-    """A token's answer has the example's fields, types and limit headers."""
+def test_tenero_tokens_have_the_examples_fields(name: str, address: str, quoting: Any) -> None:
+    """The reply for a token has the example's fields, types and limit headers."""
     simulator = quiet_simulator()
     simulator.tenero.quote(address, quoting)
 
@@ -245,19 +244,19 @@ def test_tenero_tokens_have_the_examples_shape(name: str, address: str, quoting:
     assert set(example(f"tenero/{name}")["headers"]) == limit_headers(reply)
 
 
-def test_tenero_lists_have_the_examples_shape() -> None:
-    """A page of the list has the example's fields and types; text-priced rows differ as they do there."""
+def test_tenero_lists_have_the_examples_fields() -> None:
+    """A page has the example's fields and types; rows with text prices have those of their own example."""
     simulator = quiet_simulator()
 
     body = ask_json(simulator, "/v1/stacks/tokens?limit=100", upstream="tenero")
 
-    wanted = example("tenero/tokens_list_page")["body"]
-    wanted["data"]["rows"].append(example("tenero/token_price_string")["body"]["data"])
-    assert shape_differences(wanted, body) == []
+    expected = example("tenero/tokens_list_page")["body"]
+    expected["data"]["rows"].append(example("tenero/token_price_string")["body"]["data"])
+    assert shape_differences(expected, body) == []
 
 
-def test_tenero_refusals_are_the_examples() -> None:
-    """404, a used-up minute and a used-up month: body and headers are the real ones."""
+def test_tenero_error_replies_are_the_examples() -> None:
+    """404, a full minute and a full month: body and headers are the real ones."""
     simulator = quiet_simulator()
 
     missing = ask(simulator, "/v1/stacks/tokens/SP000.nothing", upstream="tenero")
@@ -267,26 +266,31 @@ def test_tenero_refusals_are_the_examples() -> None:
     month = ask(simulator, "/v1/stacks/tokens", upstream="tenero")
 
     for reply, name in ((missing, "token_404"), (minute, "rate_429"), (month, "month_429")):
-        wanted = example(f"tenero/{name}")
-        assert (reply.status, json.loads(reply.body)) == (wanted["status"], wanted["body"])
-        assert limit_headers(reply) == set(wanted["headers"])
+        expected = example(f"tenero/{name}")
+        assert (reply.status, json.loads(reply.body)) == (expected["status"], expected["body"])
+        assert limit_headers(reply) == set(expected["headers"])
 
 
 def limit_headers(reply: SimulatedReply) -> set[str]:
     return {name for name in reply.headers if "ratelimit" in name or name == "retry-after"}
 
 
-def test_the_comparer_notices_what_differs() -> None:
-    """A missing, a new and a retyped field are each named, at any depth; a null is no type."""
-    wanted = {"a": 1, "b": [{"c": "x", "d": None}], "e": {"f": True}}
+def test_the_comparison_reports_every_difference() -> None:
+    """A missing field, a new one and one of another type are reported at any depth; null matches any type."""
+    expected = {"a": 1, "b": [{"c": "x", "d": None}], "e": {"f": True}}
 
-    found = shape_differences(wanted, {"a": 1.5, "b": [{"c": 3, "d": {}}, {"d": 1}], "g": 0})
+    differences = shape_differences(expected, {"a": 1.5, "b": [{"c": 3, "d": {}}, {"d": 1}], "g": 0})
 
-    assert found == ["$.e is missing", "$.g is new", "$.b[0].c is number, not text", "$.b[1].c is missing"]
+    assert differences == [
+        "$.e is missing",
+        "$.g is new",
+        "$.b[0].c is number, not text",
+        "$.b[1].c is missing",
+    ]
 
 
-def test_called_contracts_are_on_the_competitions_list() -> None:
-    """What is called as listed is on the real list; what is called as off-list is not."""
+def test_called_contracts_are_on_the_competitions_allow_list() -> None:
+    """The real allow-list has every listed call of the simulator, and none of the off-list calls."""
     allowlist = json.loads((DATA / "allowlist.json").read_text())["contracts"]
 
     for contract, functions in LISTED_CALLS.items():
@@ -297,7 +301,7 @@ def test_called_contracts_are_on_the_competitions_list() -> None:
 
 
 def test_tokens_are_named_as_the_competition_names_them() -> None:
-    """Token ids fit the pattern; the static ones and the pegged ones are traded."""
+    """Token ids match the pattern; the static and the pegged tokens are traded."""
     static = json.loads((DATA / "static_tokens.json").read_text())
     pegged = json.loads((DATA / "stablecoins.json").read_text())["tokens"]
 

@@ -1,4 +1,4 @@
-"""Paging, caching and refusals of Hiro's lists: nothing twice, nothing missing, whatever the page size."""
+"""Paging, caching and errors of Hiro's lists: no row twice and none missing, for every page size."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ V3 = "/extended/v3"
 
 
 def busy_wallet(count: int) -> tuple[Simulator, str, list[str]]:
-    """A wallet with so many transactions, a few to a block; their ids, newest first."""
+    """A wallet with `count` transactions, up to three in a block, and their ids, newest first."""
     simulator = quiet_simulator()
     chain = simulator.chain
     ids = []
@@ -31,11 +31,11 @@ def busy_wallet(count: int) -> tuple[Simulator, str, list[str]]:
 
 
 def walk(simulator: Simulator, target: str, direction: str, cursor: str | None = None) -> list[Any]:
-    """All pages from a cursor on, in one direction."""
+    """All pages from a cursor on in one direction."""
     pages = []
     while True:
-        at = f"&cursor={quote(cursor)}" if cursor is not None else ""
-        page = ask_json(simulator, target + at)
+        parameter = f"&cursor={quote(cursor)}" if cursor is not None else ""
+        page = ask_json(simulator, target + parameter)
         pages.append(page)
         cursor = page["cursor"][direction]
         if cursor is None:
@@ -49,7 +49,7 @@ def tx_ids(pages: list[Any]) -> list[str]:
 @given(count=st.integers(1, 60), limit=st.integers(1, 50))
 @settings(max_examples=30, deadline=None)
 def test_v3_cursors_cover_a_list_forwards_and_backwards(count: int, limit: int) -> None:
-    """`next` from the newest and `previous` from the oldest page meet every row exactly once."""
+    """`next` from the newest page gives every row once; `previous` from the oldest page gives every row."""
     simulator, wallet, newest_first = busy_wallet(count)
     target = f"{V3}/principals/{wallet}/transactions?limit={limit}"
 
@@ -68,12 +68,12 @@ def position(row: Any) -> str:
     return f"{block['height']}:{NO_MICROBLOCK}:{block['tx_index']}"
 
 
-def test_a_v3_cursor_is_inclusive_and_stays_where_it_is() -> None:
-    """The row a cursor names is the first of its page, also when newer blocks have come."""
+def test_a_v3_cursor_is_inclusive_and_stable() -> None:
+    """The row that a cursor names is the first of its page, even after newer blocks."""
     simulator, wallet, newest_first = busy_wallet(20)
     target = f"{V3}/principals/{wallet}/transactions?limit=5"
     second = ask_json(simulator, target)["cursor"]["next"]
-    fresh = simulator.chain.burst(wallet, 3)
+    new = simulator.chain.burst(wallet, 3)
     simulator.chain.mine()
 
     page = ask_json(simulator, f"{target}&cursor={second}")
@@ -81,12 +81,12 @@ def test_a_v3_cursor_is_inclusive_and_stays_where_it_is() -> None:
     assert tx_ids([page]) == newest_first[5:10]
     assert page["cursor"]["current"] == second
     newer = tx_ids(walk(simulator, target, "previous", second))
-    assert set(newer) == {*newest_first[:10], *(tx.tx_id for tx in fresh)}
+    assert set(newer) == {*newest_first[:10], *(tx.tx_id for tx in new)}
     assert len(newer) == 15  # the newest page is full, so it repeats two rows of the one below it
 
 
-def test_a_block_boundary_names_the_whole_block() -> None:
-    """`height:0:0` begins at the last transaction of that block, or below it when it is empty."""
+def test_a_cursor_can_name_a_whole_block() -> None:
+    """`height:0:0` begins at the last transaction of that block, or below it when the block is empty."""
     simulator, wallet, newest_first = busy_wallet(6)
     older, newer = (block.height for block in simulator.chain.blocks if block.transactions)
     target = f"{V3}/principals/{wallet}/transactions?limit=1&cursor="
@@ -101,7 +101,7 @@ def test_a_block_boundary_names_the_whole_block() -> None:
 @given(count=st.integers(1, 60), limit=st.integers(1, 50))
 @settings(max_examples=20, deadline=None)
 def test_v1_offsets_cover_a_list(count: int, limit: int) -> None:
-    """While nothing new comes, offset pages meet every row once, newest first, with no events in them."""
+    """While no block comes, offset pages have every row once, newest first, and rows without events."""
     simulator, wallet, newest_first = busy_wallet(count)
     rows = []
     for offset in range(0, count + limit, limit):
@@ -113,8 +113,8 @@ def test_v1_offsets_cover_a_list(count: int, limit: int) -> None:
     assert all(row["events"] == [] and row["event_count"] > 0 for row in rows)
 
 
-def test_v1_lists_can_be_narrowed_to_heights() -> None:
-    """`height` is one block, `until_block` all up to it, by number or hash; both at once are refused."""
+def test_v1_lists_can_be_limited_to_heights() -> None:
+    """`height` selects one block, `until_block` all up to it, by number or hash; both at once are wrong."""
     simulator, wallet, newest_first = busy_wallet(9)
     first, second, _ = (block for block in simulator.chain.blocks if block.transactions)
     target = f"{V1}/address/{wallet}/transactions?"
@@ -132,7 +132,7 @@ def test_v1_lists_can_be_narrowed_to_heights() -> None:
 @given(limit=st.integers(1, 100), offset=st.integers(0, 120))
 @settings(max_examples=20, deadline=None)
 def test_events_are_paged(limit: int, offset: int) -> None:
-    """Both versions give any slice of a long transaction's events; 20 by default."""
+    """Both versions return any slice of a long transaction's events, and 20 by default."""
     simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="multibin")
     simulator.chain.mine()
@@ -151,7 +151,7 @@ def test_events_are_paged(limit: int, offset: int) -> None:
 @given(limit=st.integers(1, 50))
 @settings(max_examples=15, deadline=None)
 def test_balance_changes_are_paged(limit: int) -> None:
-    """Twenty ids may need several pages; together they hold every transaction and asset once."""
+    """Twenty ids may need several pages, which together have every transaction and asset once."""
     simulator, wallet, newest_first = busy_wallet(20)
     target = f"{V3}/principals/{wallet}/balance-changes?limit={limit}&tx_id={','.join(newest_first)}"
 
@@ -171,8 +171,8 @@ def test_balance_changes_are_paged(limit: int) -> None:
     assert [{**row, "tx_id": None} for row in rows] == [{**row, "tx_id": None} for row in one_by_one]
 
 
-def test_a_contract_lists_the_calls_of_everybody() -> None:
-    """A contract is a principal: every call of it is there as 'affected', with its sender."""
+def test_a_contracts_list_has_the_calls_of_every_sender() -> None:
+    """A contract is a principal: its list has every call of it as 'affected', with the sender."""
     simulator = quiet_simulator()
     chain = simulator.chain
     swaps = [chain.swap(wallet, "provider") for wallet in (*chain.wallets, chain.strangers[0])]
@@ -186,7 +186,7 @@ def test_a_contract_lists_the_calls_of_everybody() -> None:
 
 
 def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
-    """v3 books the fee on the sponsor; v1's `stx_sent` has it on the sender all the same."""
+    """v3 counts the fee for the sponsor; v1's `stx_sent` still counts it for the sender."""
     simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="sponsored", token_in=STX.id)
     simulator.chain.mine()
@@ -194,11 +194,11 @@ def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
     assert tx.sponsor is not None
 
     v3 = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"][0]
-    of_sponsor = ask_json(simulator, f"{V3}/principals/{tx.sponsor}/transactions")["results"][0]
+    sponsored = ask_json(simulator, f"{V3}/principals/{tx.sponsor}/transactions")["results"][0]
     v1 = ask_json(simulator, f"{V1}/address/{tx.sender}/transactions_with_transfers")["results"][0]
 
     assert v3["balance_changes"]["stx"]["sent"] == str(tx.swap.amount_in)
-    assert (of_sponsor["involvement"], of_sponsor["balance_changes"]["stx"]["sent"]) == (
+    assert (sponsored["involvement"], sponsored["balance_changes"]["stx"]["sent"]) == (
         "sponsor",
         str(tx.fee),
     )
@@ -206,8 +206,8 @@ def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
     assert v1["tx"]["sponsored"] is True
 
 
-def test_an_unchanged_answer_is_not_sent_again() -> None:
-    """With its ETag an answer is 304 and empty; new activity, or another block, brings a new one."""
+def test_an_unchanged_reply_is_not_sent_again() -> None:
+    """A request with the current ETag gets an empty 304; new activity or another block changes the tag."""
     simulator = quiet_simulator()
     chain = simulator.chain
     tx = chain.swap(chain.wallets[0])
@@ -223,15 +223,15 @@ def test_an_unchanged_answer_is_not_sent_again() -> None:
     tags = {target: ask(simulator, target).headers["etag"] for target in targets}
 
     for target, tag in tags.items():
-        again = ask(simulator, target, {"If-None-Match": tag})
-        assert (again.status, again.body) == (304, b"")
+        reply = ask(simulator, target, {"If-None-Match": tag})
+        assert (reply.status, reply.body) == (304, b"")
         assert ask(simulator, target, {"If-None-Match": '"other"'}).status == 200
     chain.reorg(1, "remined")
     changed = {
         target for target, tag in tags.items() if ask(simulator, target, {"If-None-Match": tag}).status == 200
     }
 
-    # The principal's tag is only its newest id: it hides that the transaction moved to another block.
+    # A principal's tag is only its newest id: it does not change when the transaction moves to another block.
     assert changed == {
         target for target in targets if "/address/" not in target and "/principals/" not in target
     }
@@ -244,24 +244,24 @@ def test_an_unchanged_answer_is_not_sent_again() -> None:
     )
 
 
-def test_ids_are_found_in_any_letter_case_and_named_in_lower() -> None:
-    """Upper case is found; without 0x the caller is sent on to the full id, query and all."""
+def test_ids_are_found_in_any_letter_case_and_returned_in_lower() -> None:
+    """An id in upper case is found; an id without 0x is redirected to the full id, with the query."""
     simulator = quiet_simulator()
     tx = simulator.chain.swap()
     simulator.chain.mine()
     bare = tx.tx_id[2:]
 
     assert ask_json(simulator, f"{V1}/tx/0x{bare.upper()}")["tx_id"] == tx.tx_id
-    moved = ask(simulator, f"{V1}/tx/{bare}?event_limit=5")
-    assert (moved.status, moved.headers["location"]) == (302, f"{V1}/tx/{tx.tx_id}?event_limit=5")
+    redirect = ask(simulator, f"{V1}/tx/{bare}?event_limit=5")
+    assert (redirect.status, redirect.headers["location"]) == (302, f"{V1}/tx/{tx.tx_id}?event_limit=5")
     assert (
         ask(simulator, f"{V3}/transactions/{bare}/events").headers["location"]
         == f"{V3}/transactions/{tx.tx_id}/events"
     )
 
 
-def test_a_fresh_transaction_is_unknown_for_a_while() -> None:
-    """Right after broadcast look-ups by id answer 404, and then they do not."""
+def test_a_new_transaction_is_unknown_for_a_while() -> None:
+    """Look-ups by id reply 404 until `index_lag_ms` after the broadcast."""
     simulator = quiet_simulator()
     simulator.hiro.index_lag_ms = 4_000
     tx = simulator.chain.swap(wait_ms=None)
@@ -296,8 +296,8 @@ def test_a_fresh_transaction_is_unknown_for_a_while() -> None:
         (f"{V3}/nothing", 404, "Route GET:/extended/v3/nothing not found"),
     ],
 )
-def test_mistaken_requests_are_refused_as_the_real_one_does(target: str, status: int, message: str) -> None:
-    """Each refusal has the status, the shape and the wording of the real server."""
+def test_wrong_requests_get_the_errors_of_the_real_server(target: str, status: int, message: str) -> None:
+    """Each error has the status, the fields and the wording of the real server."""
     simulator = quiet_simulator()
     wallet = simulator.chain.wallets[0].address
 
@@ -311,8 +311,8 @@ def test_mistaken_requests_are_refused_as_the_real_one_does(target: str, status:
 @pytest.mark.parametrize(
     ("path", "status", "error"), [("", 404, "Not Found"), ("/events", 400, "Bad Request")]
 )
-def test_v3_refuses_an_unknown_transaction_word_for_word(path: str, status: int, error: str) -> None:
-    """The whole body is the real server's."""
+def test_v3_has_the_real_error_for_an_unknown_transaction(path: str, status: int, error: str) -> None:
+    """The whole body is that of the real server."""
     reply = ask(quiet_simulator(), f"{V3}/transactions/0x{'ab' * 32}{path}")
 
     body = {"statusCode": status, "error": error, "message": "Transaction not found"}
@@ -320,7 +320,7 @@ def test_v3_refuses_an_unknown_transaction_word_for_word(path: str, status: int,
 
 
 def test_an_older_server_has_no_v3() -> None:
-    """With the switch all of v3 is an unknown route, and v1 is there with its warning."""
+    """With `v3_absent` all of v3 is an unknown route, and v1 replies with its warning."""
     simulator, wallet, ids = busy_wallet(1)
     simulator.hiro.v3_absent = True
 
@@ -332,8 +332,8 @@ def test_an_older_server_has_no_v3() -> None:
     assert "warning" not in ask(simulator, f"{V1}/tx/multiple?tx_id={ids[0]}").headers
 
 
-def test_heavy_fields_come_on_request() -> None:
-    """v3 adds arguments (without names), post-conditions and the result when asked; v1 can leave them out."""
+def test_optional_fields_come_on_request() -> None:
+    """v3 adds arguments (without names), post-conditions and the result on request; v1 can omit arguments."""
     simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="provider")
     simulator.chain.mine()

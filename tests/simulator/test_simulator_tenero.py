@@ -1,4 +1,4 @@
-"""Tenero's list and tokens: pages, ways of quoting, prices that move."""
+"""Tenero's list and tokens: pages, ways of quoting, moving prices."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tocsin.simulator.tenero_api import TENERO_PATH
 @given(limit=st.integers(1, 100))
 @settings(max_examples=10, deadline=None)
 def test_tenero_lists_every_token_once(limit: int) -> None:
-    """Following `next` meets every listed token once; the missing and the unlisted are not among them."""
+    """Following `next` gives every listed token once, and neither the missing nor the unlisted ones."""
     simulator = quiet_simulator()
     addresses: list[str] = []
     cursor: str | None = ""
@@ -24,13 +24,13 @@ def test_tenero_lists_every_token_once(limit: int) -> None:
         addresses += [row["address"] for row in page["rows"]]
         cursor = page["next"]
 
-    wanted = {token.address for token in (*TRADED_TOKENS, *FILLER_TOKENS)} - {USDCX.address, DIKO.address}
+    expected = {token.address for token in (*TRADED_TOKENS, *FILLER_TOKENS)} - {USDCX.address, DIKO.address}
     assert len(addresses) == len(set(addresses))
-    assert set(addresses) == wanted
+    assert set(addresses) == expected
 
 
-def test_tenero_speaks_of_tokens_in_six_ways() -> None:
-    """A number, a text, zero, null, nothing at all, or only when asked by address."""
+def test_tenero_quotes_tokens_in_six_ways() -> None:
+    """A number, a text, zero, null, missing everywhere, or found only by its address."""
     simulator = quiet_simulator()
 
     def price(address: str) -> Any:
@@ -50,8 +50,8 @@ def test_tenero_speaks_of_tokens_in_six_ways() -> None:
     assert ask(simulator, f"{TENERO_PATH}/tokens?cursor=x", upstream="tenero").status == 400
 
 
-def test_prices_drift_with_time_and_can_be_held() -> None:
-    """A price moves from minute to minute, less than a tenth in an hour, until it is fixed."""
+def test_prices_drift_with_time_and_can_be_fixed() -> None:
+    """A price moves from minute to minute, by less than a tenth in an hour, until it is fixed."""
     simulator = quiet_simulator()
     tenero, start = simulator.tenero, simulator.chain.now_ms
     hour = [tenero.price("stx", start + minute * 60_000) for minute in range(60)]

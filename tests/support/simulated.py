@@ -1,4 +1,4 @@
-"""A simulator for tests: few wallets, no traffic of its own, and shorthands to ask it."""
+"""Simulators and chains for tests, and shorthands to send requests to them."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tocsin.simulator.traffic import Traffic, start_traffic
 
 
 class HandClock:
-    """A clock that a test without a loop sets by hand."""
+    """A clock that a test without an event loop sets by hand."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.now_ms = now_ms
@@ -30,7 +30,7 @@ class HandClock:
 
 
 def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int = 3) -> Simulator:
-    """Nothing happens unless the test says so, and nobody is limited."""
+    """A simulator without traffic and limits: only the test's own commands change the chain."""
     clock = clock or HandClock()
     chain = Chain(seed=seed, start_ms=clock.now(), wallets=wallets)
     return Simulator(
@@ -42,7 +42,7 @@ def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int =
 
 
 def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0, start_ms: int = START_MS) -> Chain:
-    """A chain with traffic of every kind behind it."""
+    """A chain after hours of traffic of every kind."""
     chain = Chain(seed=seed, start_ms=start_ms, wallets=wallets)
     start_traffic(chain, Traffic(swaps=400, floods=2, reorgs=4))
     chain.advance(start_ms + int(hours * 3_600_000))
@@ -55,12 +55,12 @@ def ask(
     headers: Mapping[str, str] | None = None,
     upstream: UpstreamName = "hiro",
 ) -> SimulatedReply:
-    """The reply to a GET, as it leaves the upstream."""
+    """The reply to a GET request."""
     return simulator.handle(upstream, SimulatedRequest.get(target, headers)).reply
 
 
 def ask_json(simulator: Simulator, target: str, upstream: UpstreamName = "hiro") -> Any:
-    """The JSON body of a GET that must succeed."""
+    """The JSON body of the reply to a GET request that must succeed."""
     reply = ask(simulator, target, upstream=upstream)
     assert reply.status == 200, reply
     return json.loads(reply.body)

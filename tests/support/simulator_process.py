@@ -1,4 +1,4 @@
-"""The simulator as a process of its own, for code that cannot share a test's loop."""
+"""The simulator in its own process, for code that cannot share a test's event loop."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 def root_of(upstreams: dict[str, str]) -> str:
-    """Where its own routes are: `/_control`, `/_truth`, `/_agents`."""
+    """The URL below which the simulator's own routes are: `/_control`, `/_truth`, `/_agents`."""
     return upstreams["HIRO_API_URL"].removesuffix("/hiro")
 
 
@@ -15,7 +15,7 @@ def root_of(upstreams: dict[str, str]) -> str:
 def running_simulator(
     *, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0
 ) -> Iterator[dict[str, str]]:
-    """A small one without limits; answers the settings that lead to it. At speed 0 nothing new happens."""
+    """A small simulator without limits; yields the settings of its URLs. Speed 0 stops the chain."""
     command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--no-limits"]
     command += [f"--wallets={wallets}", f"--history-hours={history_hours}", f"--speed={speed}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""The wire face: the same answers and faults over a real socket on loopback, and the control surface."""
+"""The simulator over HTTP: the same replies and faults over a real socket on loopback, and the commands."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tocsin.simulator.simulator import Simulator
 
 
 class Caller:
-    """An HTTP client of a running simulator."""
+    """An HTTP client for a running simulator."""
 
     def __init__(
         self, simulator: Simulator, address: SimulatorAddress, session: aiohttp.ClientSession
@@ -35,16 +35,16 @@ class Caller:
 
     async def get(self, url: str, timeout_s: float = 8.0) -> tuple[int, dict[str, str], bytes]:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        async with self._session.get(url, timeout=timeout, allow_redirects=False) as answer:
-            headers = {name.lower(): value for name, value in answer.headers.items()}
-            return answer.status, headers, await answer.read()
+        async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return response.status, headers, await response.read()
 
     async def tip(self, timeout_s: float = 8.0) -> tuple[int, dict[str, str], bytes]:
         return await self.get(f"{self.address.hiro}/extended", timeout_s)
 
     async def control(self, command: str, **values: Any) -> tuple[int, Any]:
-        async with self._session.post(f"{self.address.root}/_control/{command}", json=values) as answer:
-            return answer.status, await answer.json()
+        async with self._session.post(f"{self.address.root}/_control/{command}", json=values) as response:
+            return response.status, await response.json()
 
 
 @asynccontextmanager
@@ -54,14 +54,14 @@ async def calling(clock: Clock | None = None) -> AsyncIterator[Caller]:
         yield Caller(simulator, address, session)
 
 
-async def simulator_saw(simulator: Simulator) -> None:
-    """Until the first request has come in."""
+async def first_request(simulator: Simulator) -> None:
+    """Wait until the first request has come in."""
     while not simulator.requests:
         await simulator.clock.sleep(0.01)
 
 
-async def test_the_wire_carries_the_same_answers() -> None:
-    """Status, headers and bytes are those of the in-process face, below the two base URLs."""
+async def test_replies_are_the_same_over_http() -> None:
+    """Status, headers and bytes below the two base URLs are those of the in-process simulator."""
     async with calling() as caller:
         chain = caller.simulator.chain
         tx = chain.swap(kind="multibin")
@@ -69,24 +69,24 @@ async def test_the_wire_carries_the_same_answers() -> None:
         path = f"/extended/v1/tx/{tx.tx_id}?event_limit=100"
 
         status, headers, body = await caller.get(caller.address.hiro + path)
-        twin = ask(caller.simulator, path)
+        reply = ask(caller.simulator, path)
 
-        assert (status, body) == (twin.status, twin.body)
-        own = {name for name in twin.headers if name != "cf-ray" and "remaining" not in name}
-        assert {name: headers[name] for name in own} == {name: twin.headers[name] for name in own}
-        assert set(twin.headers) <= set(headers)
+        assert (status, body) == (reply.status, reply.body)
+        names = {name for name in reply.headers if name != "cf-ray" and "remaining" not in name}
+        assert {name: headers[name] for name in names} == {name: reply.headers[name] for name in names}
+        assert set(reply.headers) <= set(headers)
         status, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens?limit=3")
         assert (status, len(json.loads(body)["data"]["rows"])) == (200, 3)
 
 
-def test_answers_leave_at_once() -> None:
-    """The listener is a TCP socket by name: only then asyncio sends small writes without waiting."""
+def test_replies_are_sent_at_once() -> None:
+    """The listener has the protocol TCP set: only then asyncio sends small writes without a delay."""
     with listen("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 
-async def test_a_redirect_leads_to_where_the_upstream_is_mounted() -> None:
-    """The location can be followed as it stands."""
+async def test_a_redirect_points_below_the_mount_of_the_upstream() -> None:
+    """The location can be followed as it is."""
     async with calling() as caller:
         tx = caller.simulator.chain.swap()
         status, headers, _ = await caller.get(f"{caller.address.hiro}/extended/v1/tx/{tx.tx_id[2:]}")
@@ -96,18 +96,18 @@ async def test_a_redirect_leads_to_where_the_upstream_is_mounted() -> None:
         assert status == 200
 
 
-async def test_an_unchanged_answer_has_no_body_on_the_wire() -> None:
-    """304 crosses the wire empty, and the connection goes on."""
+async def test_a_304_has_no_body_over_http() -> None:
+    """A 304 is empty, and the connection can be used again."""
     async with calling() as caller, aiohttp.ClientSession() as session:
         _, headers, _ = await caller.tip()
         url = f"{caller.address.hiro}/extended"
-        async with session.get(url, headers={"If-None-Match": headers["etag"]}) as answer:
-            assert (answer.status, await answer.read()) == (304, b"")
+        async with session.get(url, headers={"If-None-Match": headers["etag"]}) as response:
+            assert (response.status, await response.read()) == (304, b"")
         assert (await caller.tip())[0] == 200
 
 
-async def test_a_hang_on_the_wire() -> None:
-    """The socket stays silent until the caller gives up."""
+async def test_a_hang_over_http() -> None:
+    """The socket sends nothing until the caller gives up."""
     async with calling() as caller:
         caller.simulator.faults.add(SimulatedFault(kind="hang", times=1))
 
@@ -117,29 +117,29 @@ async def test_a_hang_on_the_wire() -> None:
 
 
 async def test_the_server_stops_while_a_caller_hangs() -> None:
-    """A hanging request is cut when the server is told to stop; nobody waits for ever."""
+    """A hanging request is cut when the server stops; it does not delay the stop."""
     async with aiohttp.ClientSession() as session:
         simulator = quiet_simulator(VirtualClock())
         simulator.faults.add(SimulatedFault(kind="hang"))
         async with serving(simulator) as address:
             hanging = asyncio.create_task(Caller(simulator, address, session).tip(timeout_s=600.0))
-            await simulator_saw(simulator)
+            await first_request(simulator)
 
         with pytest.raises(aiohttp.ClientConnectionError):
             await hanging
 
 
 @pytest.mark.parametrize("kind", ["slow", "delay"])
-async def test_slow_answers_on_the_wire(kind: Any) -> None:
-    """A slow body begins at once and ends late; a delayed answer begins late."""
+async def test_slow_replies_over_http(kind: Any) -> None:
+    """A slow body begins at once and ends late; a delayed reply begins late."""
     async with calling() as caller, aiohttp.ClientSession() as session:
         caller.simulator.faults.add(SimulatedFault(kind=kind, seconds=6.0))
         loop = asyncio.get_running_loop()
         began = loop.time()
 
-        async with session.get(f"{caller.address.hiro}/extended") as answer:
+        async with session.get(f"{caller.address.hiro}/extended") as response:
             started_s = loop.time() - began
-            body = await answer.read()
+            body = await response.read()
 
         assert json.loads(body)["status"] == "ready"
         assert (started_s > 5.9) is (kind == "delay")
@@ -149,12 +149,10 @@ async def test_slow_answers_on_the_wire(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "error"), [("cut", aiohttp.ServerDisconnectedError), ("cut_body", aiohttp.ClientPayloadError)]
 )
-async def test_cut_connections_on_the_wire(kind: Any, error: type[Exception]) -> None:
-    """The connection really breaks, before the status line or within the body; the next call is fine."""
+async def test_cut_connections_over_http(kind: Any, error: type[Exception]) -> None:
+    """The connection really breaks, before the status line or within the body; the next request works."""
     async with calling() as caller:
-        caller.simulator.faults.add(
-            SimulatedFault(kind=kind, times=2)
-        )  # a client may try once more by itself
+        caller.simulator.faults.add(SimulatedFault(kind=kind, times=2))  # the client may retry once by itself
 
         with pytest.raises((error, aiohttp.ClientOSError)):
             await caller.tip()
@@ -162,19 +160,19 @@ async def test_cut_connections_on_the_wire(kind: Any, error: type[Exception]) ->
         assert (await caller.tip())[0] == 200
 
 
-async def test_a_huge_body_comes_unannounced() -> None:
-    """There is no length to see it coming; a reader that stops at its cap has read no more than that."""
+async def test_a_huge_body_comes_without_its_length() -> None:
+    """There is no Content-Length; a reader that stops at its limit has read no more than that."""
     async with calling() as caller, aiohttp.ClientSession() as session:
         caller.simulator.faults.add(SimulatedFault(kind="huge", size=50_000_000))
 
-        async with session.get(f"{caller.address.hiro}/extended") as answer:
-            assert "content-length" not in answer.headers
-            part = await answer.content.readexactly(300_000)
+        async with session.get(f"{caller.address.hiro}/extended") as response:
+            assert "content-length" not in response.headers
+            part = await response.content.readexactly(300_000)
         assert json.loads(part.decode())["status"] == "ready"
 
 
-async def test_spoiled_bodies_on_the_wire() -> None:
-    """Truncated, wrong and retyped bodies are complete HTTP answers."""
+async def test_wrong_bodies_over_http() -> None:
+    """Truncated bodies, HTML and values of other types are complete HTTP responses."""
     async with calling() as caller:
         for kind in ("truncated", "wrong_json", "wrong_types"):
             caller.simulator.faults.add(SimulatedFault(kind=kind, times=1))
@@ -182,9 +180,9 @@ async def test_spoiled_bodies_on_the_wire() -> None:
             assert (status, len(body) > 0) == (200, True)
 
 
-async def test_commands_steer_the_simulator() -> None:
-    """Faults, switches, limits, prices and the chain itself are changed over the wire."""
-    async with calling(HandClock()) as caller:  # the chain stands still between two commands
+async def test_commands_control_the_simulator() -> None:
+    """Faults, switches, limits, prices and the chain itself can be changed over HTTP."""
+    async with calling(HandClock()) as caller:  # the chain does not advance between two commands
         chain = caller.simulator.chain
 
         assert (await caller.control("fault", kind="status", status=502, times=1))[0] == 200
@@ -197,19 +195,19 @@ async def test_commands_steer_the_simulator() -> None:
         _, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens/stx")
         assert json.loads(body)["data"]["price_usd"] == "3.5"
 
-        _, made = await caller.control("swap", wallet=1, kind="refund", count=26)
+        _, swaps = await caller.control("swap", wallet=1, kind="refund", count=26)
         _, block = await caller.control("mine")
-        assert len(made["txids"]) == 26
-        assert block == made
+        assert len(swaps["txids"]) == 26
+        assert block == swaps
         assert len(chain.truth()) == 26
         await caller.control("reorg", depth=1, fate="vanished")
         assert chain.truth() == []
-        assert chain.transactions[made["txids"][0]].state == "vanished"
+        assert chain.transactions[swaps["txids"][0]].state == "vanished"
         _, big = await caller.control("swap", amount_in="18446744073709551617")
         await caller.control("mine")
         assert [(row.txid, row.amount_in) for row in chain.truth()] == [(big["txids"][0], 2**64 + 1)]
-        _, floods = await caller.control("dust", count=3)
-        _, dropped = await caller.control("drop", txid=floods["txids"][0], status="dropped_too_expensive")
+        _, dust = await caller.control("dust", count=3)
+        _, dropped = await caller.control("drop", txid=dust["txids"][0], status="dropped_too_expensive")
         assert chain.transactions[dropped["txids"][0]].status == "dropped_too_expensive"
         await caller.control("rebroadcast", txid=dropped["txids"][0])
         assert chain.transactions[dropped["txids"][0]].state == "mempool"
@@ -218,8 +216,8 @@ async def test_commands_steer_the_simulator() -> None:
         assert (await caller.tip())[0] == 429
 
 
-async def test_mistaken_commands_are_refused_with_the_fix() -> None:
-    """An unknown command, field, value or body is 400, in the project's one shape of errors."""
+async def test_wrong_commands_get_an_error_with_the_fix() -> None:
+    """An unknown command, field or value is 400, in the project's one format of errors."""
     async with calling() as caller:
         mistakes = [
             await caller.control("explode"),
@@ -242,8 +240,8 @@ async def test_mistaken_commands_are_refused_with_the_fix() -> None:
             assert len(body["error"]) > 20
 
 
-async def test_the_truth_and_the_agents_are_told() -> None:
-    """The truth with exact amounts, the agents in the import format, and the state are there to read."""
+async def test_the_truth_the_agents_and_the_state_can_be_read() -> None:
+    """The truth has exact amounts, and the agents are in the import format."""
     async with calling() as caller:
         chain = caller.simulator.chain
         chain.swap(chain.wallets[0], "huge")
@@ -262,8 +260,8 @@ async def test_the_truth_and_the_agents_are_told() -> None:
         assert json.loads(state)["transactions"] == 1
 
 
-async def test_a_taken_port_is_named() -> None:
-    """Starting on a port in use says so, and how to get a free one."""
+async def test_a_port_in_use_is_an_error_with_the_fix() -> None:
+    """The error for a port in use says how to get a free one."""
     async with calling() as caller:
         port = int(caller.address.root.rsplit(":", 1)[1])
         with pytest.raises(StartError, match="another port: --port, 0 for any"):
@@ -287,13 +285,13 @@ def test_it_runs_as_a_command() -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            printed = dict(process.stdout.readline().strip().split("=", 1) for _ in range(5))
-            with urllib.request.urlopen(printed["control"]) as answer:
-                state = json.load(answer)
+            urls = dict(process.stdout.readline().strip().split("=", 1) for _ in range(5))
+            with urllib.request.urlopen(urls["control"]) as response:
+                state = json.load(response)
         finally:
             process.terminate()
 
     assert (state["speed"], state["badTimes"], state["transactions"] > 0) == (60.0, True, True)
-    assert printed["HIRO_API_URL"].endswith("/hiro")
-    assert printed["TENERO_API_URL"].endswith("/tenero")
-    assert set(printed) == {"HIRO_API_URL", "TENERO_API_URL", "control", "truth", "agents"}
+    assert urls["HIRO_API_URL"].endswith("/hiro")
+    assert urls["TENERO_API_URL"].endswith("/tenero")
+    assert set(urls) == {"HIRO_API_URL", "TENERO_API_URL", "control", "truth", "agents"}
