@@ -1,9 +1,9 @@
-"""The board at 10,000, 100,000 and 1,000,000 swaps: time, rows read, and what keeping its totals costs.
+"""The board at 10,000, 100,000 and 1,000,000 swaps: time, rows read, and the cost of keeping its totals.
 
 python bench/measure_board.py [--sizes 10000,100000,1000000] [--rounds 15]
 
-430 agents trade 36 pairs, as in the measurements of the reference: 91 ms, 656 ms and 4.33 s for its query,
-which reads every swap four times over.
+430 agents trade 36 pairs, as in the measurements of the reference. Its query takes 91 ms, 656 ms and 4.33 s
+and reads every swap four times.
 """
 
 import argparse
@@ -72,32 +72,32 @@ def swaps(count: int, first: int) -> Iterator[NewSwap]:
 
 
 async def fill(db: Database, count: int, first: int, batch: int) -> float:
-    """Record so many more swaps the way the sweep does; swaps per second."""
+    """Record `count` more swaps as the sweep does, and return the swaps per second."""
     rows = list(swaps(count, first))
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for at in range(0, count, batch):
         await db.batch(swap_store.record(db, rows[at : at + batch], RULES, 0))
-    return count / (time.perf_counter() - began)
+    return count / (time.perf_counter() - started_at)
 
 
 async def timed(rounds: int, work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """Medians of wall time and of CPU time, in ms."""
+    """The medians of wall time and of CPU time, in ms."""
     await work()
-    took, used = [], []
+    wall_ms, cpu_ms = [], []
     for _ in range(rounds):
-        began, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), time.process_time()
         await work()
-        took.append((time.perf_counter() - began) * 1000)
-        used.append((time.process_time() - cpu) * 1000)
-    return median(took), median(used)
+        wall_ms.append((time.perf_counter() - wall) * 1000)
+        cpu_ms.append((time.process_time() - cpu) * 1000)
+    return median(wall_ms), median(cpu_ms)
 
 
 def rows_read(path: Path) -> int:
-    """What the board's queries visit: every total once. A plan with a scan of swaps is an error."""
+    """The rows that the board's queries read: every total once. A query plan that reads swaps is an error."""
     with closing(sqlite3.connect(path)) as connection:
         plans = [
             row[3]
-            for sql in (board._AGENTS, board._VALUES, ACTIVE_TOKENS)  # noqa: SLF001 - the very queries
+            for sql in (board._AGENTS, board._VALUES, ACTIVE_TOKENS)  # noqa: SLF001 - the board's own queries
             for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("[]",) * sql.count("?"))
         ]
         assert not any("swaps" in plan for plan in plans), plans
@@ -106,8 +106,8 @@ def rows_read(path: Path) -> int:
 
 
 async def fill_without_totals(path: Path) -> float:
-    """The same swaps, written the same way, where nothing counts them."""
-    make(path, "DROP TRIGGER swap_counted")
+    """The same swaps, written in the same way, without the trigger that keeps the totals."""
+    create_database(path, "DROP TRIGGER swap_counted")
     db = SqliteDatabase(path)
     await register(db)
     rate = await fill(db, BULK, 0, BATCH)
@@ -115,7 +115,7 @@ async def fill_without_totals(path: Path) -> float:
     return rate
 
 
-def make(path: Path, *changes: str) -> None:
+def create_database(path: Path, *changes: str) -> None:
     sqlite_file.create(path)
     with closing(sqlite_file.connect(path)) as connection:
         migrate(connection, load(COMPETITION_MIGRATIONS), path.name, now=0)
@@ -123,22 +123,22 @@ def make(path: Path, *changes: str) -> None:
             connection.execute(change)
 
 
-PEOPLE = """
+INSERT_AGENTS = """
 INSERT INTO agents (btc_address, stx_address, erc8004_agent_id)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
 FROM json_each(?)"""
 
 
 async def register(db: Database) -> None:
-    people = json.dumps([[f"bc1q{n}", agent(n), n + 1] for n in range(AGENTS)])
+    agents = json.dumps([[f"bc1q{n}", agent(n), n + 1] for n in range(AGENTS)])
     claims = "INSERT INTO claims (btc_address, status) SELECT btc_address, 'verified' FROM agents"
-    await db.batch([db.prepare(PEOPLE).bind(people), db.prepare(claims)])
+    await db.batch([db.prepare(INSERT_AGENTS).bind(agents), db.prepare(claims)])
 
 
 async def main(sizes: list[int], rounds: int) -> None:
     with TemporaryDirectory() as directory:
         path = Path(directory) / "db.sqlite"
-        make(path)
+        create_database(path)
         db = SqliteDatabase(path)
         await register(db)
         print(
@@ -146,16 +146,17 @@ async def main(sizes: list[int], rounds: int) -> None:
             end="",
         )
         print(f"{'inserts/s':>11}{'untotalled':>12}")
-        held = 0
+        stored = 0
         for size in sizes:
-            await fill(db, size - held - BULK, held, BULK)
+            await fill(db, size - stored - BULK, stored, BULK)
             rate = await fill(db, BULK, size - BULK, BATCH)
-            held = size
-            worth, cpu = await timed(rounds, lambda: leaderboard(db, PRICES, sort="pnl"))
-            page, _ = await timed(rounds, lambda: trades_of(db, agent(7)))
-            tokens, _ = await timed(rounds, lambda: db.prepare(ACTIVE_TOKENS).all())
-            bare = await fill_without_totals(Path(directory) / f"{size}.sqlite")
-            figures: list[Any] = [size, worth, cpu, rows_read(path), page, tokens, rate, bare]
+            stored = size
+            board_ms, cpu_ms = await timed(rounds, lambda: leaderboard(db, PRICES, sort="pnl"))
+            trades_ms, _ = await timed(rounds, lambda: trades_of(db, agent(7)))
+            tokens_ms, _ = await timed(rounds, lambda: db.prepare(ACTIVE_TOKENS).all())
+            bare_rate = await fill_without_totals(Path(directory) / f"{size}.sqlite")
+            rows = rows_read(path)
+            figures: list[Any] = [size, board_ms, cpu_ms, rows, trades_ms, tokens_ms, rate, bare_rate]
             print("{:>9,}{:>10.1f}{:>7.1f}{:>11,}{:>11.2f}{:>11.2f}{:>11,.0f}{:>12,.0f}".format(*figures))
         await db.close()
 

@@ -1,7 +1,6 @@
-"""Calls per second and CPU per call through the whole client: budget, permits, parsing, log.
+"""Calls per second and CPU time per call of the whole client: budget, permits, parsing, log.
 
-Against a function in this process, and over loopback against our simulator in a process of its own, both at
-no latency.
+It calls a function in this process, and over loopback the simulator in another process. Neither adds latency.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from silence import Silence
+from null_logger import NullLogger
 
 from tocsin.bindings import JSON, Fetch, FetchResponse
 from tocsin.budget.budget import Quota
@@ -36,12 +35,12 @@ WALLET = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 POOL = "SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2"
 SBTC = b'"SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token"'
 WORKERS = 8  # over loopback
-NOWHERE = "https://up.test"
-ENDLESS = Quota(second=10**9, minute=10**9, month=10**9)
+IN_PROCESS_URL = "https://up.test"
+UNLIMITED_QUOTA = Quota(second=10**9, minute=10**9, month=10**9)
 
 
 def example(name: str, repeat: int = 1) -> bytes:
-    """An example body; lists are made `repeat` times as long."""
+    """An example body. A list in it is made `repeat` times as long."""
     body: Any = json.loads((DATA / f"{name}.json").read_text())["body"]
     if "results" in body:
         body["results"] *= repeat
@@ -79,9 +78,9 @@ async def in_process(
     timeout_s: float = 8.0,
     body_max: int = 8 * 1024 * 1024,
 ) -> FetchResponse:
-    """A fetch at no latency."""
+    """A fetch without latency."""
     del method, headers, body, timeout_s, body_max
-    path = url.removeprefix(NOWHERE).partition("?")[0]
+    path = url.removeprefix(IN_PROCESS_URL).partition("?")[0]
     return FetchResponse(200, HEADERS, BODIES[path])
 
 
@@ -106,15 +105,17 @@ def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
     def save(state: JSON) -> None:
         saved[0] = state
 
-    gate = BudgetLimiter.restore(upstream.name, ENDLESS, None, clock, random.random, Silence(), save)
-    return UpstreamClient(upstream, fetch, gate, clock, random.random)
+    limiter = BudgetLimiter.restore(
+        upstream.name, UNLIMITED_QUOTA, None, clock, random.random, NullLogger(), save
+    )
+    return UpstreamClient(upstream, fetch, limiter, clock, random.random)
 
 
 async def measure(
     name: str, call: Callable[[CallSession], Awaitable[object]], calls: int, workers: int
 ) -> Row:
-    """Make the calls, `workers` at a time, and look at both clocks."""
-    session = task_session(Silence())
+    """Make the calls, `workers` at a time, and measure wall and CPU time."""
+    session = task_session(NullLogger())
     first = await call(session)
     assert isinstance(first, Ok), first
 
@@ -128,30 +129,30 @@ async def measure(
 
 
 async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) -> AsyncIterator[Row]:
-    simulated = root != NOWHERE
+    simulated = root != IN_PROCESS_URL
     hiro_client = HiroClient(client_of(hiro_upstream(f"{root}/hiro" if simulated else root, "bench"), fetch))
     tenero_client = TeneroClient(
         client_of(tenero_upstream(f"{root}/tenero" if simulated else root, None), fetch)
     )
-    page = await hiro_client.principal_transactions(POOL, task_session(Silence()))
+    page = await hiro_client.principal_transactions(POOL, task_session(NullLogger()))
     assert isinstance(page, Ok), page
     swap = page.value.items[0]
 
     async def list_page(session: CallSession) -> object:
-        found = await tenero_client.prices(["stx"], session, pages_max=1, singles_max=0)
-        return Ok(found) if found.prices else found
+        answer = await tenero_client.prices(["stx"], session, pages_max=1, singles_max=0)
+        return Ok(answer) if answer.prices else answer
 
     async def token(session: CallSession) -> object:
         return await tenero_client.fetch_token_price_usd("stx", session.logger, session)
 
     cases: list[tuple[str, Callable[[CallSession], Awaitable[object]], int]] = [
-        ("hiro transaction", lambda e: hiro_client.transaction(swap.tx_id, e), calls),
+        ("hiro transaction", lambda session: hiro_client.transaction(swap.tx_id, session), calls),
         (
             "hiro balance changes",
-            lambda e: hiro_client.balance_changes(swap.sender, [swap.tx_id], e),
+            lambda session: hiro_client.balance_changes(swap.sender, [swap.tx_id], session),
             calls,
         ),
-        ("hiro page of 50", lambda e: hiro_client.principal_transactions(POOL, e), calls // 4),
+        ("hiro page of 50", lambda session: hiro_client.principal_transactions(POOL, session), calls // 4),
         ("tenero token", token, calls),
         ("tenero page of 100", list_page, calls // 4),
     ]
@@ -161,7 +162,7 @@ async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) ->
 
 @contextmanager
 def simulator() -> Iterator[str]:
-    """Our simulator in a process of its own, without limits; answers its address."""
+    """Run the simulator in its own process, without limits; yields its URL."""
     command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--no-limits", "--wallets=50"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -179,7 +180,7 @@ async def main() -> None:
     parser.add_argument("--calls", type=int, default=4_000)
     arguments = parser.parse_args()
     print(f"{'call':<44}{'calls':>8}{'calls/s':>12}{'CPU us/call':>14}")
-    async for row in rows("in process", in_process, NOWHERE, arguments.calls, 1):
+    async for row in rows("in process", in_process, IN_PROCESS_URL, arguments.calls, 1):
         print(row)
     with simulator() as url:
         fetch = HttpFetch()

@@ -1,6 +1,6 @@
-"""Our Worker on the real workerd: from process start to the first answer, and the lateness of alarms.
+"""Tocsin's Worker on the real workerd: from process start to the first reply, and the lateness of alarms.
 
-Machines differ and are shared: the figures are for comparison within one run.
+Machines differ and are shared: compare figures only within one run.
 """
 
 import statistics
@@ -22,27 +22,27 @@ ADDRESS = "SP2HP0ZECSZ2Z8NZJWPXA51FWZJ1PT28RB2X1R7BK"
 
 
 def cold_start_s(directory: Path) -> float:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     with running(directory, {}) as workerd:
         workerd.call("SCHEDULER", "v1", "status")
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
 
 def alarm_lateness_ms(workerd: Workerd) -> list[int]:
-    """Each ring sets the next one, 20 ms later."""
+    """Each ring sets the alarm for 20 ms later."""
     workerd.call("CONTRACT", "bench", "script", 20, *["rearm"] * RINGS)
     workerd.call("CONTRACT", "bench", "rings", RINGS)
-    late: list[int] = workerd.call("CONTRACT", "bench", "get", "late")
-    return late[:RINGS]
+    lateness_ms: list[int] = workerd.call("CONTRACT", "bench", "get", "late")
+    return lateness_ms[:RINGS]
 
 
-def each_ms(work: Callable[[], object]) -> list[float]:
-    found = []
+def durations_ms(work: Callable[[], object]) -> list[float]:
+    durations = []
     for _ in range(CALLS):
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         work()
-        found.append((time.perf_counter() - began) * 1000)
-    return found
+        durations.append((time.perf_counter() - started_at) * 1000)
+    return durations
 
 
 def percentiles(values: list[float] | list[int]) -> str:
@@ -53,27 +53,27 @@ def percentiles(values: list[float] | list[int]) -> str:
 def main() -> None:
     console = Console(width=110)
     if not MODULES.exists():
-        console.print("workerd is not installed: run `make test` where npm is")
+        console.print("workerd is not installed: run `make test` on a machine with npm")
         return
     with tempfile.TemporaryDirectory() as scratch:
         starts = [cold_start_s(Path(scratch) / f"start{number}") for number in range(STARTS)]
         with running(Path(scratch) / "warm", {}) as workerd:
             workerd.migrate()
-            calls = each_ms(lambda: workerd.call("CONTRACT", "bench", "echo", 1))
-            health = each_ms(lambda: workerd.ask("/healthz"))
-            prices = each_ms(lambda: workerd.ask("/api/prices"))
-            board = each_ms(lambda: workerd.ask("/api/competition/trades?address=" + ADDRESS))
-            late = alarm_lateness_ms(workerd)
+            calls = durations_ms(lambda: workerd.call("CONTRACT", "bench", "echo", 1))
+            health = durations_ms(lambda: workerd.ask("/healthz"))
+            prices = durations_ms(lambda: workerd.ask("/api/prices"))
+            trades = durations_ms(lambda: workerd.ask("/api/competition/trades?address=" + ADDRESS))
+            lateness_ms = alarm_lateness_ms(workerd)
     table = Table("on workerd, in Python", "measured", title="Cloudflare platform")
     table.add_row(
         f"process start → status of the scheduler, {STARTS} starts, median / worst",
         f"{statistics.median(starts):.1f} / {max(starts):.1f} s",
     )
-    table.add_row(f"alarm lateness, {RINGS} rings, p50 / p99", percentiles(late))
+    table.add_row(f"alarm lateness, {RINGS} rings, p50 / p99", percentiles(lateness_ms))
     table.add_row("a call to an object, by way of the Worker, p50 / p99", percentiles(calls))
     table.add_row("GET /healthz: the application alone", percentiles(health))
     table.add_row("GET /api/prices: kept for a second, else two reads of KV", percentiles(prices))
-    table.add_row("GET /api/competition/trades: D1", percentiles(board))
+    table.add_row("GET /api/competition/trades: D1", percentiles(trades))
     console.print(table)
 
 

@@ -1,10 +1,11 @@
-"""What a day costs on Cloudflare: operations of KV and D1, requests and rows of the object, and the plan.
+"""The cost of a day on Cloudflare: operations of KV and D1, requests and rows of the object, and the plan.
 
 python bench/measure_day.py [--wallets 430,951] [--hours 24] [--swaps-an-hour 300]
 
-A day is lived in virtual time on the local platform, with every call to a store counted: 13 traded tokens
-priced every five minutes, forty contracts swept every fifteen. What D1 bills (rows visited, with indexes)
-only D1 knows: all statements of the day, and of the hour before it, are replayed on the real one.
+A day runs in virtual time on the local platform, and every call to a store is counted: 13 traded tokens are
+priced every five minutes, forty contracts are swept every fifteen. Only D1 can count the rows that it bills
+(rows visited, with indexes), so all statements of the day, and of the hour before it, are replayed on the
+real D1.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from silence import Silence
+from null_logger import NullLogger
 
 from support.competition import register
 from support.local_store import make_objects_file, open_competition, open_kv
@@ -47,7 +48,7 @@ WARM_UP_S = 3_600
 DAYS = 30
 Batch = list[tuple[str, Sequence[Any]]]
 
-# Included in Workers Paid, per month; beyond it, more can be bought.
+# Included in Workers Paid, per month; more costs extra.
 PLAN = {
     "KV writes": 1_000_000,
     "KV reads": 10_000_000,
@@ -61,7 +62,7 @@ PLAN = {
 
 @dataclass
 class Day:
-    """What was asked of the stores; batches before `begins` belong to the hour before."""
+    """The operations of a day; batches before `begins` belong to the hour before it."""
 
     counts: Counter[str] = field(default_factory=Counter)
     batches: list[Batch] = field(default_factory=list)
@@ -94,7 +95,7 @@ class CountingKV(SqliteKV):
 
 
 class CountingStorage:
-    """An object's storage; each entry is a row."""
+    """An object's storage; each key is a row."""
 
     def __init__(self, inner: Any, day: Day) -> None:
         self._inner, self._day = inner, day
@@ -116,7 +117,7 @@ class CountingStorage:
 
 
 class CountingContext:
-    """`ctx` with that storage."""
+    """A `ctx` with a counting storage."""
 
     def __init__(self, inner: Any, day: Day) -> None:
         self._inner = inner
@@ -128,7 +129,7 @@ class CountingContext:
 
 def counting_scheduler(day: Day) -> type[SchedulerDO]:
     class Counting(SchedulerDO):
-        """The scheduler; a ring is a request, and so is a wake-up by the cron trigger."""
+        """The scheduler. A ring of the alarm is a request, and so is a call by the cron trigger."""
 
         def __init__(self, ctx: Any, env: Any) -> None:
             super().__init__(CountingContext(ctx, day), env)
@@ -155,8 +156,8 @@ def record(database: SqliteDatabase, day: Day) -> None:
     database.batch = batch  # type: ignore[method-assign]  # statements run as batches of one
 
 
-async def live(directory: Path, wallets: int, seconds: float, swaps_an_hour: float) -> Day:
-    day, clock, logger = Day(), VirtualClock(), Silence()
+async def run_day(directory: Path, wallets: int, seconds: float, swaps_an_hour: float) -> Day:
+    day, clock, logger = Day(), VirtualClock(), NullLogger()
     chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
     start_traffic(chain, Traffic(swaps=swaps_an_hour))
     settings = Settings(
@@ -191,27 +192,28 @@ async def live(directory: Path, wallets: int, seconds: float, swaps_an_hour: flo
 
 
 async def _visit(database: Database, kv: CountingKV, clock: Clock, day: Day) -> None:
-    """One view of the board and one of the prices, apart from the day."""
+    """One view of the prices and one of the board, which are not counted for the day."""
     [swaps] = (await database.prepare("SELECT count(*) AS n FROM swaps").all()).results
-    lived, before = len(day.batches) - 1, day.counts["KV reads"]
+    batch_count, reads = len(day.batches) - 1, day.counts["KV reads"]  # without the query above
     await prices_of(kv, await tracked_tokens(kv), clock.now())
-    of_prices = day.counts["KV reads"] - before
+    price_reads = day.counts["KV reads"] - reads
     await leaderboard(database, await prices_of(kv, await active_tokens(database), clock.now()))
-    day.counts["KV reads"] = before
-    day.counts["KV reads of a price page"] = of_prices
-    day.swaps, day.board, day.batches = swaps["n"], day.batches[lived + 1 :], day.batches[:lived]
+    day.counts["KV reads"] = reads
+    day.counts["KV reads of a price page"] = price_reads
+    day.swaps, day.board = swaps["n"], day.batches[batch_count + 1 :]
+    day.batches = day.batches[:batch_count]
 
 
 def cost(workerd: Workerd, batches: Sequence[Batch]) -> tuple[int, int]:
-    """Rows that D1 reads and writes for these."""
-    found = [workerd.cost(batch) for batch in batches]
-    return sum(read for read, _ in found), sum(written for _, written in found)
+    """The rows that D1 reads and writes for these batches."""
+    costs = [workerd.cost(batch) for batch in batches]
+    return sum(read for read, _ in costs), sum(written for _, written in costs)
 
 
 def measure(wallets: int, hours: float, swaps_an_hour: float) -> Day:
     with TemporaryDirectory() as scratch:
         (local := Path(scratch) / "local").mkdir()
-        day = run_virtual(live(local, wallets, hours * 3_600, swaps_an_hour))
+        day = run_virtual(run_day(local, wallets, hours * 3_600, swaps_an_hour))
         with running(Path(scratch) / "workerd", {}) as workerd:
             workerd.migrate()
             cost(workerd, day.batches[: day.begins])
@@ -233,7 +235,7 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(width=120)
     if not MODULES.exists():
-        console.print("workerd is not installed: run `make test` where npm is")
+        console.print("workerd is not installed: run `make test` on a machine with npm")
         return
     table = Table("per month", "included", title="A month on Cloudflare, from a simulated day")
     sizes = [int(size) for size in arguments.wallets.split(",")]
@@ -241,8 +243,8 @@ def main() -> None:
     for size, day in zip(sizes, days, strict=True):
         table.add_column(f"{size} wallets, {day.swaps} swaps")
     for name, included in PLAN.items():
-        found = [f"{day.counts[name] * DAYS:,} ({day.counts[name] * DAYS / included:.2%})" for day in days]
-        table.add_row(name, f"{included:,}", *found)
+        cells = [f"{day.counts[name] * DAYS:,} ({day.counts[name] * DAYS / included:.2%})" for day in days]
+        table.add_row(name, f"{included:,}", *cells)
     for name in ("D1 calls a day", "D1 rows read by a view of the board", "KV reads of a price page"):
         table.add_row(name, "", *[f"{day.counts[name]:,}" for day in days])
     console.print(table)

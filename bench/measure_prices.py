@@ -1,4 +1,6 @@
-"""`GET /api/prices` beside an empty ASGI handler and beside a bare one with the same bytes, in turns.
+"""`GET /api/prices` compared with an empty ASGI handler and with a bare one that sends the same bytes.
+
+The three are measured in turns.
 
 python bench/measure_prices.py [--tokens N]
 """
@@ -26,7 +28,7 @@ console = Console(width=110)
 
 
 class Server:
-    """A process that serves one of the three."""
+    """A process that serves one of the three handlers."""
 
     def __init__(self, process: "subprocess.Popen[str]", path: str) -> None:
         assert process.stdout is not None
@@ -66,13 +68,13 @@ def main() -> int:
         console.print("[red]wrk is missing: apt-get install wrk[/]")
         return 1
     with ExitStack() as stack:
-        turns = [
+        servers = [
             stack.enter_context(server(app, path, tokens))
             for app, path in (("prices", "/api/prices"), ("bare", "/"), ("empty", "/"))
         ]
-        with urllib.request.urlopen(turns[0].url) as answer:
-            size = len(answer.read())
-        rounds = [[each.load() for each in turns] for _ in range(ROUNDS)]
+        with urllib.request.urlopen(servers[0].url) as response:
+            size = len(response.read())
+        rounds = [[each.load() for each in servers] for _ in range(ROUNDS)]
     table = Table(
         f"{CONNECTIONS} connections, {ROUNDS} x {ROUND_S} s",
         "req/s",
@@ -86,9 +88,9 @@ def main() -> int:
         "empty handler, 2 bytes",
     )
     for number, name in enumerate(names):
-        rate, cost = (statistics.median(turn[number][column] for turn in rounds) for column in range(2))
+        rate, cost = (statistics.median(figures[number][column] for figures in rounds) for column in range(2))
         rate_ratio, cost_ratio = (
-            statistics.median(turn[number][column] / turn[2][column] for turn in rounds)
+            statistics.median(figures[number][column] / figures[2][column] for figures in rounds)
             for column in range(2)
         )
         table.add_row(name, f"{rate:,.0f}", f"{rate_ratio:.2f}", f"{cost:.1f}", f"{cost_ratio:.2f}")

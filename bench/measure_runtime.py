@@ -1,6 +1,6 @@
-"""The object runtime beside the real workerd and beside a bare timer, in one run.
+"""The object runtime compared with the real workerd and with a bare timer, in one run.
 
-Only ratios mean anything: the machine is shared. Throughput is measured in alternating rounds.
+The machine is shared, so only ratios are meaningful. Throughput is measured in alternating rounds.
 """
 
 import json
@@ -37,26 +37,26 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
-        """Start it; answers when it was spawned, in seconds."""
+        """Start the process and return the time of its start, in seconds."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         command = [part.format(port=self.port, dir=self.directory) for part in self._command]
-        spawned_at = time.time()
+        started_at = time.time()
         self.process = subprocess.Popen(command, cwd=HERE / "workerd", stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
             try:
                 self.get("/results")
             except OSError:
                 time.sleep(0.01)
             else:
-                return spawned_at
-        raise RuntimeError(f"{self.name} did not answer")
+                return started_at
+        raise RuntimeError(f"{self.name} did not reply within 20 s of its start")
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=120) as answer:
-            body = answer.read()
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=120) as response:
+            body = response.read()
         return json.loads(body) if path.startswith("/results") else body
 
     def kill(self) -> None:
@@ -72,28 +72,28 @@ class Server:
 
 @contextmanager
 def servers(directory: Path) -> Iterator[list[Server]]:
-    ours = Server(
+    tocsin = Server(
         "tocsin",
         [sys.executable, str(HERE / "objects_server.py"), "--port", "{port}", "--dir", "{dir}"],
-        directory / "ours",
+        directory / "tocsin",
     )
-    found = [ours]
+    runtimes = [tocsin]
     workerd = HERE / "workerd" / "node_modules" / ".bin" / "workerd"
     if workerd.exists():
         arguments = ["serve", "config.capnp", "--socket-addr", "http=127.0.0.1:{port}"]
-        found.append(
+        runtimes.append(
             Server(
-                "workerd", [str(workerd), *arguments, "--directory-path", "disk={dir}"], directory / "theirs"
+                "workerd", [str(workerd), *arguments, "--directory-path", "disk={dir}"], directory / "workerd"
             )
         )
     else:
-        console.print("[yellow]workerd is not installed (npm is missing): ours is measured alone[/]")
-    for server in found:
+        console.print("[yellow]workerd is not installed (npm is missing): only tocsin is measured[/]")
+    for server in runtimes:
         server.directory.mkdir()
     try:
-        yield found
+        yield runtimes
     finally:
-        for server in found:
+        for server in runtimes:
             if server.process is not None and server.process.poll() is None:
                 server.kill()
 
@@ -123,16 +123,15 @@ def load(server: Server, path: str) -> tuple[float, float]:
     return requests / ROUND_S, (server.cpu_s() - cpu) / requests * 1e6
 
 
-def throughput(found: list[Server]) -> None:
-    table = Table("HTTP → object", *[f"{s.name} req/s (CPU µs)" for s in found], "ratio", "goal")
+def throughput(runtimes: list[Server]) -> None:
+    table = Table("HTTP → object", *[f"{s.name} req/s (CPU µs)" for s in runtimes], "ratio", "goal")
     for method, label, goal in (("read_one", "one get", "≥ 1.0"), ("write_one", "one durable put", "≥ 1.5")):
-        rounds = [[load(server, f"/b/{method}/x") for server in found] for _ in range(ROUNDS)]
-        medians = [statistics.median(r[i][0] for r in rounds) for i in range(len(found))]
-        cpus = [statistics.median(r[i][1] for r in rounds) for i in range(len(found))]
-        ratio = f"{medians[0] / medians[1]:.2f}" if len(found) > 1 else "-"
-        table.add_row(
-            label, *[f"{m:,.0f} ({c:.0f})" for m, c in zip(medians, cpus, strict=True)], ratio, goal
-        )
+        rounds = [[load(server, f"/b/{method}/x") for server in runtimes] for _ in range(ROUNDS)]
+        rates = [statistics.median(r[i][0] for r in rounds) for i in range(len(runtimes))]
+        cpus = [statistics.median(r[i][1] for r in rounds) for i in range(len(runtimes))]
+        ratio = f"{rates[0] / rates[1]:.2f}" if len(runtimes) > 1 else "-"
+        cells = [f"{rate:,.0f} ({cpu:.0f})" for rate, cpu in zip(rates, cpus, strict=True)]
+        table.add_row(label, *cells, ratio, goal)
     console.print(table)
 
 
@@ -140,60 +139,58 @@ def lateness(server: Server, n: int, within_ms: int, *, settle_ms: int) -> dict[
     at = int(time.time() * 1000) + settle_ms
     server.get(f"/arm?n={n}&at={at}&within={within_ms}")
     time.sleep(max(0, (at + within_ms) / 1000 + 1.5 - time.time()))
-    late = server.get("/results")["lateness"]
-    assert len(late) == n, f"{server.name}: {len(late)} of {n} alarms rang"
-    return quantiles(late)
+    lateness_ms = server.get("/results")["lateness"]
+    assert len(lateness_ms) == n, f"{server.name}: {len(lateness_ms)} of {n} alarms rang"
+    return quantiles(lateness_ms)
 
 
-def alarms(found: list[Server]) -> None:
+def alarms(runtimes: list[Server]) -> None:
     table = Table("alarms, ms late", "min", "p50", "p99", "max", "goal")
-    for server in found:
+    for server in runtimes:
         q = lateness(server, 200, 5000, settle_ms=1500)
         goal = "p99 ≤ workerd's + 2" if server.name == "tocsin" else ""
         table.add_row(f"200 objects in 5 s, {server.name}", *[f"{v:.2f}" for v in q.values()], goal)
-    q = lateness(found[0], 10_000, 10_000, settle_ms=9000)
+    q = lateness(runtimes[0], 10_000, 10_000, settle_ms=9000)
     table.add_row("10,000 objects in 10 s, tocsin", *[f"{v:.2f}" for v in q.values()], "p50 ≤ 20")
     console.print(table)
 
 
-def beside_control(server: Server, directory: Path, ticks: int = 20) -> None:
-    control = subprocess.Popen(
-        [sys.executable, str(HERE / "control.py"), str(directory / "control.sqlite"), str(ticks)],
+def second_ticks(server: Server, directory: Path, ticks: int = 20) -> None:
+    timer = subprocess.Popen(
+        [sys.executable, str(HERE / "bare_timer.py"), str(directory / "timer.sqlite"), str(ticks)],
         stdout=subprocess.PIPE,
         text=True,
     )
-    at = (int(time.time()) + 2) * 1000 + 500  # between the control's ticks
+    at = (int(time.time()) + 2) * 1000 + 500  # between the ticks of the bare timer
     server.get(f"/arm?n=1&at={at}&repeat=1000")
-    bare = quantiles(json.loads(control.communicate()[0]))
-    late = server.get("/results")["lateness"][:ticks]
-    ours = quantiles(late)
+    bare = quantiles(json.loads(timer.communicate()[0]))
+    alarm = quantiles(server.get("/results")["lateness"][:ticks])
     table = Table("a 1 s tick, ms late", "min", "p50", "max", "goal")
     table.add_row("bare timer + fsync", f"{bare['min']:.2f}", f"{bare['p50']:.2f}", f"{bare['max']:.2f}", "")
-    goal = f"p50 ≤ 1.5 x (here {ours['p50'] / bare['p50']:.2f}), never early, no drift"
-    table.add_row("tocsin alarm", f"{ours['min']:.2f}", f"{ours['p50']:.2f}", f"{ours['max']:.2f}", goal)
+    goal = f"p50 ≤ 1.5 x (here {alarm['p50'] / bare['p50']:.2f}), never early, no drift"
+    table.add_row("tocsin alarm", f"{alarm['min']:.2f}", f"{alarm['p50']:.2f}", f"{alarm['max']:.2f}", goal)
     console.print(table)
 
 
-def starts(found: list[Server]) -> None:
+def starts(runtimes: list[Server]) -> None:
     table = Table("start → overdue alarm, ms", "median of 5", "goal")
-    for server in found:
-        took = []
+    for server in runtimes:
+        durations_ms = []
         for _ in range(5):
             server.get(f"/arm?n=1&at={int(time.time() * 1000) + 300}")
             server.kill()
             time.sleep(0.6)
-            spawned_at = server.start()
+            started_at = server.start()
             time.sleep(0.3)
-            took.append(server.get("/results")["firstAlarm"][0] - spawned_at * 1000)
-        table.add_row(
-            server.name, f"{statistics.median(took):.0f}", "≤ 500" if server.name == "tocsin" else ""
-        )
+            durations_ms.append(server.get("/results")["firstAlarm"][0] - started_at * 1000)
+        goal = "≤ 500" if server.name == "tocsin" else ""
+        table.add_row(server.name, f"{statistics.median(durations_ms):.0f}", goal)
     console.print(table)
 
 
 def idle(directory: Path) -> None:
     (directory / "idle").mkdir()
-    command = [sys.executable, str(HERE / "idle.py"), str(directory / "idle")]
+    command = [sys.executable, str(HERE / "idle_object.py"), str(directory / "idle")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -207,14 +204,14 @@ def idle(directory: Path) -> None:
 
     before = switches()
     time.sleep(10)
-    woken = switches() - before
+    wake_ups = switches() - before
     status = Path(f"/proc/{process.pid}/status").read_text()
     rss_mb = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
     process.kill()
     process.wait()
     table = Table("idle for 10 s, alarm in an hour", "measured", "goal")
     table.add_row("resident memory", f"{rss_mb:.0f} MB", "≤ 60 MB")
-    table.add_row("wake-ups", str(woken), "0")
+    table.add_row("wake-ups", str(wake_ups), "0")
     console.print(table)
 
 
@@ -222,13 +219,13 @@ def main() -> int:
     if shutil.which("wrk") is None:
         console.print("[red]wrk is missing: apt-get install wrk[/]")
         return 1
-    with tempfile.TemporaryDirectory(dir=HERE) as name, servers(Path(name)) as found:
-        for server in found:
+    with tempfile.TemporaryDirectory(dir=HERE) as name, servers(Path(name)) as runtimes:
+        for server in runtimes:
             server.start()
-        throughput(found)
-        alarms(found)
-        beside_control(found[0], Path(name))
-        starts(found)
+        throughput(runtimes)
+        alarms(runtimes)
+        second_ticks(runtimes[0], Path(name))
+        starts(runtimes)
         idle(Path(name))
     return 0
 

@@ -1,6 +1,6 @@
-"""How long `status()` takes over HTTP, on one connection: while nothing runs, and while sweeps do.
+"""The duration of `status()` over HTTP on one connection, while nothing runs and while sweeps run.
 
-The simulator is in the same process, so a sweep's figure pays for both ends of its calls.
+The simulator is in the same process, so the figure with sweeps includes both ends of their calls.
 """
 
 import contextlib
@@ -21,24 +21,24 @@ KEY = "a-key-for-the-bench"
 CALLS = 2_000
 
 
-def asked(connection: http.client.HTTPConnection, method: str, path: str, body: str | None = None) -> bytes:
+def request(connection: http.client.HTTPConnection, method: str, path: str, body: str | None = None) -> bytes:
     connection.request(method, path, body, {"X-Admin-Key": KEY, "Content-Type": "application/json"})
     return connection.getresponse().read()
 
 
-def sweep_again_and_again(connection: http.client.HTTPConnection) -> None:
-    with contextlib.suppress(OSError, http.client.HTTPException):  # one is running when the bench ends
+def sweep_repeatedly(connection: http.client.HTTPConnection) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException):  # a sweep runs when the benchmark ends
         while True:
-            asked(connection, "POST", "/api/admin/scheduler?action=refresh&task=sweep")
+            request(connection, "POST", "/api/admin/scheduler?action=refresh&task=sweep")
 
 
 def measure(connection: http.client.HTTPConnection) -> list[float]:
-    took = []
+    durations_ms = []
     for _ in range(CALLS):
-        began_at = time.perf_counter()
-        asked(connection, "GET", "/api/admin/scheduler")
-        took.append((time.perf_counter() - began_at) * 1000)
-    return took
+        started_at = time.perf_counter()
+        request(connection, "GET", "/api/admin/scheduler")
+        durations_ms.append((time.perf_counter() - started_at) * 1000)
+    return durations_ms
 
 
 def main() -> int:
@@ -51,30 +51,32 @@ def main() -> int:
     )
     try:
         assert process.stdout is not None
-        started = next(line for line in process.stdout if '"service.started"' in line)
+        log_line = next(line for line in process.stdout if '"service.started"' in line)
         threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True).start()
-        where = urlsplit(json.loads(started)["url"]).netloc
-        connection = http.client.HTTPConnection(where, timeout=30)
+        address = urlsplit(json.loads(log_line)["url"]).netloc
+        connection = http.client.HTTPConnection(address, timeout=30)
         time.sleep(2)
         quiet = measure(connection)
-        slow = '{"kind": "delay", "upstream": "hiro", "seconds": 0.06}'  # as far away as Hiro is
-        asked(connection, "POST", "/simulator/_control/fault", slow)
-        other = http.client.HTTPConnection(where, timeout=30)
-        threading.Thread(target=sweep_again_and_again, args=(other,), daemon=True).start()
+        latency = '{"kind": "delay", "upstream": "hiro", "seconds": 0.06}'  # that of the real Hiro
+        request(connection, "POST", "/simulator/_control/fault", latency)
+        other = http.client.HTTPConnection(address, timeout=30)
+        threading.Thread(target=sweep_repeatedly, args=(other,), daemon=True).start()
         time.sleep(0.5)
         busy = measure(connection)
-        runs = json.loads(asked(connection, "GET", "/api/admin/scheduler/runs?task=sweep"))["runs"]
-        swept = sum(run["trigger"] == "refresh" for run in runs)
+        runs = json.loads(request(connection, "GET", "/api/admin/scheduler/runs?task=sweep"))["runs"]
+        sweeps = sum(run["trigger"] == "refresh" for run in runs)
     finally:
         process.kill()
         process.wait()
     table = Table("status() over HTTP, 1 connection", "p50 ms", "p99 ms", "goal")
-    for name, took in (("while nothing runs", quiet), (f"while sweeps run ({swept} of them)", busy)):
-        table.add_row(
-            name, f"{statistics.median(took):.2f}", f"{sorted(took)[int(CALLS * 0.99)]:.2f}", "p50 ≤ 1"
-        )
+    for name, durations_ms in (
+        ("while nothing runs", quiet),
+        (f"while sweeps run ({sweeps} of them)", busy),
+    ):
+        p50, p99 = statistics.median(durations_ms), sorted(durations_ms)[int(CALLS * 0.99)]
+        table.add_row(name, f"{p50:.2f}", f"{p99:.2f}", "p50 ≤ 1")
     Console(width=100).print(table)
-    return 0 if swept else 1
+    return 0 if sweeps else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The sweep beside the reference: calls and time per page of wallets, and how late swaps are found in a day.
+"""The sweep compared with the reference: calls and time per page of wallets, and the delay of swaps in a day.
 
-python bench/measure_sweep.py               both tables; virtual time, 60 ms per call: figures repeat
+python bench/measure_sweep.py               both tables
 python bench/measure_sweep.py --part day    one of them: pages or day
+
+It runs in virtual time with 60 ms per call, so the figures are the same in every run.
 """
 
 import argparse
@@ -32,13 +34,14 @@ HIRO_PLAN = Quota(second=20, minute=500, month=150_000)
 
 # Measured on the reference with the same load and latency: seconds and calls for a page of 100 wallets.
 REFERENCE_PAGES = {"cold": (54.95, 800), "warm": (20.94, 300), "quiet": (6.30, 100)}
-# Its lap over all wallets in minutes (measured for 430, modelled for 951); half of it is the mean delay.
-REFERENCE_LAPS = {430: 76.7, 951: 154.0}
+# The minutes in which the reference reads all wallets once (measured for 430, modelled for 951).
+# The mean delay is half of it.
+REFERENCE_PASS_MIN = {430: 76.7, 951: 154.0}
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a part of a sweep cost."""
+class PartCost:
+    """The cost of a part of a sweep."""
 
     calls: int
     seconds: float
@@ -46,21 +49,21 @@ class Measured:
     inserted: int
 
 
-async def measure(world: World, part: Callable[[Sweep], Awaitable[None]]) -> Measured:
-    calls, began, cpu = len(world.simulator.requests), world.clock.monotonic(), time.process_time()
+async def measure(world: World, part: Callable[[Sweep], Awaitable[None]]) -> PartCost:
+    calls, started_at, cpu = len(world.simulator.requests), world.clock.monotonic(), time.process_time()
     run = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
     await run.prepare()
     await part(run)
-    return Measured(
+    return PartCost(
         len(world.simulator.requests) - calls,
-        world.clock.monotonic() - began,
+        world.clock.monotonic() - started_at,
         time.process_time() - cpu,
         run.counts.tally.inserted,
     )
 
 
 def reference_load() -> Simulator:
-    """25 transactions per wallet: 5 swaps, 1 aborted, 18 others, and 1 that stays pending."""
+    """A chain with 25 transactions per wallet: 5 swaps, 1 aborted, 18 others, and 1 that stays pending."""
     simulator = chain_of(WALLETS)
     chain = simulator.chain
     for wallet in chain.wallets:
@@ -72,7 +75,7 @@ def reference_load() -> Simulator:
 
 
 async def pages(plan: Quota | None) -> None:
-    """The wallets' lists like for like, then the contracts' lists, which find all wallets' swaps at once."""
+    """The lists of wallets, as the reference reads them, then those of contracts with all wallets' swaps."""
     simulator = reference_load()
     simulator.hiro_rate_limit = HiroRateLimit(UNLIMITED, UNLIMITED) if plan is None else HiroRateLimit()
     await simulator.clock.sleep(3_600)
@@ -98,17 +101,17 @@ async def pages(plan: Quota | None) -> None:
             ]
     print("\nplan: " + ("none" if plan is None else f"{plan.second} a second, {plan.minute} a minute"))
     print(f"{'':<40}{'calls':>7}{'seconds':>9}{'CPU s':>7}{'inserted':>10}   reference")
-    for name, key, measured in rows:
+    for name, key, cost in rows:
         seconds, calls = REFERENCE_PAGES.get(key, (None, None))
-        beside = "" if seconds is None else f"{calls} calls, {seconds} s (100 wallets)"
+        reference = "" if seconds is None else f"{calls} calls, {seconds} s (100 wallets)"
         print(
-            f"{name:<40}{measured.calls:>7}{measured.seconds:>9.2f}{measured.cpu_s:>7.2f}"
-            f"{measured.inserted:>10}   {beside}"
+            f"{name:<40}{cost.calls:>7}{cost.seconds:>9.2f}{cost.cpu_s:>7.2f}"
+            f"{cost.inserted:>10}   {reference}"
         )
 
 
 async def day(wallets: int) -> None:
-    """A day of traffic under Hiro's limits: from the block to the row, in minutes."""
+    """A day of traffic under Hiro's limits: the delay from the block to the row, in minutes."""
     clock = VirtualClock()
     chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
     start_traffic(chain, Traffic(swaps=60, strangers=60, transfers=90, floods=0.2, reorgs=0.25))
@@ -116,24 +119,25 @@ async def day(wallets: int) -> None:
     with TemporaryDirectory() as directory:
         async with open_world(Path(directory), simulator, plan=HIRO_PLAN, latency_s=LATENCY_S) as world:
             await warm_up(world)
-            began, first_call = clock.now(), len(simulator.requests)
+            start_ms, first_call = clock.now(), len(simulator.requests)
             for slot in range(1, 97):
                 await sweep(world)
-                await clock.sleep(max(0.0, (began + slot * CADENCE_MS - clock.now()) / 1000))
+                await clock.sleep(max(0.0, (start_ms + slot * CADENCE_MS - clock.now()) / 1000))
             calls = len(simulator.requests) - first_call
-            delays = await delays_min(world, began)
-            settled = await world.all("SELECT count(*) AS n FROM refusals WHERE refused_at >= ?", began)
-    lap = REFERENCE_LAPS[wallets]
-    lists = wallets * 24 * 60 / lap
-    reference = lists + len(delays) + settled[0]["n"]
+            delays = await delays_min(world, start_ms)
+            refusals = await world.all("SELECT count(*) AS n FROM refusals WHERE refused_at >= ?", start_ms)
+    pass_min = REFERENCE_PASS_MIN[wallets]
+    lists = wallets * 24 * 60 / pass_min
+    reference = lists + len(delays) + refusals[0]["n"]
     print(
         f"{wallets:>7}{len(delays):>8}{calls:>8}{mean(delays):>8.1f}{max(delays):>7.1f}"
-        f"   {reference:,.0f} calls ({lists:,.0f} lists, one per listed call), {lap / 2:.1f}, {lap:.0f}"
+        f"   {reference:,.0f} calls ({lists:,.0f} lists, one per listed call), "
+        f"{pass_min / 2:.1f}, {pass_min:.0f}"
     )
 
 
 async def warm_up(world: World) -> None:
-    """First visits of all wallets, which happen once."""
+    """Run the first sweeps, which read every wallet for the first time."""
     while (await sweep(world)).result["scanned"] >= 100:
         await world.clock.sleep(900)
     await world.clock.sleep(900)
@@ -158,7 +162,7 @@ def main() -> None:
     if part in {None, "day"}:
         print("\na day, sweeps every 15 min, under 20 calls a second, 500 a minute, 150,000 a month; minutes")
         print(f"{'wallets':>7}{'swaps':>8}{'calls':>8}{'mean':>8}{'max':>7}   reference: calls, mean, max")
-        for wallets in REFERENCE_LAPS:
+        for wallets in REFERENCE_PASS_MIN:
             run_virtual(day(wallets))
 
 

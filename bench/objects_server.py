@@ -1,4 +1,4 @@
-"""HTTP in front of objects on our runtime: the same routes as bench/workerd/worker.js."""
+"""An HTTP server in front of objects on Tocsin's runtime, with the same routes as bench/workerd/worker.js."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 import uvloop
-from silence import Silence
+from null_logger import NullLogger
 
 from tocsin.bindings import JSON, AlarmInfo, DurableObject
 from tocsin.platform.local.clock import SystemClock
@@ -21,16 +21,12 @@ from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.platform.local.sqlite.migrations import load
 
-STARTED = time.time()
 lateness: list[float] = []
 first_alarm: list[float] = []
 
 
 class Bench(DurableObject):
-    """What each request does."""
-
-    async def noop(self) -> int:
-        return 1
+    """The object that the requests call."""
 
     async def read_one(self) -> JSON:
         return await self.ctx.storage.get("k") or 0
@@ -54,7 +50,7 @@ class Bench(DurableObject):
 
 
 class App:
-    """Plain ASGI, as bench/workerd/worker.js is a plain handler: routing is not what is measured."""
+    """Plain ASGI, as bench/workerd/worker.js is a plain handler: routing is not measured."""
 
     def __init__(self, runtime: Runtime, namespace: LocalNamespace) -> None:
         self._runtime = runtime
@@ -69,8 +65,8 @@ class App:
             body = await self._arm(dict(parse_qsl(scope["query_string"].decode())))
         else:
             store = self._runtime.store
-            found = {"lateness": lateness, "firstAlarm": first_alarm, "started": STARTED}
-            body = json.dumps({**found, "commits": store.commits, "syncs": store.syncs}).encode()
+            results = {"lateness": lateness, "firstAlarm": first_alarm}
+            body = json.dumps({**results, "commits": store.commits, "syncs": store.syncs}).encode()
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"text/plain")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -89,8 +85,8 @@ async def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     options = parser.parse_args()
     clock = SystemClock()
-    data = DataDir(options.dir, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=Silence())
-    runtime = Runtime(options.dir / OBJECTS_FILE, clock=clock, logger=Silence(), env=None)
+    data = DataDir(options.dir, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=NullLogger())
+    runtime = Runtime(options.dir / OBJECTS_FILE, clock=clock, logger=NullLogger(), env=None)
     namespace = runtime.namespace("BENCH", Bench)
     await runtime.open()
     gc.freeze()

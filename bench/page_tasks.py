@@ -1,7 +1,7 @@
-"""The leaderboard with a thousand agents: how long the browser's main thread is kept busy at a stretch.
+"""The leaderboard with a thousand agents: the longest tasks of the browser's main thread.
 
-From Chromium's own trace: the longest task while the page loads, and for what a visitor does after.
-CPU time is what counts: on a shared machine a task's wall time also holds the time that others took.
+From Chromium's own trace: the longest task while the page loads, and during what a visitor does after that.
+The goal is for CPU time: on a shared machine the wall time of a task includes the time of other processes.
 """
 
 import json
@@ -54,9 +54,9 @@ def take_an_update(page: Page, world: World) -> None:
     for row in world.rows:
         row["tradeCount"] += 1
     first = page.locator(f"{ROWS} .trades").first
-    most = int(first.inner_text().replace(",", ""))
+    trades = int(first.inner_text().replace(",", ""))
     page.clock.fast_forward(31_000)
-    expect(first).to_have_text(f"{most + 1:,}")
+    expect(first).to_have_text(f"{trades + 1:,}")
     page.evaluate("() => new Promise((done) => requestIdleCallback(done))")
 
 
@@ -64,25 +64,25 @@ STEPS = (load, sort_by_each_column, search, turn_pages, look_at_an_agent, take_a
 
 
 def longest_task_ms(events: list[dict[str, Any]]) -> tuple[float, float]:
-    """The most CPU and the most wall time that one task of the page took; not those that drive it."""
-    mains = {
+    """The longest CPU and wall time of one task of the page, without the tasks that drive the browser."""
+    main_threads = {
         (event["pid"], event["tid"])
         for event in events
         if event["name"] == "thread_name" and "CrRendererMain" in str(event["args"])
     }
-    ours = [event for event in events if (event["pid"], event["tid"]) in mains]
-    driving = sorted(event["ts"] for event in ours if "DevToolsSession" in str(event.get("args")))
+    main_events = [event for event in events if (event["pid"], event["tid"]) in main_threads]
+    driving = sorted(event["ts"] for event in main_events if "DevToolsSession" in str(event.get("args")))
     tasks = [
         (event["tdur"] / 1000, event["dur"] / 1000)
-        for event in ours
+        for event in main_events
         if event["name"] == "ThreadControllerImpl::RunTask"
-        and "tdur" in event  # the last one may be cut off
+        and "tdur" in event  # the last event may be incomplete
         and bisect_left(driving, event["ts"]) == bisect_left(driving, event["ts"] + event["dur"])
     ]
     return max(cpu for cpu, _ in tasks), max(wall for _, wall in tasks)
 
 
-def traced(browser: Browser, page: Page, work: Callable[[], None]) -> tuple[float, float]:
+def trace(browser: Browser, page: Page, work: Callable[[], None]) -> tuple[float, float]:
     browser.start_tracing(page=page, categories=["toplevel"])
     work()
     return longest_task_ms(json.loads(browser.stop_tracing())["traceEvents"])
@@ -94,7 +94,7 @@ def main() -> int:
     with serving_pages(world) as server, chromium() as browser, watched_page(browser, server.url) as page:
         page.clock.install()
         for step in STEPS:
-            cpu, wall = traced(browser, page, partial(step, page, world))
+            cpu, wall = trace(browser, page, partial(step, page, world))
             print(f"  {step.__name__.replace('_', ' '):20} {cpu:6.1f} {wall:6.1f}")
             worst = max(worst, cpu if step is not load else 0)
     print(f"after load: {worst:.1f} ms of CPU at most; the goal is {LONG_MS}")

@@ -1,4 +1,4 @@
-"""A server as the service runs it: the web app with prices, its bytes from a bare handler, or nothing."""
+"""A server as the service runs it, with the web app, a bare handler of the same bytes, or an empty one."""
 
 import argparse
 import asyncio
@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import uvloop
-from silence import Silence
+from null_logger import NullLogger
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tocsin.competition.allowlist import AllowList
@@ -30,17 +30,17 @@ async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 async def bare(app: ASGIApp) -> ASGIApp:
-    """A handler that does nothing but send what the app answers to `GET /api/prices`."""
+    """A handler that only sends the app's response to `GET /api/prices`."""
     messages: list[Message] = []
 
-    async def keep(message: Message) -> None:
+    async def record(message: Message) -> None:
         messages.append(message)
 
-    async def nothing() -> Message:
+    async def empty_body() -> Message:
         return {"type": "http.request"}
 
     scope = {"type": "http", "method": "GET", "path": "/api/prices", "query_string": b"", "headers": []}
-    await app({**scope, "client": None}, nothing, keep)
+    await app({**scope, "client": None}, empty_body, record)
     start, body = messages
 
     async def handler(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -55,9 +55,11 @@ def no_scheduler() -> SchedulerStub:
 
 
 async def price_app(directory: Path, tokens: int) -> ASGIApp:
-    """The app on real stores, with prices of so many tokens."""
+    """The app on real stores, with the prices of this number of tokens."""
     clock = SystemClock()
-    DataDir(directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=Silence())
+    DataDir(
+        directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=NullLogger()
+    )
     kv = SqliteKV(directory / "kv.sqlite", clock)
     token_ids = [*STATIC_TOKENS, *(f"SP{'A' * 38}.token-{n}::token-{n}" for n in range(tokens))][:tokens]
     for number, token_id in enumerate(token_ids):
@@ -67,18 +69,18 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
     async def healthy() -> HealthSnapshot:
         return HealthSnapshot(0.0, None, clock.now())
 
-    site = WebDeps(
+    deps = WebDeps(
         scheduler=no_scheduler,
         kv=kv,
         db=SqliteDatabase(directory / "db.sqlite"),
         clock=clock,
-        logger=Silence(),
+        logger=NullLogger(),
         keys=Keys(),
         rules=Rules(AllowList({})),
         health=healthy,
         version="bench",
     )
-    return create_app(site)
+    return create_app(deps)
 
 
 async def main() -> None:

@@ -1,12 +1,10 @@
-// The same routes as bench/objects_server.py, on the real runtime.
+// The same routes as bench/objects_server.py, on the real workerd.
 import { DurableObject } from "cloudflare:workers";
 
 const lateness = [];
 const firstAlarm = [];
-const started = Date.now();
 
 export class Bench extends DurableObject {
-  noop() { return 1; }
   async read_one() { return (await this.ctx.storage.get("k")) ?? 0; }
   async write_one() { await this.ctx.storage.put("k", Date.now()); return 1; }
   async arm(at, repeat) {
@@ -27,7 +25,7 @@ export default {
     const url = new URL(request.url);
     const [, first, method, name] = url.pathname.split("/");
     if (first === "b") return new Response(String(await env.BENCH.getByName(name)[method]()));
-    if (first === "results") return Response.json({ lateness, firstAlarm, started });
+    if (first === "results") return Response.json({ lateness, firstAlarm });
     if (first === "arm") {
       const [n, at, within, repeat] = ["n", "at", "within", "repeat"].map((k) => Number(url.searchParams.get(k) ?? 0));
       lateness.length = 0;

@@ -1,4 +1,4 @@
-"""The bare control: an asyncio timer and one fsynced SQLite commit per tick, nothing else."""
+"""The control of the alarm benchmark: an asyncio timer and one fsynced SQLite commit per tick."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ async def main(path: str, ticks: int) -> None:
     db.execute("PRAGMA synchronous = FULL")
     db.execute("CREATE TABLE IF NOT EXISTS ticks (n INTEGER)")
     first = int(time.time()) + 2
-    late = []
+    lateness_ms = []
     for n in range(ticks):
         due = first + n
         await asyncio.sleep(due - time.time())
-        late.append((time.time() - due) * 1000)
+        lateness_ms.append((time.time() - due) * 1000)
         db.execute("INSERT INTO ticks VALUES (?)", (n,))
-    print(json.dumps(late))
+    print(json.dumps(lateness_ms))
 
 
 if __name__ == "__main__":

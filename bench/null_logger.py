@@ -1,14 +1,14 @@
-"""A logger that a benchmark does not measure."""
+"""A logger that costs a benchmark nothing."""
 
 from tocsin.bindings import JSON
 
 
-class Silence:
-    """Takes every line and keeps none."""
+class NullLogger:
+    """Discards every line."""
 
     def debug(self, event: str, /, **fields: JSON) -> None: ...
     def info(self, event: str, /, **fields: JSON) -> None: ...
     def warn(self, event: str, /, **fields: JSON) -> None: ...
     def error(self, event: str, /, **fields: JSON) -> None: ...
-    def bind(self, **_fields: JSON) -> "Silence":
+    def bind(self, **_fields: JSON) -> "NullLogger":
         return self
