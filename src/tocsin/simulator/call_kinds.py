@@ -235,7 +235,7 @@ SWAP_KINDS: Mapping[str, CallKind] = {
         huge,
         small_stx,
     )
-}  # fmt: skip - one line per idea, not one per name
+}
 REFUSED_KINDS: Mapping[str, CallKind] = {
     kind.__name__: kind
     for kind in (
@@ -250,7 +250,7 @@ REFUSED_KINDS: Mapping[str, CallKind] = {
         round_trip,
         no_events,
     )
-}  # fmt: skip - as above
+}
 CALL_KINDS: Mapping[str, CallKind] = {**SWAP_KINDS, **REFUSED_KINDS}
 
 

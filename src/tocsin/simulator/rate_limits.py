@@ -104,7 +104,7 @@ class UpstreamRateLimit:
 
 
 class HiroRateLimit(UpstreamRateLimit):
-    """Hiro's limits. `x-api-key` selects the plan; the older header name is ignored, as the real one does."""
+    """Hiro's limits. `x-api-key` selects the plan; the older header name is ignored, as by the real Hiro."""
 
     windows = ("second", "minute", "month")
 

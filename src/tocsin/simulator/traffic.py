@@ -54,14 +54,14 @@ class Traffic:
 
     swaps: float = 300.0  # by registered wallets
     strangers: float = 60.0  # swaps by others
-    transfers: float = 90.0  # to, from and between registered wallets
-    floods: float = 0.2  # 26 to 80 dust transfers to one wallet at once
+    transfers: float = 90.0  # between a registered wallet and a stranger
+    floods: float = 0.2  # of 26 to 79 dust transfers to one wallet at once
     reorgs: float = 0.25
     kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
 
 
 def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
-    """Add traffic whenever the chain is advanced from now on. Two traffics of a chain need two streams."""
+    """Add traffic whenever the chain is advanced from now on. Each traffic needs its own stream."""
     _TrafficGenerator(chain, traffic, stream).schedule_next()
 
 
