@@ -148,12 +148,13 @@ class Machine(RuleBasedStateMachine):
         if how == "raise":
             with pytest.raises(RuntimeError, match="inside"):
                 self._call("transact", writes, how, delay_ms)
-            return
-        self._call("transact", writes, how, delay_ms)
+        else:
+            self._call("transact", writes, how, delay_ms)
         if how == "return":
             self._written(writes)
             if delay_ms is not None:
                 self._armed(now + delay_ms)
+        self._settle()  # the transaction takes 10 ms: an alarm set before may have come due
 
     @rule()
     def clear(self) -> None:
