@@ -6,16 +6,16 @@ first resets the object, the second is raised to whoever called.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from tocsin.errors import ObjectReset
 from tocsin.platform.local.objects.turns import (
     ACTIVITY,
     Activity,
+    HostObject,
     InputGate,
     ObjectUnwound,
-    Turning,
     Turns,
     coroutine,
 )
@@ -25,19 +25,11 @@ T = TypeVar("T")
 SECTION_LIMIT_S = 30.0
 
 
-class Sectioned(Turning, Protocol):
-    """The object whose sections these are."""
-
-    def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None: ...
-    def reset(self, error: ObjectReset) -> None: ...
-    def time_out(self, what: str, limit_s: float) -> None: ...
-
-
 class Sections:
     """All sections of one object, the outermost of which is the object itself."""
 
-    def __init__(self, sectioned: Sectioned) -> None:
-        self._object = sectioned
+    def __init__(self, host: HostObject) -> None:
+        self._object = host
         self._gate = InputGate()
         self._tickets = itertools.count()
 

@@ -30,8 +30,8 @@ ALARM_LIMIT_S = 15 * 60.0
 IDLE_S = 10.0  # an object without work is evicted after this
 
 
-class ObjectHost(Protocol):
-    """The runtime, as an object sees it."""
+class ObjectRuntime(Protocol):
+    """The runtime, as a live object uses it."""
 
     store: ObjectStore
     logger: Logger
@@ -54,7 +54,7 @@ class Ring:
 class LiveObject:
     """Also what `ctx` is made of: see LocalContext."""
 
-    def __init__(self, runtime: ObjectHost, cls: type[DurableObject], env: Any, owner: Owner) -> None:
+    def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, owner: Owner) -> None:
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._cls = cls

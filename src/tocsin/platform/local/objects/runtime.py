@@ -135,7 +135,6 @@ class Runtime:
             return asyncio.Task(coro, loop=loop, **options)
         task = asyncio.Task(_turns(Turns(coro, activity)), loop=loop, **options)
         task.add_done_callback(lambda _done: coro.close())  # if it was cancelled before it began
-        assert isinstance(activity.object, LiveObject)
         activity.object.adopt(task)
         return task
 

@@ -9,12 +9,13 @@ lowest is committed by the runtime when the turn ends. Reads look through the la
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from tocsin.bindings import JSON, StorageTransaction
 from tocsin.errors import UsageError, ValueRefused
 from tocsin.platform.local.objects.alarm import Alarm
 from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
+from tocsin.platform.local.objects.turns import HostObject
 from tocsin.platform.shared.json_values import decode
 from tocsin.platform.shared.storage_rules import (
     READY_NONE,
@@ -29,20 +30,12 @@ from tocsin.platform.shared.storage_rules import (
 T = TypeVar("T")
 
 
-class Host(Protocol):
-    """What storage needs of the runtime around the object: critical sections, the turn's end, the clock."""
-
-    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
-    def wrote(self) -> None: ...
-    def end_turn(self) -> None: ...
-    async def durable(self) -> None: ...
-    def now(self) -> int: ...
-
-
 class ObjectStorage:
     """`ctx.storage`."""
 
-    def __init__(self, store: ObjectStore, owner: Owner, host: Host, *, has_alarm_handler: bool) -> None:
+    def __init__(
+        self, store: ObjectStore, owner: Owner, host: HostObject, *, has_alarm_handler: bool
+    ) -> None:
         self._store = store
         self._owner = owner
         self._host = host

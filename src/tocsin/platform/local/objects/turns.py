@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar
 
+from tocsin.errors import ObjectReset
+
 T = TypeVar("T")
 
 
@@ -50,23 +52,31 @@ class InputGate:
                 future.set_result(None)
 
 
-class Turning(Protocol):
-    """The object whose turns these are."""
+class HostObject(Protocol):
+    """The live object, as its turns, its critical sections and its storage use it."""
 
     in_turn: bool
 
     @property
     def broken(self) -> bool: ...
+    def now(self) -> int: ...
+    def wrote(self) -> None: ...
     def end_turn(self) -> None: ...
+    async def durable(self) -> None: ...
+    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    def spawn(self, work: Coroutine[Any, Any, Any], activity: "Activity") -> None: ...
+    def adopt(self, task: "asyncio.Task[Any]") -> None: ...
+    def reset(self, error: ObjectReset) -> None: ...
+    def time_out(self, what: str, limit_s: float) -> None: ...
 
 
 class Activity:
-    """Whose code a task runs, and inside which section. Child tasks inherit it."""
+    """The object whose code a task runs, and the section it runs in. Child tasks inherit it."""
 
     __slots__ = ("gate", "object", "ticket")
 
-    def __init__(self, turning: Turning, gate: InputGate, ticket: int) -> None:
-        self.object = turning
+    def __init__(self, host: HostObject, gate: InputGate, ticket: int) -> None:
+        self.object = host
         self.gate = gate
         self.ticket = ticket
 
@@ -84,31 +94,31 @@ class Turns(Generic[T]):
         self._activity = activity
 
     def __await__(self) -> Generator[Any, None, T]:
-        work, activity, turning = self._work, self._activity, self._activity.object
+        work, activity, host = self._work, self._activity, self._activity.object
         error: BaseException | None = None
         while True:
-            while activity.gate.living().holder is not None and not turning.broken:
+            while activity.gate.living().holder is not None and not host.broken:
                 try:
                     yield from activity.gate.living().wait(activity.ticket)
                 except BaseException as thrown:  # noqa: BLE001 - handed to the work, which decides
                     error = thrown
-            if turning.broken and error is None:
+            if host.broken and error is None:
                 error = ObjectUnwound()
-            turning.in_turn = True
+            host.in_turn = True
             try:
                 suspended_on = work.send(None) if error is None else work.throw(error)
             except StopIteration as returned:
-                turning.end_turn()
+                host.end_turn()
                 result: T = returned.value
                 return result
             except BaseException:
-                turning.end_turn()  # what was written before the exception stays written
+                host.end_turn()  # what was written before the exception stays written
                 raise
             finally:
-                turning.in_turn = False
+                host.in_turn = False
             error = None
             try:
-                turning.end_turn()
+                host.end_turn()
             except BaseException:
                 work.close()
                 raise
