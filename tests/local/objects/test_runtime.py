@@ -16,9 +16,7 @@ YEAR_MS = 365 * 24 * HOUR_MS
 
 
 class Bell(DurableObject):
-    """Rings, remembers when, and fails as often as it is told to."""
-
-    rung: list[int]
+    """Records when it rings, and fails as often as a test asks for."""
 
     async def arm(self, delay_ms: int) -> int:
         at: int = self.env.now() + delay_ms

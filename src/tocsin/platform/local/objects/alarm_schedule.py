@@ -42,14 +42,6 @@ class AlarmSchedule:
         if self._pacing is not None:
             self._pacing.cancel()
 
-    @property
-    def next_at(self) -> int | None:
-        """When the next alarm of any object rings."""
-        self._drop_outdated()
-        if self._overdue:
-            return self._clock.now()
-        return self._heap[0][0] if self._heap else None
-
     def set(self, owner: Owner, alarm: Alarm | None) -> None:
         if alarm is None:
             self._armed.pop(owner.object, None)

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject, Logger
+from tocsin.bindings import ALARM_LIMIT_MS, JSON, AlarmInfo, DurableObject, Logger
 from tocsin.errors import ObjectReset, RemoteError
 from tocsin.platform.local.objects.alarm import Alarm
 from tocsin.platform.local.objects.critical_sections import Sections
@@ -26,7 +26,7 @@ from tocsin.platform.shared.rpc import as_remote, public_method
 
 T = TypeVar("T")
 
-ALARM_LIMIT_S = 15 * 60.0
+ALARM_LIMIT_S = ALARM_LIMIT_MS / 1000
 IDLE_S = 10.0  # an object without work is evicted after this
 
 
