@@ -33,6 +33,7 @@ from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
+from tocsin.platform.shared.log_delivery import LOG_APP_ID
 from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.health_watch import HealthWatch
@@ -45,7 +46,7 @@ from tocsin.web.app import create_app
 from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.static_pages import page_routes
 
-LOG_APP_ID = "aibtc-landing"
+
 LOG_FLUSH_S = 3.0
 
 

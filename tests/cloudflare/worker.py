@@ -15,7 +15,7 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
 from tocsin.platform.cloudflare.database import D1Database
-from tocsin.platform.cloudflare.environment import SchedulerParts, open_database, open_kv, open_logger
+from tocsin.platform.cloudflare.environment import SchedulerParts, open_database, open_env_logger, open_kv
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.platform.cloudflare.storage import CloudflareStorage
@@ -62,7 +62,7 @@ class ContractDO(CloudflareObject):
 
     def _make(self, ctx: Any, env: Any) -> DurableObject:
         clock = CloudflareClock()
-        logger = open_logger(env, Settings(), clock, lambda work: keep_alive(ctx, work))
+        logger = open_env_logger(env, Settings(), clock, lambda work: keep_alive(ctx, work))
         given = SimpleNamespace(
             clock=clock,
             fetch=CloudflareFetch(),

@@ -27,7 +27,7 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.asgi import respond
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
-from tocsin.platform.cloudflare.environment import SchedulerParts, open_logger, scheduler_env, texts
+from tocsin.platform.cloudflare.environment import SchedulerParts, open_env_logger, scheduler_env, texts
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
@@ -70,7 +70,7 @@ class SchedulerObject(CloudflareObject):
 
     def _make(self, ctx: Any, env: Any) -> DurableObject:
         read = settings.read(texts(env))
-        logger = open_logger(env, read, self.clock, lambda work: keep_alive(ctx, work))
+        logger = open_env_logger(env, read, self.clock, lambda work: keep_alive(ctx, work))
         named = object_id(ctx, getattr(env, "SCHEDULER", None), read.instance)
         return SchedulerDO(
             CloudflareContext(ctx, named, logger), scheduler_env(env, read, logger, self.clock, self.parts)

@@ -18,7 +18,7 @@ from tocsin.competition.rules import rules_of
 from tocsin.errors import BindingMissing
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.context import keep_alive
-from tocsin.platform.cloudflare.environment import Unusable, open_database, open_kv, open_logger, texts
+from tocsin.platform.cloudflare.environment import Unusable, open_database, open_env_logger, open_kv, texts
 from tocsin.platform.cloudflare.objects import CloudflareNamespace, CloudflareStub
 from tocsin.scheduler.health_watch import ask_status
 from tocsin.scheduler.readiness import HealthSnapshot
@@ -57,7 +57,7 @@ class WorkerApp:
 
 def open_deps(env: Any, clock: Clock) -> WebDeps:
     read = settings.read(texts(env))
-    logger = open_logger(env, read, clock, lambda work: keep_alive(_CTX.get(), work))
+    logger = open_env_logger(env, read, clock, lambda work: keep_alive(_CTX.get(), work))
     database, kv = open_database(env, logger), open_kv(env, logger)
 
     def scheduler() -> SchedulerClient:

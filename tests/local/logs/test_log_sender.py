@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Level, LogEntry
 from tocsin.errors import LogsError
 from tocsin.platform.local.logs.log_sender import LogSender
 from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.shared.log_queue import BATCH_MAX, QUEUE_MAX, LogQueue
+from tocsin.platform.shared.log_delivery import BATCH_MAX
+from tocsin.platform.shared.log_queue import QUEUE_MAX
 from tocsin.platform.shared.redaction import Redactor
 
 
@@ -193,32 +192,3 @@ async def test_too_many_entries_drop_the_routine_first_and_are_counted() -> None
     assert received[:6] == ["first", "e0", "e1", "e2", "e3", "e4"]
     assert received[6:] == [f"e{number}" for number in range(15, QUEUE_MAX + 10)] + ["logs.entries_dropped"]
     assert told(stream) == [{"event": "logs.entries_dropped", "count": 10}]
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["INFO", "ERROR", "take", "take and put back"]), st.integers(1, 4)))
-)
-def test_the_queue_keeps_order_and_importance(steps: list[tuple[str, int]]) -> None:
-    """Against a list: full, it loses the oldest routine entry, or the oldest of all if none is routine."""
-    queue = LogQueue(5)
-    model: list[LogEntry] = []
-    dropped = 0
-    for number, (step, count) in enumerate(steps):
-        if step in {"INFO", "ERROR"}:
-            added = entry(str(number), "INFO" if step == "INFO" else "ERROR")
-            queue.put(added)
-            model.append(added)
-            if len(model) > 5:
-                model.remove(next((old for old in model if old.level == "INFO"), model[0]))
-                dropped += 1
-        else:
-            taken = queue.take(count)
-
-            assert [item for _, item in taken] == model[:count]
-
-            if step == "take":
-                del model[:count]
-            else:
-                queue.put_back(taken)
-
-        assert (len(queue), queue.dropped) == (len(model), dropped)

@@ -17,14 +17,13 @@ from tocsin.platform.cloudflare.database import D1Database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.kv import WorkersKV
 from tocsin.platform.cloudflare.log_sender import BackgroundLogSender
-from tocsin.platform.cloudflare.logs import ConsoleLogger, RpcLogs, is_logs_rpc
+from tocsin.platform.cloudflare.logs import ConsoleLogger, RpcLogs, is_logs_rpc, open_logger
+from tocsin.platform.shared.log_delivery import LOG_APP_ID
 from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 from tocsin.upstream.registry import upstreams
-
-LOG_APP_ID = "aibtc-landing"
 
 T = TypeVar("T")
 Tasks = Callable[[Settings], Sequence[Task]]
@@ -43,17 +42,17 @@ def texts(env: Any) -> dict[str, str]:
     return found
 
 
-def open_logger(
+def open_env_logger(
     env: Any, read: Settings, clock: Clock, wait_until: Callable[[Coroutine[Any, Any, None]], None]
 ) -> ConsoleLogger:
-    """A logger to the console, and to the log service where there is one."""
+    """A logger to the console and, where LOGS is bound, to the log service."""
     redact = Redactor(settings.secret_values(read))
     level_min: Level = read.log_level
-    console = ConsoleLogger(clock, redact, level_min, None)
+    console = open_logger(clock, redact, level_min=level_min)
     binding = getattr(env, "LOGS", None)
     if is_logs_rpc(binding):
-        shipper = BackgroundLogSender(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
-        return ConsoleLogger(clock, redact, level_min, shipper.offer)
+        sender = BackgroundLogSender(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
+        return open_logger(clock, redact, level_min=level_min, tee=sender.offer)
     if javascript.kind(binding) != "missing":
         console.error("binding.unusable", binding="LOGS", reason=_misfit("LOGS", binding, "the log service"))
     return console

@@ -1,21 +1,25 @@
-"""Carries log entries to the service, in the background of the event that wrote them.
+"""Sends log entries to the log service, in the background of the event that wrote them.
 
-A batch goes out a second after its first line. One that fails is kept, up to a bound, and goes with the next
-lines; its failure is a line on the console. The runtime ends an event's background half a minute after its
-answer, without a word: a shipment that has not come back by then is given up, and the next line begins one.
+`platform/shared/log_delivery.py` has the rules for a batch. This driver follows them while an event lasts: a
+second after the first line it sends everything, and it retries a failed batch as long as the event has time.
+The rest goes with the next line.
+
+The runtime ends an event's background half a minute after the response, without notice. Code that waits for
+the service then never continues, and its batch is not delivered. The next line starts to send again.
 """
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tocsin.bindings import Clock, LogEntry, Logger, Logs
-from tocsin.platform.shared.log_queue import BATCH_MAX, GATHER_S, QUEUE_MAX, LogQueue
+from tocsin.platform.shared.log_delivery import GATHER_S, LogDelivery
 
+BACKGROUND_S = 25.0  # no attempt starts later than this; the runtime ends a background after 30 s
 LOST_AFTER_S = 60.0
 
 
 class BackgroundLogSender:
-    """`wait_until` keeps the event at hand alive until its entries are gone."""
+    """`offer` entries. `wait_until` keeps the current event alive until they are sent."""
 
     def __init__(
         self,
@@ -25,33 +29,30 @@ class BackgroundLogSender:
         console: Logger,
         wait_until: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`console` tells what happens here: it must not lead back to this shipper."""
-        self._logs = logs
-        self._app_id = app_id
+        """`console` reports what happens here. It must not lead back to this sender."""
+        self._delivery = LogDelivery(logs, app_id, console)
         self._clock = clock
-        self._console = console
         self._wait_until = wait_until
-        self._queue = LogQueue(QUEUE_MAX)
-        self._began: float | None = None  # when the shipment under way did
+        self._started_at: float | None = None  # of `_send_all`, while it runs
 
     def offer(self, entry: LogEntry) -> None:
         """Queue an entry. Returns at once, never raises."""
-        self._queue.put(entry)
+        self._delivery.put(entry)
         now = self._clock.monotonic()
-        if self._began is None or now - self._began > LOST_AFTER_S:
-            self._began = now
-            self._wait_until(self._ship(now))
+        if self._started_at is None or now - self._started_at > LOST_AFTER_S:
+            self._started_at = now
+            self._wait_until(self._send_all(now))
 
-    async def _ship(self, began: float) -> None:
+    async def _send_all(self, started_at: float) -> None:
         try:
             await self._clock.sleep(GATHER_S)
-            while batch := self._queue.take(BATCH_MAX):
-                try:
-                    await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
-                except Exception as error:  # noqa: BLE001 - whatever it is, the console says so
-                    self._queue.put_back(batch)
-                    self._console.warn("logs.send_failed", waiting=len(self._queue), error=str(error))
+            while len(self._delivery):
+                if await self._delivery.send_batch():
+                    continue
+                wait_s = self._delivery.retry_s
+                if self._clock.monotonic() + wait_s > started_at + BACKGROUND_S:
                     return
+                await self._clock.sleep(wait_s)
         finally:
-            if self._began == began:
-                self._began = None
+            if self._started_at == started_at:
+                self._started_at = None

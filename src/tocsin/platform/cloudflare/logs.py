@@ -15,6 +15,8 @@ from tocsin.platform.cloudflare.subrequests import spend_on_store
 from tocsin.platform.shared.log_line import RANKS, Levels, renamed
 from tocsin.platform.shared.redaction import Redactor
 
+# JavaScript's classes for a value that cannot be sent or processed. The same batch would fail again.
+_BATCH_ERRORS = frozenset(("DataCloneError", "RangeError", "TypeError"))
 _CONSOLE: dict[Level, str] = {"DEBUG": "debug", "INFO": "log", "WARN": "warn", "ERROR": "error"}
 
 
@@ -40,11 +42,12 @@ class RpcLogs:
         try:
             await self._js.logBatch(app_id, javascript.from_json(batch))
         except JsException as error:
-            raise LogsError(f"LOGS.logBatch: {error.message}", retryable=True) from None
+            retryable = getattr(error, "name", None) not in _BATCH_ERRORS
+            raise LogsError(f"LOGS.logBatch: {error.message}", retryable=retryable) from None
 
 
 class ConsoleLogger(Levels):
-    """The `Logger`: one JSON object per line; `tee` gets each entry, already redacted."""
+    """The `Logger` binding: one JSON object per line on the console. Made by `open_logger`."""
 
     def __init__(
         self,
@@ -61,15 +64,27 @@ class ConsoleLogger(Levels):
         self._bound = dict(bound or {})
 
     def bind(self, **fields: JSON) -> "ConsoleLogger":
+        """A logger that adds these fields to each of its lines."""
         bound = {**self._bound, **renamed(fields)}
         return ConsoleLogger(self._clock, self._redact, self._level_min, self._tee, bound)
 
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         if RANKS[level] < RANKS[self._level_min]:
             return
-        said = self._redact.text(event)
+        message = self._redact.text(event)
         context = self._redact({**self._bound, **renamed(fields)})
-        line = json.dumps({"at": self._clock.now(), "level": level, "event": said, **context})
+        line = json.dumps({"at": self._clock.now(), "level": level, "event": message, **context})
         getattr(javascript.js.console, _CONSOLE[level])(line)
         if self._tee is not None:
-            self._tee(LogEntry(level, said, context))
+            self._tee(LogEntry(level, message, context))
+
+
+def open_logger(
+    clock: Clock,
+    redact: Redactor,
+    *,
+    level_min: Level = "INFO",
+    tee: Callable[[LogEntry], None] | None = None,
+) -> ConsoleLogger:
+    """A logger that writes to the console and passes each entry, already redacted, to `tee`."""
+    return ConsoleLogger(clock, redact, level_min, tee)
