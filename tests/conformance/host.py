@@ -53,7 +53,7 @@ class Host:
             "CREATE TEMP TABLE p(id INTEGER PRIMARY KEY);"
             "CREATE TEMP TABLE c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id));"
         )
-        self.runtime.store.at_point = _break_marked_commits
+        self.runtime.store.crash_point = _break_marked_commits
 
     async def handle(self, request: dict[str, JSON]) -> dict[str, JSON]:
         try:

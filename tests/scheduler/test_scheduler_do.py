@@ -208,7 +208,7 @@ async def test_a_full_disk_for_an_hour_does_not_leave_it_unarmed(tmp_path: Path)
     job = prices()
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(60)
-        made.runtime.store.at_point = at_point
+        made.runtime.store.crash_point = at_point
         full[0] = True
         await asyncio.sleep(3600)
         assert len(job.started) == 1

@@ -108,13 +108,13 @@ async def count_or_run(directory: Path, kill_at: int | None) -> None:
     await process.runtime.open()
     passed = 0
 
-    def at_point(_point: str, _db: Any) -> None:
+    def crash_point(_point: str, _db: Any) -> None:
         nonlocal passed
         passed += 1
         if passed == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    process.runtime.store.at_point = at_point
+    process.runtime.store.crash_point = crash_point
     await process.steps()
     print("points", passed, flush=True)
     await process.runtime.close()
@@ -138,7 +138,7 @@ async def record(directory: Path) -> None:
     object_store.QUICK_DISK_S = 0.0
     quick_sync = object_store._timed_sync
 
-    def slow_sync(fd: int) -> float | OSError:
+    def slow_sync(fd: int) -> float:
         time.sleep(0.005)
         return quick_sync(fd)
 
@@ -149,11 +149,11 @@ async def record(directory: Path) -> None:
     synced = taken = 0
     acknowledged = 0
 
-    def at_point(point: str, _db: Any) -> None:
+    def crash_point(point: str, _db: Any) -> None:
         nonlocal synced, taken
         size = os.fstat(store._log_fd).st_size
         if point == "after sync":
-            synced = at_point_before_sync
+            synced = size_before_sync
         if point == "before sync":
             remember(size)
         taken += 1
@@ -163,13 +163,13 @@ async def record(directory: Path) -> None:
         shutil.copy(directory / "objects.sqlite-wal", copy)
         print("cut", json.dumps([copy.name, acknowledged, synced, size]), flush=True)
 
-    at_point_before_sync = 0
+    size_before_sync = 0
 
     def remember(size: int) -> None:
-        nonlocal at_point_before_sync
-        at_point_before_sync = size
+        nonlocal size_before_sync
+        size_before_sync = size
 
-    store.at_point = at_point
+    store.crash_point = crash_point
     for method, arguments in STEPS:
         await getattr(process.ledger, method)(*arguments)
         acknowledged += 1

@@ -10,6 +10,7 @@ from support.objects import objects
 from support.virtual_time import VirtualClock
 from tocsin.bindings import AlarmInfo, DurableObject
 from tocsin.errors import ObjectReset, RemoteError, UsageError, ValueRefused
+from tocsin.platform.local.objects import object_store
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -311,7 +312,7 @@ async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_
             if point == "before commit":
                 raise OSError(28, "No space left on device")
 
-        made.runtime.store.at_point = refuse
+        made.runtime.store.crash_point = refuse
         with pytest.raises(ObjectReset, match="No space left"):
             await made.stub().call_another("x")
 
@@ -341,11 +342,20 @@ async def test_a_class_must_be_an_object(tmp_path: Path) -> None:
             made.runtime.namespace("WRONG", int)  # type: ignore[arg-type]
 
 
-async def test_a_disk_that_fails_to_sync_stops_everything_loudly(tmp_path: Path) -> None:
-    """After a failed fdatasync nothing is acknowledged any more, and the log says so."""
+async def test_a_disk_that_fails_to_sync_stops_everything_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed sync nothing is acknowledged any more, not even when the disk works again."""
+
+    def fail(_fd: int) -> float:
+        raise OSError(5, "Input/output error")
+
     async with objects(tmp_path, Notes) as made:
         await made.stub().read("x")
-        made.runtime.store._synced(0, OSError(5, "Input/output error"))
+        with monkeypatch.context() as patch:
+            patch.setattr(object_store, "_timed_sync", fail)
+            with pytest.raises(ObjectReset, match="Input/output error"):
+                await made.stub().call_another("x")
         with pytest.raises(ObjectReset, match="Input/output error"):
             await made.stub().call_another("x")
 

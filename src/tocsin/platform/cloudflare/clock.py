@@ -1,17 +1,10 @@
-"""The clock. On Cloudflare it stands still between two real waits, as a defence against timing attacks."""
+"""The clock of the Cloudflare platform."""
 
-import asyncio
-import time
+from tocsin.platform.shared.real_clock import RealClock
 
 
-class CloudflareClock:
-    """The `Clock` binding."""
+class CloudflareClock(RealClock):
+    """The `Clock` binding.
 
-    def now(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    Cloudflare's clock stands still between two waits for I/O, as a defence against timing attacks.
+    """

@@ -1,21 +1,21 @@
-"""The one clock of the local platform: wall time for alarms, monotonic time for everything else.
+"""The clock of the local platform: wall time for alarms, monotonic time for everything else.
 
-`SystemClock.ring_at` sleeps in the kernel until a wall-clock instant. On Linux that is a timerfd armed
-with an absolute time and told to report when somebody sets the clock, so an idle process does not
-wake up at all between alarms, and a jump of the clock is noticed at once. Elsewhere it is a plain
-loop timer that looks at the wall clock again every half minute.
+`SystemClock.ring_at` waits for a wall-clock instant. On Linux it uses a timerfd with an absolute time, which
+also reports when the clock is set: an idle process does not wake up between alarms, and a jump of the clock
+is noticed at once. Where there is no timerfd, it uses a timer of the event loop that checks the wall clock
+every 30 seconds.
 """
 
 import asyncio
 import ctypes
 import os
 import struct
-import sys
-import time
 from collections.abc import Callable
 from typing import Protocol
 
-RECHECK_S = 30.0  # how stale a wall-clock jump may go unnoticed where there is no timerfd
+from tocsin.platform.shared.real_clock import RealClock
+
+RECHECK_S = 30.0  # how long a jump of the wall clock may go unnoticed where there is no timerfd
 
 _CLOCK_REALTIME = 0
 _TFD_NONBLOCK_CLOEXEC = 0o4000 | 0o2000000
@@ -30,31 +30,25 @@ class LocalClock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def ring_at(self, at_ms: int | None) -> None:
-        """Call the bell at this wall-clock time; None disarms. Replaces what was set before."""
+        """Call the bell at this wall-clock time; None disarms. Replaces the previous setting."""
 
     def open(self, bell: Callable[[], None]) -> None:
-        """Start, on the running loop. The bell may also ring without being due: look at the clock."""
+        """Start, on the running loop. The bell may also ring too early: it must check the clock."""
 
     def close(self) -> None: ...
 
 
-class SystemClock:
-    """Real time."""
+class SystemClock(RealClock):
+    """Real time, and a timer on it."""
 
     def __init__(self) -> None:
         self._timer: _TimerFd | _LoopTimer | None = None
 
-    def now(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
     def open(self, bell: Callable[[], None]) -> None:
-        self._timer = _TimerFd(bell) if sys.platform == "linux" else _LoopTimer(self.now, bell)
+        try:
+            self._timer = _TimerFd(bell)
+        except (AttributeError, OSError):  # the system does not have timerfd, or does not allow it
+            self._timer = _LoopTimer(self.now, bell)
 
     def ring_at(self, at_ms: int | None) -> None:
         assert self._timer is not None, "the clock is not open"
@@ -67,7 +61,7 @@ class SystemClock:
 
 
 class _TimerFd:
-    """timerfd(2) by ctypes: the standard library has it only since Python 3.13."""
+    """timerfd(2), called with ctypes: the standard library has it only since Python 3.13."""
 
     def __init__(self, bell: Callable[[], None]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -83,7 +77,7 @@ class _TimerFd:
         seconds, ms = divmod(at_ms or 0, 1000)
         spec = struct.pack("@qqqq", 0, 0, seconds, ms * 1_000_000)
         if self._libc.timerfd_settime(self._fd, _TFD_ABSTIME_CANCEL_ON_SET, spec, None) < 0:
-            # ECANCELED: the wall clock was set since the last call; the timer is armed all the same.
+            # ECANCELED: the wall clock was set since the last call. The timer is armed nevertheless.
             self._loop.call_soon(self._bell)
 
     def _on_readable(self) -> None:
@@ -92,7 +86,7 @@ class _TimerFd:
         except BlockingIOError:
             return
         except OSError:
-            pass  # ECANCELED: somebody set the wall clock; the bell looks at it
+            pass  # ECANCELED: the wall clock was set; the bell checks it
         self._bell()
 
     def close(self) -> None:
@@ -101,17 +95,15 @@ class _TimerFd:
 
 
 class _LoopTimer:
-    """A loop timer that never sleeps longer than RECHECK_S, so that it notices a jump of the clock."""
+    """A timer of the loop that never waits longer than RECHECK_S, so that it notices a jump of the clock."""
 
     def __init__(self, now: Callable[[], int], bell: Callable[[], None]) -> None:
         self._now = now
         self._bell = bell
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None
-        self._at_ms: int | None = None
 
     def ring_at(self, at_ms: int | None) -> None:
-        self._at_ms = at_ms
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

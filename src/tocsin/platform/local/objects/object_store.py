@@ -1,12 +1,12 @@
 """The file in which all objects keep their entries and alarms: one SQLite database, one writer.
 
-`commit` applies one object's turn as one transaction. It writes to the write-ahead log and returns
-without waiting for the disk; a thread then makes the log durable, one fdatasync for all commits that
-came meanwhile, and whoever waits for `durable` is woken. This is what SQLite does with
-synchronous=FULL, except that the wait is outside of the commit and shared.
+`commit` applies one object's turn as one transaction. It writes to the write-ahead log and returns without
+waiting for the disk. One sync of the log then makes all commits durable that were made meanwhile, and wakes
+the callers of `durable`. SQLite does the same with synchronous=FULL, but there each commit waits for a sync
+of its own.
 
-Limits: after a failed fdatasync nothing can be known about the log, so the store refuses all further
-work (`on_fatal` is told) and the process should be started again.
+After a failed sync the content of the log on disk is unknown. The store then refuses all further work and
+calls `on_fatal`; the process should be started again.
 """
 
 import asyncio
@@ -20,20 +20,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tocsin.bindings import Logger
 from tocsin.platform.local.objects.alarm import Alarm
-from tocsin.platform.local.sqlite.sqlite_file import connect, sync_directory
+from tocsin.platform.local.sqlite.sqlite_file import connect, sync_directory, sync_file
 
 OBJECT_MIGRATIONS = Path(__file__).parent / "sql"
-QUICK_DISK_S = 0.001  # a disk that answers within this is waited for on the loop
+QUICK_DISK_S = 0.001  # a sync that takes less is done on the loop
 CHECKPOINT_COMMITS = 1_000  # commits after which the log is copied into the database
-LOG_RESTART_COMMITS = 50_000  # commits after which the writer itself waits for that, once
+LOG_RESTART_COMMITS = 50_000  # commits after which the writer waits for that copy
 
 _ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, backoff, last_failure_counted"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose data it is: the object's id, and what is needed to build it again when its alarm rings."""
+    """The object that data belongs to: its id, and what is needed to construct it when its alarm rings."""
 
     object: str
     namespace: str
@@ -42,7 +43,7 @@ class Owner:
 
 @dataclass(slots=True)
 class Changes:
-    """What one turn changed. A value of None is a deleted key; `cleared` comes before the entries."""
+    """What one turn changed. A value of None is a deleted key. `cleared` applies before the entries."""
 
     cleared: bool = False
     entries: dict[str, str | None] = field(default_factory=dict)
@@ -62,29 +63,30 @@ class Changes:
 
 
 class ObjectStore:
-    """Opens on the running loop; everything but the waiting for the disk happens on its thread."""
+    """Opens on the running loop. Reads and commits run on the loop's thread, waits for the disk do not."""
 
-    def __init__(self, path: Path, *, on_fatal: Callable[[OSError], None]) -> None:
+    def __init__(self, path: Path, *, logger: Logger, on_fatal: Callable[[OSError], None]) -> None:
         self._path = path
+        self._logger = logger
         self._on_fatal = on_fatal
-        # Tests look in here: called with a name at each step of a commit, may raise or kill.
-        self.at_point: Callable[[str, sqlite3.Connection], None] = lambda _point, _connection: None
-        self.commits = 0  # how many commits were made, ever, by this process
+        # For tests: called with a name at each step of a commit; may raise, or kill the process.
+        self.crash_point: Callable[[str, sqlite3.Connection], None] = lambda _step, _connection: None
+        self.commits = 0  # made by this process
+        self.synced = 0  # of these, how many are durable
         self.syncs = 0
-        self.synced = 0  # how many of them are durable
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._syncing = False
-        self._disk_s = 0.0  # how long the disk takes to answer, at worst, lately
+        self._disk_s = 0.0  # how long a sync takes: the slowest recent one, decaying
         self._copying: asyncio.Future[None] | None = None
         self._checkpointed = 0
         self._restarted = 0
         self._fatal: OSError | None = None
 
     def open(self) -> None:
-        """Open the file, which exists and has OBJECT_MIGRATIONS: a DataDir has seen to that."""
+        """Open the file. It must exist and have OBJECT_MIGRATIONS, as a DataDir provides it."""
         self._loop = asyncio.get_running_loop()
         self._db = _connect(self._path)
-        # The log's file exists from here on, and must be found after a power cut.
+        # This query creates the log's file. Its name must survive a power cut.
         (newest,) = self._db.execute("SELECT coalesce(max(generation), 0) FROM alarms").fetchone()
         sync_directory(self._path.parent)
         self._log_fd = os.open(f"{self._path}-wal", os.O_RDONLY)
@@ -126,23 +128,23 @@ class ObjectStore:
     # Writing
 
     def commit(self, owner: Owner, changes: Changes) -> int:
-        """Apply one turn, all or nothing; answers the number to wait for with `durable`."""
+        """Apply one turn, all or nothing. Returns the commit's number, for `durable`."""
         if self._fatal is not None:
             raise self._fatal
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:
             self._apply(owner, changes)
-            self.at_point("before commit", db)
+            self.crash_point("before commit", db)
             db.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise
-        self.at_point("after commit", db)
+        self.crash_point("after commit", db)
         self.commits += 1
         if not self._syncing:
-            # Not at once: other turns of this round of the loop may commit too, and share the wait.
+            # Not at once: other turns in this iteration of the loop may commit too, and share the sync.
             self._syncing = True
             self._loop.call_soon(self._sync)
         return self.commits
@@ -171,7 +173,7 @@ class ObjectStore:
     # Durability
 
     def durable(self, commit: int) -> "asyncio.Future[None] | None":
-        """What to await until this commit is on disk; None when it already is."""
+        """A future that is done when this commit is on disk, or None if it already is."""
         if commit <= self.synced:
             return None
         future = self._loop.create_future()
@@ -182,23 +184,30 @@ class ObjectStore:
         return future
 
     def _sync(self) -> None:
-        """Make everything committed so far durable."""
-        self.at_point("before sync", self._db)
+        """Make everything committed so far durable. A callback of the loop: an error must not leave it."""
         target = self.commits
-        if self._disk_s < QUICK_DISK_S:
-            # A quick disk is waited for here: to hand over to a thread and back takes longer.
-            self._synced(target, _timed_sync(self._log_fd))
-        else:
-            job = self._loop.run_in_executor(self._threads, _timed_sync, self._log_fd)
-            job.add_done_callback(lambda done: self._synced(target, done.result()))
+        try:
+            self.crash_point("before sync", self._db)
+            if self._disk_s < QUICK_DISK_S:
+                # With a quick disk the way to a thread and back takes longer than the sync.
+                self._synced(target, _timed_sync(self._log_fd))
+            else:
+                job = self._loop.run_in_executor(self._threads, _timed_sync, self._log_fd)
+                job.add_done_callback(lambda done: self._sync_ended(target, done))
+        except Exception as error:  # noqa: BLE001 - it reaches every caller that waits
+            self._fail(error)
 
-    def _synced(self, target: int, took: float | OSError) -> None:
-        if isinstance(took, OSError):
-            self._die(took)
-            return
-        self.at_point("after sync", self._db)
-        # One slow answer moves the waiting into the thread; it comes back when answers stay quick.
-        self._disk_s = max(took, self._disk_s * 0.98)
+    def _sync_ended(self, target: int, job: "asyncio.Future[float]") -> None:
+        """As `_sync`, after a sync in the thread."""
+        try:
+            self._synced(target, job.result())
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(error)
+
+    def _synced(self, target: int, took_s: float) -> None:
+        self.crash_point("after sync", self._db)
+        # One slow sync moves the syncs into the thread; they return to the loop when they stay quick.
+        self._disk_s = max(took_s, self._disk_s * 0.98)
         self.syncs += 1
         self.synced = target
         while self._waiters and self._waiters[0][0] <= target:
@@ -212,25 +221,50 @@ class ObjectStore:
         if target - self._checkpointed >= CHECKPOINT_COMMITS:
             self._checkpoint(target)
 
-    def _die(self, error: OSError) -> None:
-        self._fatal = error
+    def _fail(self, error: Exception) -> None:
+        """Refuse all further work, for good."""
+        if self._fatal is not None:
+            return
+        if isinstance(error, OSError):
+            fatal = error
+        else:
+            fatal = OSError(f"{type(error).__name__}: {error}")
+            fatal.__cause__ = error
+        self._fatal = fatal
         for _, future in self._waiters:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(fatal)
         self._waiters.clear()
-        self._on_fatal(error)
+        self._on_fatal(fatal)
 
     def _checkpoint(self, target: int) -> None:
-        """Copy the log into the database, so that it can start over instead of growing."""
+        """Copy the log into the database, so that it can start again instead of growing.
+
+        A failure loses nothing: the log has every write, and a later commit tries again.
+        """
         if self._copying is not None and not self._copying.done():
             return
         self._checkpointed = target
         if target - self._restarted >= LOG_RESTART_COMMITS:
-            # Under constant load the copying never catches up by itself; here the writer waits for it.
+            # Under constant load the copy in the thread never catches up. Here the writer waits for it.
             self._restarted = target
-            self._db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+            try:
+                _copy_log(self._db, "RESTART")
+            except sqlite3.Error as error:
+                self._checkpoint_failed(error)
         else:
-            self._copying = self._loop.run_in_executor(self._threads, _copy_log, self._checkpointer)
+            self._copying = self._loop.run_in_executor(
+                self._threads, _copy_log, self._checkpointer, "PASSIVE"
+            )
+            self._copying.add_done_callback(self._copied)
+
+    def _copied(self, job: "asyncio.Future[None]") -> None:
+        error = job.exception()
+        if error is not None:
+            self._checkpoint_failed(error)
+
+    def _checkpoint_failed(self, error: BaseException) -> None:
+        self._logger.warn("store.checkpoint_failed", error=repr(error))
 
     async def close(self) -> None:
         while self._syncing and self._fatal is None:
@@ -239,31 +273,28 @@ class ObjectStore:
                 break
             await waiting
         if self._copying is not None:
-            await self._copying
+            await asyncio.wait([self._copying])
         self._threads.shutdown()
         self._checkpointer.close()
         self._db.close()
         os.close(self._log_fd)
 
 
-def _timed_sync(fd: int) -> float | OSError:
-    """How long it took, or why it failed."""
+def _timed_sync(fd: int) -> float:
+    """Sync the file; returns how many seconds that took."""
     began_at = time.perf_counter()
-    try:
-        os.fdatasync(fd)
-    except OSError as error:
-        return error
+    sync_file(fd)
     return time.perf_counter() - began_at
 
 
-def _copy_log(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+def _copy_log(connection: sqlite3.Connection, mode: str) -> None:
+    connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = connect(path)
-    db.execute("PRAGMA synchronous = NORMAL")  # the log is synced by us, before anybody is told
-    db.execute("PRAGMA wal_autocheckpoint = 0")  # copying happens in a thread, not inside a commit
+    db.execute("PRAGMA synchronous = NORMAL")  # we sync the log, before a reply leaves
+    db.execute("PRAGMA wal_autocheckpoint = 0")  # the log is copied in a thread, not in a commit
     return db
 
 

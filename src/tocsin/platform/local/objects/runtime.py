@@ -61,7 +61,7 @@ class Runtime:
         self.logger = logger
         self.env = env
         self.metrics = RuntimeCounters()
-        self.store = ObjectStore(path, on_fatal=self._disk_failed)
+        self.store = ObjectStore(path, logger=logger, on_fatal=self._disk_failed)
         self.alarms = AlarmSchedule(clock, self._alarm_due)
         self._on_exhausted = on_exhausted
         self._on_fatal = on_fatal
