@@ -1,6 +1,7 @@
 """Killed at every point of every commit, or cut off from power: nothing acknowledged is ever lost."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def crash(*arguments: Any) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(TESTS)},
+        env={"PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}"},
     )
 
 
