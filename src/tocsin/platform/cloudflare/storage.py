@@ -6,7 +6,7 @@ promise reaches Python by way of a timer, and other events of the object would c
 `get_alarm`, `sync` and `transaction` yield here.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -16,19 +16,17 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException, JsPromise, PyWork, create_once_callable
 from tocsin.platform.shared.json_values import decode
 from tocsin.platform.shared.storage_rules import (
-    READY_NONE,
+    EntryStorage,
     OpenTransaction,
     Ready,
     check_range,
-    checked_key,
-    entry_text,
     instant,
 )
 
 T = TypeVar("T")
 
 
-class CloudflareStorage:
+class CloudflareStorage(EntryStorage):
     """`ctx.storage`, on the storage of a SQLite-backed Durable Object."""
 
     def __init__(self, storage: Any) -> None:
@@ -37,26 +35,6 @@ class CloudflareStorage:
         self._open_transactions = 0
 
     # Entries
-
-    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
-        if isinstance(key, str):
-            text = self._read(key)
-            return Ready(None if text is None else decode(text))
-        found = {k: self._read(k) for k in sorted(key)}
-        return Ready({k: decode(text) for k, text in found.items() if text is not None})
-
-    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
-        entries = {key: value} if isinstance(key, str) else key
-        # All are checked before the first is written: one bad value and nothing of the call happens.
-        texts = {checked_key(k): entry_text(k, v) for k, v in entries.items()}
-        for k, text in texts.items():
-            _guarded(self._entries.put, k, text)
-        return READY_NONE
-
-    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
-        if isinstance(key, str):
-            return Ready(self._delete(checked_key(key)))
-        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
 
     def list(
         self,
@@ -128,8 +106,15 @@ class CloudflareStorage:
             self._open_transactions -= 1
         return carried.result
 
+    def _check_usable(self) -> None:
+        """Not needed here: the runtime's storage raises by itself."""
+
     def _read(self, key: str) -> str | None:
-        return javascript.text(_guarded(self._entries.get, checked_key(key)))
+        return javascript.text(_guarded(self._entries.get, key))
+
+    def _write(self, texts: Mapping[str, str]) -> None:
+        for key, text in texts.items():
+            _guarded(self._entries.put, key, text)
 
     def _delete(self, key: str) -> bool:
         return bool(_guarded(self._entries.delete, key))

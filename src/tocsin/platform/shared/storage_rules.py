@@ -1,13 +1,14 @@
 """Entries and alarms: keys, values as one JSON text each, ranges, instants."""
 
 import math
-from collections.abc import Callable, Generator
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tocsin.bindings import JSON
 from tocsin.errors import UsageError, ValueRefused
-from tocsin.platform.shared.json_values import encode
+from tocsin.platform.shared.json_values import decode, encode
 
 T = TypeVar("T")
 
@@ -29,6 +30,42 @@ class Ready(Generic[T]):
 
 
 READY_NONE: Ready[None] = Ready(None)
+
+
+class EntryStorage(ABC):
+    """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts its way."""
+
+    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        self._check_usable()
+        if isinstance(key, str):
+            text = self._read(checked_key(key))
+            return Ready(None if text is None else decode(text))
+        texts = {k: self._read(k) for k in sorted([checked_key(k) for k in key])}
+        return Ready({k: decode(text) for k, text in texts.items() if text is not None})
+
+    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
+        self._check_usable()
+        entries = {key: value} if isinstance(key, str) else key
+        # All are checked before the first is written: one bad value, and nothing of the call is written.
+        self._write({checked_key(k): entry_text(k, v) for k, v in entries.items()})
+        return READY_NONE
+
+    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+        self._check_usable()
+        if isinstance(key, str):
+            return Ready(self._delete(checked_key(key)))
+        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
+
+    @abstractmethod
+    def _check_usable(self) -> None:
+        """Raise if the object was reset."""
+
+    @abstractmethod
+    def _read(self, key: str) -> str | None: ...
+    @abstractmethod
+    def _write(self, texts: Mapping[str, str]) -> None: ...
+    @abstractmethod
+    def _delete(self, key: str) -> bool: ...
 
 
 class OpenTransaction:

@@ -6,7 +6,7 @@ explicit transaction puts one on top. A layer is either merged into the one belo
 lowest is committed by the runtime when the turn ends. Reads look through the layers into the file.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
@@ -19,18 +19,17 @@ from tocsin.platform.local.objects.turns import HostObject
 from tocsin.platform.shared.json_values import decode
 from tocsin.platform.shared.storage_rules import (
     READY_NONE,
+    EntryStorage,
     OpenTransaction,
     Ready,
     check_range,
-    checked_key,
-    entry_text,
     instant,
 )
 
 T = TypeVar("T")
 
 
-class ObjectStorage:
+class ObjectStorage(EntryStorage):
     """`ctx.storage`."""
 
     def __init__(
@@ -47,28 +46,6 @@ class ObjectStorage:
 
     # Entries
 
-    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
-        self._usable()
-        if isinstance(key, str):
-            text = self._read(key)
-            return Ready(None if text is None else decode(text))
-        found = {k: self._read(checked_key(k)) for k in key}
-        return Ready({k: decode(text) for k, text in sorted(found.items()) if text is not None})
-
-    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
-        self._usable()
-        entries = {key: value} if isinstance(key, str) else key
-        # All are checked before the first is written: one bad value and nothing of the call happens.
-        texts = {checked_key(k): entry_text(k, v) for k, v in entries.items()}
-        self._writing().entries.update(texts)
-        return READY_NONE
-
-    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
-        self._usable()
-        if isinstance(key, str):
-            return Ready(self._delete(checked_key(key)))
-        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
-
     def list(
         self,
         *,
@@ -79,7 +56,7 @@ class ObjectStorage:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Awaitable[dict[str, JSON]]:
-        self._usable()
+        self._check_usable()
         check_range(start, start_after, limit)
         first = start or ""
         if start_after is not None:
@@ -91,7 +68,7 @@ class ObjectStorage:
         return Ready({key: decode(text) for key, text in islice(rows, limit)})
 
     def delete_all(self) -> Awaitable[None]:
-        self._usable()
+        self._check_usable()
         if len(self._layers) > 1:
             raise UsageError("Cannot call delete_all() within a transaction")
         self._host.wrote()
@@ -101,7 +78,7 @@ class ObjectStorage:
     # The alarm
 
     def get_alarm(self) -> Awaitable[int | None]:
-        self._usable()
+        self._check_usable()
         alarm = self._current_alarm()
         # While its handler runs the alarm looks gone to everybody; on disk it stays until success.
         if alarm is None or alarm.generation == self.ringing:
@@ -109,7 +86,7 @@ class ObjectStorage:
         return Ready(alarm.scheduled_at)
 
     def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
-        self._usable()
+        self._check_usable()
         if not self._has_alarm_handler:
             raise ValueRefused("the class must have an alarm() handler before set_alarm() can be called")
         now = self._host.now()
@@ -118,7 +95,7 @@ class ObjectStorage:
         return READY_NONE
 
     def delete_alarm(self) -> Awaitable[None]:
-        self._usable()
+        self._check_usable()
         if self._current_alarm() is not None:
             self._change_alarm(None)
         return READY_NONE
@@ -126,13 +103,13 @@ class ObjectStorage:
     # Transactions
 
     async def sync(self) -> None:
-        self._usable()
+        self._check_usable()
         self._host.end_turn()
         await self._host.durable()
 
     def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
         """Run work as a critical section; its writes all happen, or none when it raises."""
-        self._usable()
+        self._check_usable()
 
         async def body() -> T:
             self._host.end_turn()
@@ -152,7 +129,7 @@ class ObjectStorage:
         return self._host.enter(body)
 
     def transaction_sync(self, work: Callable[[], T]) -> T:
-        self._usable()
+        self._check_usable()
         layer = self._push()
         try:
             result = work()
@@ -197,7 +174,7 @@ class ObjectStorage:
         while layer in self._layers:
             self._layers.pop()
 
-    def _usable(self) -> None:
+    def _check_usable(self) -> None:
         if self._broken is not None:
             raise self._broken
 
@@ -216,13 +193,15 @@ class ObjectStorage:
         self._layers[-1].absorb(layer)
 
     def _read(self, key: str) -> str | None:
-        checked_key(key)
         for layer in reversed(self._layers):
             if key in layer.entries:
                 return layer.entries[key]
             if layer.cleared:
                 return None
         return self._store.read(self._owner.object, key)
+
+    def _write(self, texts: Mapping[str, str]) -> None:
+        self._writing().entries.update(texts)
 
     def _delete(self, key: str) -> bool:
         existed = self._read(key) is not None
