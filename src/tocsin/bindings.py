@@ -141,9 +141,6 @@ class Database(Protocol):
     async def batch(self, statements: Sequence[Any]) -> list[DBResult]: ...
 
 
-ALARM_LIMIT_MS = 15 * 60_000  # an alarm handler may run this long, on both platforms
-
-
 @dataclass(frozen=True, slots=True)
 class AlarmInfo:
     """What `alarm()` is told. `scheduled_time` is the time that was set, on every retry."""

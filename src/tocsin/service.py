@@ -46,7 +46,6 @@ from tocsin.web.app import create_app
 from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.static_pages import page_routes
 
-
 LOG_FLUSH_S = 3.0
 
 

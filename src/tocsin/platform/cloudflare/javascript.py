@@ -33,7 +33,7 @@ def from_json(value: JSON) -> Any:
     return js.JSON.parse(json.dumps(value))
 
 
-def to_json(value: Any) -> JSON:
+def to_json(value: Any) -> Any:  # as dynamic as the JavaScript value
     """A Python value with the JSON of a JavaScript one."""
     text = js.JSON.stringify(value)
     return None if text is None else json.loads(text)

@@ -34,7 +34,7 @@ class RpcLogs:
         self._js = binding
 
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None:
-        batch = [
+        batch: list[JSON] = [
             {"level": entry.level, "message": entry.message, "context": dict(entry.context)}
             for entry in entries
         ]
@@ -72,7 +72,7 @@ class ConsoleLogger(Levels):
         if RANKS[level] < RANKS[self._level_min]:
             return
         message = self._redact.text(event)
-        context = self._redact({**self._bound, **renamed(fields)})
+        context = self._redact.fields({**self._bound, **renamed(fields)})
         line = json.dumps({"at": self._clock.now(), "level": level, "event": message, **context})
         getattr(javascript.js.console, _CONSOLE[level])(line)
         if self._tee is not None:

@@ -93,12 +93,12 @@ class CloudflareStub:
         self._js = stub
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        async def call(*arguments: JSON) -> JSON:
+        async def call(*arguments: JSON) -> Any:  # whatever the method returns
             text = encode(list(arguments), f"the arguments of {method}()")
             try:
-                told = await self._js.call(method, text)
+                answer = await self._js.call(method, text)
             except JsException as error:
                 raise javascript.reset(error) from None
-            return read_answer(told)
+            return read_answer(answer)
 
         return call

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from tocsin.bindings import JSON, StorageTransaction
+from tocsin.bindings import StorageTransaction
 from tocsin.errors import UsageError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException, JsPromise, PyWork, create_once_callable
@@ -45,7 +45,7 @@ class CloudflareStorage(EntryStorage):
         prefix: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
-    ) -> Awaitable[dict[str, JSON]]:
+    ) -> Awaitable[dict[str, Any]]:
         check_range(start, start_after, limit)
         wanted = javascript.options(
             {

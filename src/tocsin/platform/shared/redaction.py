@@ -49,6 +49,12 @@ class Redactor:
                 return [self(item, depth + 1) for item in list(value)[:ITEMS_MAX]]
         return self.text(_said(value))
 
+    def fields(self, fields: Mapping[str, Any]) -> dict[str, JSON]:
+        """The fields of a log line."""
+        clean = self(fields)
+        assert isinstance(clean, dict)
+        return clean
+
     def text(self, text: str) -> str:
         # Mask before cutting: a cut through a secret would leave its beginning.
         clean = self._secret.sub(MASK, text)

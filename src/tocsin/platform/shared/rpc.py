@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocsin import errors
-from tocsin.bindings import JSON, DurableObject
+from tocsin.bindings import DurableObject
 from tocsin.errors import BindingMissing, RemoteError, UsageError, ValueRefused
 from tocsin.platform.shared.json_values import decode, encode
 
@@ -52,7 +52,7 @@ def error_text(error: Exception) -> str:
     return encode({"error": type(remote).__name__, "message": str(remote)}, "the error")
 
 
-def read_answer(text: str) -> JSON:
+def read_answer(text: str) -> Any:
     """The result of a call, or its error raised as the local platform raises it."""
     found = decode(text)
     if "error" not in found:

@@ -35,7 +35,7 @@ READY_NONE: Ready[None] = Ready(None)
 class EntryStorage(ABC):
     """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts its way."""
 
-    def get(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+    def get(self, key: str | Sequence[str], /) -> Awaitable[Any]:
         self._check_usable()
         if isinstance(key, str):
             text = self._read(checked_key(key))
@@ -50,7 +50,7 @@ class EntryStorage(ABC):
         self._write({checked_key(k): entry_text(k, v) for k, v in entries.items()})
         return READY_NONE
 
-    def delete(self, key: str | Sequence[str], /) -> Awaitable[JSON]:
+    def delete(self, key: str | Sequence[str], /) -> Awaitable[Any]:
         self._check_usable()
         if isinstance(key, str):
             return Ready(self._delete(checked_key(key)))

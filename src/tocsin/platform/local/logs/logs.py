@@ -50,7 +50,7 @@ def open_logger(
     def render(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> str:
         level: Level = line.pop("level")
         event = redact.text(line.pop("event"))
-        fields = redact(line)
+        fields = redact.fields(line)
         if tee is not None:
             tee(LogEntry(level, event, fields))
         return json.dumps({"at": clock.now(), "level": level, "event": event, **fields})

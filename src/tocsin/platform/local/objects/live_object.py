@@ -113,7 +113,7 @@ class LiveObject:
             if not reply.done():
                 reply.set_result(decode(text))
 
-    async def _invoke(self, method: str, arguments: str) -> JSON:
+    async def _invoke(self, method: str, arguments: str) -> Any:  # whatever the method returns
         assert self._instance is not None
         result = public_method(self._instance, method)(*decode(arguments))
         return await result if inspect.isawaitable(result) else result

@@ -9,9 +9,9 @@ lowest is committed by the runtime when the turn ends. Reads look through the la
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from tocsin.bindings import JSON, StorageTransaction
+from tocsin.bindings import StorageTransaction
 from tocsin.errors import UsageError, ValueRefused
 from tocsin.platform.local.objects.alarm import Alarm
 from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
@@ -55,7 +55,7 @@ class ObjectStorage(EntryStorage):
         prefix: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
-    ) -> Awaitable[dict[str, JSON]]:
+    ) -> Awaitable[dict[str, Any]]:
         self._check_usable()
         check_range(start, start_after, limit)
         first = start or ""
