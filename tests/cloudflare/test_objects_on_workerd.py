@@ -119,7 +119,7 @@ def test_fetch_without_an_answer_has_a_class_and_no_secret(workerd: Workerd, ups
     silent = fetched(workerd, f"{upstream.url}/hang?key=secret", timeout_s=0.1)
     large = fetched(workerd, f"{upstream.url}/large?key=secret", body_max=1_000)
     nobody = fetched(workerd, "http://127.0.0.1:9/?key=secret")
-    assert silent == f"FetchTimeout: GET {upstream.url}/hang: no complete answer within 0.1 s"
+    assert silent == f"FetchTimeout: GET {upstream.url}/hang: no complete response within 0.1 s"
     assert large == f"FetchTooLarge: GET {upstream.url}/large: the body is larger than 1000 bytes"
     assert nobody.startswith("FetchFailed: GET http://127.0.0.1:9/: ")
     assert "secret" not in nobody

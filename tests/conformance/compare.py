@@ -22,7 +22,7 @@ RETRY_SLACK_MS = 60  # between the failing code's last event and the runtime's l
 # Words of errors that mean the same: workerd's, ours. All others must be equal.
 MESSAGES = [
     (r"^setAlarm\(\) cannot be called with an alarm time <= 0", r"set_alarm\(\) cannot .* <= 0"),
-    (r"not a valid Date", r"it is no time"),
+    (r"not a valid Date", r"it is not a time"),
     (r"parameter 1 is not of type 'date'", r"set_alarm\(\) takes unix milliseconds"),
     (r"doesn't support dates after 2189", r"after the year 2189"),
     (r"must have an alarm\(\) handler", r"must have an alarm\(\) handler"),

@@ -100,9 +100,9 @@ async def refusals_have_their_class(self: ContractDO) -> JSON:
 
 @case(
     [
-        "UsageError: BEGIN is the platform's own: what must be atomic is one batch([...])",
-        "ValueRefused: bind: value 1 is a list; bind text, int, float, bytes, bool or None",
-        "ValueRefused: bind: value 2 is inf, which SQLite and D1 would store as something else",
+        "UsageError: BEGIN is reserved for the platform: use one batch([...]) for an atomic change",
+        "ValueRefused: bind: value 1 is of type list; bind text, int, float, bytes, bool or None",
+        "ValueRefused: bind: value 2 is inf, which SQLite and D1 would change",
         "UsageError: batch takes statements that this database prepared",
         [],
     ]

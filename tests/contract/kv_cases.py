@@ -36,9 +36,9 @@ async def lists_come_in_pages(self: ContractDO) -> JSON:
     [
         "UsageError: KV: '' cannot be a key; use any other text",
         "UsageError: KV.put 'k': expiration_ttl is 59; give whole seconds, 60 to 10000000000",
-        "ValueRefused: KV.put 'k': the value is a int; KV holds text",
+        "ValueRefused: KV.put 'k': the value is of type int; KV holds text",
         "UsageError: KV.list: limit is 1001; give 1 to 1000",
-        "UsageError: KV.get_many takes 100 keys at most, not 101: ask in parts",
+        "UsageError: KV.get_many takes 100 keys at most, not 101: split the call",
     ]
 )
 async def misuse_of_kv_is_refused(self: ContractDO) -> JSON:

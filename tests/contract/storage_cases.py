@@ -31,7 +31,7 @@ async def types_are_kept(self: ContractDO) -> JSON:
 
 NOT_TAKEN = (
     "storage and RPC carry text, integers, finite floats, bool, None, lists and dicts "
-    "(a tuple must be made a list, a dataclass a dict, bytes text)"
+    "(convert a tuple to a list, a dataclass to a dict, bytes to text)"
 )
 TOO_LONG = "takes 2,097,154 bytes as JSON; key and value together may take 2,097,152"
 
@@ -98,7 +98,7 @@ KEYS = ["10", "9", "B", "a", "a\0", "ab", "b", "é", "\uffff", "😀"]
         ["B", "a", "a\0"],
         [],
         "ValueRefused: list() takes start or start_after, not both",
-        "ValueRefused: list() takes a limit of 1 or more, not 0; leave it out for all",
+        "ValueRefused: list() takes a limit of 1 or more, not 0; omit it for all entries",
     ]
 )
 async def lists_are_in_byte_order(self: ContractDO) -> JSON:
@@ -231,7 +231,7 @@ async def there_is_one_alarm(self: ContractDO) -> JSON:
 @case(
     [
         "ValueRefused: set_alarm() cannot be called with an alarm time <= 0",
-        "ValueRefused: set_alarm() cannot be called with nan: it is no time",
+        "ValueRefused: set_alarm() cannot be called with nan: it is not a time",
         "ValueRefused: set_alarm() cannot be called with a time after the year 2189",
         "ValueRefused: set_alarm() takes unix milliseconds or an aware datetime, not str",
     ]

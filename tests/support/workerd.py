@@ -20,7 +20,7 @@ from support.asgi import Answer
 from tocsin.bindings import JSON
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import load
-from tocsin.platform.shared.rpc import read_answer
+from tocsin.platform.shared.rpc import read_reply
 
 Bound: TypeAlias = Literal["well", "wrong", "not"]
 
@@ -136,7 +136,7 @@ class Workerd:
 
     def call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
         """Call an object as our stubs do."""
-        return read_answer(
+        return read_reply(
             self._do(do="call", namespace=namespace, name=name, method=method, arguments=arguments)
         )
 

@@ -1,1 +1,1 @@
-"""The two places Tocsin runs: embedded on one machine, and on Cloudflare."""
+"""The two platforms on which Tocsin runs: embedded on one machine, and Cloudflare."""

@@ -1,1 +1,1 @@
-"""The composition root of the Cloudflare platform, as `service.py` is of the local one: the Worker."""
+"""The Worker: puts the parts together on Cloudflare, as `service.py` does on the local platform."""

@@ -1,14 +1,14 @@
 """The Worker's entry points.
 
-A deployment names them and says what its scheduler does:
+A deployment subclasses them and lists what its scheduler does:
 
     class Default(Entry): ...
     class SchedulerDO(SchedulerObject):
         parts = SchedulerParts(tasks, request_jobs)
 
-Three things wake the scheduler, each enough by itself: its own alarm; any request, at most once a minute;
-the cron trigger. So none is needed of a visitor, and a lost alarm heals. `POST /api/deployed` wakes it at
-once, for the end of a deployment; it is harmless at any time and needs no key.
+Three things wake the scheduler, each sufficient by itself: its alarm, any request (at most once a minute),
+and the cron trigger. So it does not depend on visitors, and a lost alarm is set again. `POST /api/deployed`
+wakes it at once, as the last step of a deployment. It is harmless at any time and needs no key.
 """
 
 import json
@@ -44,36 +44,36 @@ WAKE_EVERY_MS = 60_000
 DEPLOYED_DOC = OperationDoc(
     operation_id="armScheduler",
     tag="scheduler",
-    summary="Set the scheduler's alarm: the last step of a deployment.",
+    summary="Arm the scheduler: the last step of a deployment.",
     responses={200: ResponseDoc("when it rings next", (Armed,))},
 )
 
 
 class ArmThrottle:
-    """When this isolate last made sure that the scheduler is armed."""
+    """Limits how often this isolate arms the scheduler: once in WAKE_EVERY_MS."""
 
     def __init__(self) -> None:
-        self.at = 0
+        self.armed_at = 0
 
     def due(self, now: int) -> bool:
-        if now - self.at < WAKE_EVERY_MS:
+        if now - self.armed_at < WAKE_EVERY_MS:
             return False
-        self.at = now
+        self.armed_at = now
         return True
 
 
 class SchedulerObject(CloudflareObject):
-    """The scheduler as a Durable Object. The methods beside `call` are for callers in JavaScript."""
+    """The scheduler as a Durable Object. The methods other than `call` are for callers in JavaScript."""
 
     parts: ClassVar[SchedulerParts]
     clock: ClassVar[Clock] = CloudflareClock()
 
     def _make(self, ctx: Any, env: Any) -> DurableObject:
-        read = settings.read(texts(env))
-        logger = open_env_logger(env, read, self.clock, lambda work: keep_alive(ctx, work))
-        named = object_id(ctx, getattr(env, "SCHEDULER", None), read.instance)
+        config = settings.read(texts(env))
+        logger = open_env_logger(env, config, self.clock, lambda work: keep_alive(ctx, work))
+        own_id = object_id(ctx, getattr(env, "SCHEDULER", None), config.instance)
         return SchedulerDO(
-            CloudflareContext(ctx, named, logger), scheduler_env(env, read, logger, self.clock, self.parts)
+            CloudflareContext(ctx, own_id, logger), scheduler_env(env, config, logger, self.clock, self.parts)
         )
 
     async def status(self) -> Any:
@@ -96,17 +96,17 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
     """Requests and the cron trigger."""
 
     clock: ClassVar[Clock] = CloudflareClock()
-    wake: ClassVar = ArmThrottle()
-    front: ClassVar = WorkerApp()
+    throttle: ClassVar = ArmThrottle()
+    worker_app: ClassVar = WorkerApp()
 
     async def fetch(self, request: Any) -> Any:
         ctx, env = javascript.unwrap(self.ctx, "_ctx"), javascript.unwrap(self.env, "_env")
         with request_ctx(ctx):
             try:
-                deps, app = self.front.open(env, self.clock, extra_routes)
+                deps, app = self.worker_app.open(env, self.clock, extra_routes)
             except SettingsError as error:
                 return await respond(_unconfigured(error), request, ctx)
-            if self.wake.due(self.clock.now()):
+            if self.throttle.due(self.clock.now()):
                 keep_alive(ctx, _arm_quietly(deps))
             return await respond(app, request, ctx)
 
@@ -116,7 +116,7 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
 
 
 def extra_routes(deps: WebDeps) -> Sequence[BaseRoute]:
-    """What only a deployment has, and the ways to the pages that Cloudflare serves."""
+    """The routes that only a deployment has, and redirects to the pages that Cloudflare serves."""
 
     async def deployed(_request: Request) -> Response:
         return json_response(Armed(deps.instance, await deps.scheduler().arm()).to_json())
@@ -126,7 +126,7 @@ def extra_routes(deps: WebDeps) -> Sequence[BaseRoute]:
 
 
 async def _arm_quietly(deps: WebDeps) -> None:
-    """For a visitor's request, which must not fail for it; the next wake-up tries again."""
+    """Arm the scheduler. A failure is only logged: the visitor's request must not fail because of it."""
     try:
         await deps.scheduler().arm()
     except TocsinError as error:

@@ -1,7 +1,7 @@
-"""The web application of a Worker: the same as locally, on the deployment's bindings.
+"""The web application of a Worker: the same as on the local platform, on the deployment's bindings.
 
-It is made with the first request to an isolate and kept: its limits per client and its ready answers are
-those of all requests. Nothing that belongs to one request may be kept with it; see `request_ctx`.
+It is made at the first request to an isolate and kept: all requests share its rate limits and its cached
+responses. It must not keep anything that belongs to one request; see `request_ctx`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ _CTX: ContextVar[Any] = ContextVar("ctx")
 
 @contextmanager
 def request_ctx(ctx: Any) -> Iterator[None]:
-    """While this request is served, its `ctx` keeps what is done beside it (log lines on their way)."""
+    """While this request is served, its `ctx` keeps background work alive, such as sending log lines."""
     token = _CTX.set(ctx)
     try:
         yield
@@ -40,7 +40,7 @@ def request_ctx(ctx: Any) -> Iterator[None]:
 
 
 class WorkerApp:
-    """One isolate's web application, once somebody asks for it."""
+    """The web application of one isolate, made at the first request."""
 
     def __init__(self) -> None:
         self._opened: tuple[WebDeps, ASGIApp] | None = None
@@ -48,7 +48,7 @@ class WorkerApp:
     def open(
         self, env: Any, clock: Clock, routes: Callable[[WebDeps], Sequence[BaseRoute]]
     ) -> tuple[WebDeps, ASGIApp]:
-        """The application; `routes` come after the API's own. Raises what is wrong with the settings."""
+        """The application. `routes` follow the API's own. Raises SettingsError if the settings are wrong."""
         if self._opened is None:
             deps = open_deps(env, clock)
             self._opened = deps, create_app(deps, routes(deps))
@@ -56,18 +56,18 @@ class WorkerApp:
 
 
 def open_deps(env: Any, clock: Clock) -> WebDeps:
-    read = settings.read(texts(env))
-    logger = open_env_logger(env, read, clock, lambda work: keep_alive(_CTX.get(), work))
+    config = settings.read(texts(env))
+    logger = open_env_logger(env, config, clock, lambda work: keep_alive(_CTX.get(), work))
     database, kv = open_database(env, logger), open_kv(env, logger)
 
     def scheduler() -> SchedulerClient:
-        return SchedulerClient(scheduler_stub(env, read.instance))
+        return SchedulerClient(scheduler_stub(env, config.instance))
 
     async def health() -> HealthSnapshot:
-        """No process of ours could be stuck, so the scheduler itself is asked."""
+        """There is no process of ours to watch, so this asks the scheduler itself."""
         status, problems = await ask_status(scheduler)
         unusable = " ".join(str(store) for store in (database, kv) if isinstance(store, Unusable))
-        # Without an answer nothing is known of the alarm; that there is none is what is wrong.
+        # Without a status the alarm is unknown. `problems` has the error, so no missing alarm is reported.
         alarm_at = clock.now() if status is None else status.next_alarm_at
         return HealthSnapshot(None, unusable or None, alarm_at, problems)
 
@@ -77,16 +77,16 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
         db=database,
         clock=clock,
         logger=logger,
-        keys=Keys(read.admin_key, read.cron_secret, read.chainhook_secret),
-        rules=rules_of(read),
+        keys=Keys(config.admin_key, config.cron_secret, config.chainhook_secret),
+        rules=rules_of(config),
         health=health,
         version=__version__,
-        instance=read.instance,
+        instance=config.instance,
     )
 
 
 def scheduler_stub(env: Any, name: str) -> CloudflareStub:
-    """A new one each time: a stub belongs to the request that made it."""
+    """A new stub for each call: a stub belongs to the request that made it."""
     binding = getattr(env, "SCHEDULER", None)
     if javascript.kind(binding) != "DurableObjectNamespace":
         raise BindingMissing(

@@ -55,7 +55,7 @@ async def test_a_batch_is_one_request_with_the_apps_id_and_key() -> None:
 )
 async def test_an_answer_without_ok_is_a_failure(status: int, body: bytes, *, retryable: bool) -> None:
     """A 200 that says `ok: false` failed too; only what can never be taken is not to be sent again."""
-    with pytest.raises(LogsError, match=f"answered {status}") as caught:
+    with pytest.raises(LogsError, match=f"responded with {status}") as caught:
         await send_to(http(status, body))
 
     assert caught.value.retryable is retryable
@@ -70,7 +70,7 @@ async def test_no_answer_is_a_failure_to_retry() -> None:
         await asyncio.Event().wait()
 
     async with serving(hang) as server:
-        with pytest.raises(LogsError, match="no complete answer") as caught:
+        with pytest.raises(LogsError, match="no complete response") as caught:
             await WorkerLogs(fetch, server.url, "k", Redactor()).log_batch("app", [ENTRY])
     await fetch.close()
 

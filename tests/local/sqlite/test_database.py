@@ -56,8 +56,8 @@ async def test_values_come_back_as_they_went(
         (float("nan"), "nan"),
         (float("-inf"), "-inf"),
         ("half \ud83d", "lone surrogate"),
-        (["list"], "a list"),
-        ({"a": 1}, "a dict"),
+        (["list"], "of type list"),
+        ({"a": 1}, "of type dict"),
     ],
 )
 async def test_a_value_that_cannot_be_kept_is_refused_at_bind(

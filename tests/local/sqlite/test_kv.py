@@ -28,7 +28,7 @@ async def rows(kv: SqliteKV) -> int:
 
 @pytest.mark.parametrize("text", ["", "plain", "a\0b\0", EVERY_PLANE, "\r\n\u2028", '{"priceUsd": null}'])
 async def test_text_comes_back_as_it_went(tmp_path: Path, text: str) -> None:
-    """Any text is a value, and with a letter before it a key, NULs and all planes included."""
+    """Any text is a valid value and, after a letter, a valid key: with NULs and from all planes of Unicode."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         await kv.put(f"k{text}", text)
 
@@ -69,10 +69,10 @@ async def test_a_key_that_cloudflare_refuses_is_refused(tmp_path: Path, key: str
                 await call()
 
 
-async def test_half_characters_are_refused_everywhere(tmp_path: Path) -> None:
-    """A lone surrogate is no text: the message says where it is, and nothing is written."""
+async def test_lone_surrogates_are_refused_everywhere(tmp_path: Path) -> None:
+    """They are not valid text: the message has the position, and nothing is written."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        with pytest.raises(ValueRefused, match=r"surrogate.* at 1"):
+        with pytest.raises(ValueRefused, match=r"surrogate at position 1"):
             await kv.put("k\ud800", "v")
         with pytest.raises(ValueRefused, match=r"value of .k. .*surrogate"):
             await kv.put("k", "\udfff")
@@ -91,8 +91,8 @@ async def test_a_value_is_text(tmp_path: Path, value: str) -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 1, 59, 60.0, True, "60", 10**12])
-async def test_a_lifetime_that_cloudflare_refuses_is_refused(tmp_path: Path, ttl: int) -> None:
-    """Less than a minute, fractions and absurd lengths: the message says what is accepted."""
+async def test_an_expiry_that_cloudflare_refuses_is_refused(tmp_path: Path, ttl: int) -> None:
+    """Less than a minute, fractions and absurd lengths: the message gives the accepted range."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         with pytest.raises(UsageError, match="whole seconds, 60 to"):
             await kv.put("k", "v", expiration_ttl=ttl)
@@ -100,8 +100,8 @@ async def test_a_lifetime_that_cloudflare_refuses_is_refused(tmp_path: Path, ttl
         assert await kv.get("k") is None
 
 
-async def test_an_entry_is_served_until_its_time_and_never_after(tmp_path: Path) -> None:
-    """The last millisecond still serves it; at its time it is gone for get, get_many and list."""
+async def test_an_entry_is_returned_until_it_expires_and_never_after(tmp_path: Path) -> None:
+    """It is there until the last millisecond, then gone for get, get_many and list."""
     clock = VirtualClock()
     async with open_kv(tmp_path, clock) as kv:
         await kv.put("k", "v", expiration_ttl=60)
@@ -116,8 +116,8 @@ async def test_an_entry_is_served_until_its_time_and_never_after(tmp_path: Path)
         assert (await kv.list()).keys == []
 
 
-async def test_a_new_value_replaces_the_lifetime_too(tmp_path: Path) -> None:
-    """Each put decides anew when its entry ends, or that it does not."""
+async def test_a_new_value_replaces_the_expiry_too(tmp_path: Path) -> None:
+    """Each put sets when its entry expires, or that it does not."""
     clock = VirtualClock()
     async with open_kv(tmp_path, clock) as kv:
         await kv.put("longer", "1", expiration_ttl=60)
@@ -130,7 +130,7 @@ async def test_a_new_value_replaces_the_lifetime_too(tmp_path: Path) -> None:
 
 
 async def test_expired_rows_are_removed_a_few_at_a_time(tmp_path: Path) -> None:
-    """A write removes a bounded number of them; live entries stay."""
+    """Each write removes a limited number of them. Live entries stay."""
     clock = VirtualClock()
     async with open_kv(tmp_path, clock) as kv:
         for number in range(PURGE_MAX + 5):
@@ -148,7 +148,7 @@ async def test_expired_rows_are_removed_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_pages_follow_each_other_without_loss_or_repetition(tmp_path: Path) -> None:
-    """The cursor continues after the last name, also when names came and went in between."""
+    """The cursor continues after the last name, even if names were added and removed in between."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         for name in ("a", "b", "c", "d"):
             await kv.put(name, "v")
@@ -170,25 +170,25 @@ async def test_a_page_has_a_bounded_length(tmp_path: Path, limit: int) -> None:
 
 
 async def test_a_cursor_belongs_to_its_prefix(tmp_path: Path) -> None:
-    """Continuing a listing under another prefix is refused rather than answered wrongly."""
+    """A cursor with another prefix is refused instead of returning a wrong page."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         with pytest.raises(UsageError, match="another prefix"):
             await kv.list(prefix="b:", cursor="a:1")
 
 
 async def test_too_many_keys_at_once_are_refused(tmp_path: Path) -> None:
-    """A hundred are answered, one more is not; none at all is no question."""
+    """A hundred keys are allowed, 101 are not. No keys give no values."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         await kv.put("k7", "v")
 
         assert await kv.get_many([f"k{number}" for number in range(100)]) == {"k7": "v"}
         assert await kv.get_many([]) == {}
-        with pytest.raises(UsageError, match="in parts"):
+        with pytest.raises(UsageError, match="split the call"):
             await kv.get_many([f"k{number}" for number in range(101)])
 
 
 async def test_every_call_waits_for_the_output_gate(tmp_path: Path) -> None:
-    """What an object that was reset would have read or written does not happen."""
+    """An object that was reset neither reads nor writes."""
 
     async def reset() -> None:
         raise ObjectReset("reset")
@@ -211,8 +211,8 @@ async def test_every_call_waits_for_the_output_gate(tmp_path: Path) -> None:
         assert await kv.get("k") == "v"
 
 
-async def test_entries_outlive_the_process_and_a_closed_store_says_so(tmp_path: Path) -> None:
-    """What was put is there when the file is opened again; the closed one answers with an error of ours."""
+async def test_entries_survive_a_restart_and_a_closed_store_raises(tmp_path: Path) -> None:
+    """Entries are there when the file is opened again. Calls on the closed store raise StoreUnavailable."""
     clock = VirtualClock()
     async with open_kv(tmp_path, clock) as kv:
         await asyncio.gather(*(kv.put(f"k{number}", str(number)) for number in range(20)))

@@ -165,12 +165,12 @@ def test_line_ends_do_not_make_a_migration_another(connection: sqlite3.Connectio
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
-        ({"0001_a.sql": "", "0003_c.sql": ""}, "0003_c.sql stands where number 0002 is due"),
-        ({"0001_a.sql": "", "0001_b.sql": ""}, "0001_b.sql stands where number 0002 is due"),
-        ({"first.sql": ""}, "call it 0001_what_it_does.sql"),
+        ({"0001_a.sql": "", "0003_c.sql": ""}, "0003_c.sql should have number 0002"),
+        ({"0001_a.sql": "", "0001_b.sql": ""}, "0001_b.sql should have number 0002"),
+        ({"first.sql": ""}, "rename it to the form 0001_what_it_does.sql"),
         (
             {"0001_a.sql": "CREATE TABLE t (a);\nCOMMIT;"},
-            "COMMIT is the platform's own.*already is one transaction",
+            "COMMIT is reserved for the platform.*each migration is one transaction",
         ),
         ({"0001_a.sql": "PRAGMA foreign_keys = OFF;"}, "PRAGMA foreign_keys is not available"),
     ],

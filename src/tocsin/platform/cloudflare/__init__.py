@@ -1,1 +1,1 @@
-"""The platform to grow into: Cloudflare's Durable Objects, D1, KV and fetch behind our ports, on Pyodide."""
+"""The Cloudflare platform: Durable Objects, D1, KV, logs and fetch behind our ports, on Pyodide."""

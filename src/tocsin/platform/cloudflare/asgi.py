@@ -1,8 +1,8 @@
-"""The web application on the runtime's requests: what uvicorn is on the local platform.
+"""Runs the web application on the runtime's requests, as uvicorn does on the local platform.
 
-The SDK's own adapter reads a whole body before the application may refuse it, tells no client's address, and
-ends half an answer as if it were whole. Here a body is read piece by piece, as the application asks for it,
-and an answer that breaks off is cut.
+The SDK's own adapter reads a whole body before the application can refuse it, does not pass on the client's
+address, and ends an incomplete response as if it were complete. Here a body is read in pieces as the
+application asks for them, and an incomplete response is aborted.
 """
 
 import asyncio
@@ -20,55 +20,58 @@ CLIENT_HEADER = b"cf-connecting-ip"  # Cloudflare sets it itself; a client canno
 
 
 async def respond(app: ASGIApp, request: Any, ctx: Any) -> Any:
-    """The application's answer as a JavaScript Response; a stream goes on after this has returned."""
+    """The application's response as a JavaScript Response. A stream continues after this has returned."""
     exchange = _Exchange(javascript.unwrap(request, "js_object"))
     keep_alive(ctx, exchange.run(app))
     return await exchange.response
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, request: Any) -> None:
         self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._request = request
         self._reader: Any = None
-        self._told_all = False
+        self._body_read = False
         self._start: Message = {}
         self._writer: Any = None
 
     async def run(self, app: ASGIApp) -> None:
         try:
             await app(scope_of(self._request), self._receive, self._send)
-            assert self.response.done(), "the application gave no answer"
-        except Exception as error:  # noqa: BLE001 - the application has logged it; the client must notice
+            assert self.response.done(), "the application sent no response"
+        except Exception as error:  # noqa: BLE001 - the application has logged it; the client must see a failure
             if not self.response.done():
                 self.response.set_exception(error)
             elif self._writer is not None:
-                self._writer.abort("the answer broke off").catch(lambda _: None)
+                self._writer.abort("the response is incomplete").catch(lambda _: None)
 
     async def _receive(self) -> Message:
-        if self._told_all:
+        if self._body_read:
             await self._client_gone()
             return {"type": "http.disconnect"}
         if self._reader is None and javascript.kind(self._request.body) != "missing":
             self._reader = self._request.body.getReader()
         piece = None if self._reader is None else await self._reader.read()
         if piece is None or piece.done:
-            self._told_all = True
+            self._body_read = True
             return {"type": "http.request", "body": b"", "more_body": False}
         return {"type": "http.request", "body": piece.value.to_bytes(), "more_body": True}
 
     async def _client_gone(self) -> None:
-        """Needs the flag `enable_request_signal`: a write to nobody raises nothing and waits for ever."""
+        """Wait until the client disconnects. A write alone does not show it: it would wait for ever.
+
+        Needs the compatibility flag `enable_request_signal`.
+        """
         gone = asyncio.Event()
-        heard = create_proxy(lambda _event: gone.set())
-        self._request.signal.addEventListener("abort", heard)
+        listener = create_proxy(lambda _event: gone.set())
+        self._request.signal.addEventListener("abort", listener)
         try:
             await gone.wait()
         finally:
-            self._request.signal.removeEventListener("abort", heard)
-            heard.destroy()
+            self._request.signal.removeEventListener("abort", listener)
+            listener.destroy()
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -80,11 +83,11 @@ class _Exchange:
         elif more:
             stream = javascript.js.TransformStream.new()
             self._writer = stream.writable.getWriter()
-            self.response.set_result(self._made(stream.readable))
+            self.response.set_result(self._to_response(stream.readable))
             await self._write(body, more=True)
         else:
             bare = self._start["status"] in BODYLESS or self._request.method == "HEAD"
-            self.response.set_result(self._made(None if bare else javascript.buffer(body)))
+            self.response.set_result(self._to_response(None if bare else javascript.buffer(body)))
 
     async def _write(self, body: bytes, *, more: bool) -> None:
         try:
@@ -92,10 +95,11 @@ class _Exchange:
                 await self._writer.write(javascript.buffer(body))
             if not more:
                 await self._writer.close()
-        except JsException as error:  # ASGI's word for a client that has gone
+        except JsException as error:
+            # In ASGI, OSError means that the client has disconnected.
             raise OSError(str(error.message)) from None
 
-    def _made(self, body: Any) -> Any:
+    def _to_response(self, body: Any) -> Any:
         headers = javascript.js.Headers.new()
         for name, value in self._start["headers"]:
             headers.append(name.decode("latin-1"), value.decode("latin-1"))
@@ -104,7 +108,7 @@ class _Exchange:
 
 
 def scope_of(request: Any) -> Scope:
-    """The request as ASGI has it."""
+    """The ASGI scope of a request."""
     url = urlsplit(str(request.url))
     pairs = javascript.to_json(javascript.js.Array.from_(request.headers))
     headers = [
@@ -117,7 +121,7 @@ def scope_of(request: Any) -> Scope:
         "asgi": {
             "version": "3.0",
             "spec_version": "2.3",
-        },  # with 2.3 a stream waits for `http.disconnect` meanwhile
+        },  # since 2.3 a stream also waits for `http.disconnect`
         "http_version": "1.1",
         "method": str(request.method),
         "scheme": url.scheme,

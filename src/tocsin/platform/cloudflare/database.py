@@ -1,4 +1,4 @@
-"""`DB` on D1. Rows come over as one JSON text, so that no cell is mapped by guess."""
+"""`DB` on D1. Rows arrive as one JSON text, because Pyodide's mapping of values is not exact."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from tocsin.platform.cloudflare.subrequests import spend_on_store
 from tocsin.platform.shared.sql_rules import Value
 from tocsin.platform.shared.statement import PreparedStatement, StatementDatabase
 
-EXACT_MAX = 2**53 - 1  # JavaScript's numbers; a larger integer would arrive as its neighbour
+EXACT_MAX = 2**53 - 1  # JavaScript rounds larger integers
 
 _CONSTRAINTS: dict[str, ConstraintKind] = {
     "UNIQUE constraint failed": "unique",
@@ -50,12 +50,12 @@ class D1Database(StatementDatabase):
         spend_on_store()
         prepared = javascript.js.Array.new()
         for statement in statements:
-            prepared.push(self._js.prepare(statement.sql).bind(*map(_sent, statement.values)))
+            prepared.push(self._js.prepare(statement.sql).bind(*map(_to_javascript, statement.values)))
         try:
-            answer = javascript.to_json(await self._js.batch(prepared))
+            results = javascript.to_json(await self._js.batch(prepared))
         except JsException as error:
             raise _translated(str(error.message), statements[0].sql) from None
-        return [_result(one) for one in answer]
+        return [_result(result) for result in results]
 
 
 def _exact(value: Value, number: int) -> Value:
@@ -66,35 +66,35 @@ def _exact(value: Value, number: int) -> Value:
     return value
 
 
-def _sent(value: Value) -> Any:
+def _to_javascript(value: Value) -> Any:
     if isinstance(value, bytes):
         return javascript.buffer(value).buffer
     if isinstance(value, int):
         return float(
             value
-        )  # a number, whole up to EXACT_MAX; Pyodide would make large ones a BigInt, which D1 refuses
+        )  # exact up to EXACT_MAX; Pyodide would make a large int a BigInt, which D1 refuses
     return javascript.parse("null") if value is None else value
 
 
-def _result(answer: dict[str, Any]) -> DBResult:
-    meta = answer["meta"]
-    rows = [{name: _cell(value) for name, value in row.items()} for row in answer["results"]]
+def _result(result: dict[str, Any]) -> DBResult:
+    meta = result["meta"]
+    rows = [{name: _cell(value) for name, value in row.items()} for row in result["results"]]
     counts = (meta.get(name) or 0 for name in ("changes", "last_row_id", "rows_read", "rows_written"))
     return DBResult(rows, DBMeta(*counts))
 
 
 def _cell(value: Any) -> Any:
-    return bytes(value) if isinstance(value, list) else value  # D1 answers a blob as a list of its bytes
+    return bytes(value) if isinstance(value, list) else value  # D1 returns a blob as a list of its bytes
 
 
-def _translated(said: str, sql: str) -> StoreError:
-    text = said.removeprefix("D1_ERROR: ")
+def _translated(message: str, sql: str) -> StoreError:
+    text = message.removeprefix("D1_ERROR: ")
     subject = f"DB: {' '.join(sql.split())[:80]}"
     for words, kind in _CONSTRAINTS.items():
         if words in text:
             return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
     if "SQLITE_CONSTRAINT" in text:
         return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", "other")
-    if any(code in said for code in _REFUSED):
+    if any(code in message for code in _REFUSED):
         return StoreError(f"{subject}: {text}; nothing of the call was written")
     return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")

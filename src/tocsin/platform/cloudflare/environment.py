@@ -1,7 +1,7 @@
-"""What a deployment gives: settings from its vars and secrets, and the bindings, each checked for what it is.
+"""The environment of a deployment: settings from its vars and secrets, and its bindings, each checked.
 
-A binding that is missing or of the wrong kind is a line in the log and an error where it is needed; it never
-keeps the rest from working.
+A binding that is missing or of the wrong kind is reported in the log, and raises where it is used. It does
+not stop anything else from working.
 """
 
 import random
@@ -31,30 +31,32 @@ Jobs = Callable[[Settings], Mapping[str, RequestJob]]
 
 
 def texts(env: Any) -> dict[str, str]:
-    """The vars and secrets. Numbers and yes/no of a configuration file arrive as such; both become text."""
-    found: dict[str, str] = {}
+    """The vars and secrets as text. A configuration file may also have numbers and booleans."""
+    variables: dict[str, str] = {}
     for name in javascript.to_json(javascript.js.Object.keys(env)):
         value = getattr(env, name)
         if isinstance(value, bool):
-            found[name] = "yes" if value else "no"
+            variables[name] = "yes" if value else "no"
         elif isinstance(value, str | int | float):
-            found[name] = str(value)
-    return found
+            variables[name] = str(value)
+    return variables
 
 
 def open_env_logger(
-    env: Any, read: Settings, clock: Clock, wait_until: Callable[[Coroutine[Any, Any, None]], None]
+    env: Any, config: Settings, clock: Clock, wait_until: Callable[[Coroutine[Any, Any, None]], None]
 ) -> ConsoleLogger:
     """A logger to the console and, where LOGS is bound, to the log service."""
-    redact = Redactor(settings.secret_values(read))
-    level_min: Level = read.log_level
+    redact = Redactor(settings.secret_values(config))
+    level_min: Level = config.log_level
     console = open_logger(clock, redact, level_min=level_min)
     binding = getattr(env, "LOGS", None)
     if is_logs_rpc(binding):
         sender = BackgroundLogSender(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
         return open_logger(clock, redact, level_min=level_min, tee=sender.offer)
     if javascript.kind(binding) != "missing":
-        console.error("binding.unusable", binding="LOGS", reason=_misfit("LOGS", binding, "the log service"))
+        console.error(
+            "binding.unusable", binding="LOGS", reason=_wrong_kind("LOGS", binding, "the log service")
+        )
     return console
 
 
@@ -67,7 +69,7 @@ def open_kv(env: Any, logger: Logger) -> bindings.KV:
 
 
 class Unusable:
-    """Stands in for a binding that is missing or of the wrong kind: whoever uses it is told what is wrong."""
+    """Stands in for a missing or wrong binding. Any use raises BindingMissing with the fix."""
 
     def __init__(self, sentence: str) -> None:
         self._sentence = sentence
@@ -80,47 +82,45 @@ class Unusable:
 
 
 def _opened(
-    env: Any, name: str, js_class: str, wanted: str, adapter: Callable[[Any], T], logger: Logger
+    env: Any, name: str, js_class: str, expected: str, adapter: Callable[[Any], T], logger: Logger
 ) -> T:
     binding = getattr(env, name, None)
     kind = javascript.kind(binding)
     if kind == js_class:
         return adapter(binding)
     if kind == "missing":
-        event, sentence = (
-            "binding.missing",
-            f"The binding {name} is missing: add {wanted} named {name} to the deployment.",
-        )
+        event = "binding.missing"
+        sentence = f"The binding {name} is missing: add {expected} named {name} to the deployment."
     else:
-        event, sentence = "binding.unusable", _misfit(name, binding, wanted)
+        event, sentence = "binding.unusable", _wrong_kind(name, binding, expected)
     logger.error(event, binding=name, reason=sentence)
     return cast("T", Unusable(sentence))
 
 
-def _misfit(name: str, binding: Any, wanted: str) -> str:
-    return f"The binding {name} is {javascript.kind(binding)}, not {wanted}: correct it in wrangler.jsonc."
+def _wrong_kind(name: str, binding: Any, expected: str) -> str:
+    return f"The binding {name} is {javascript.kind(binding)}, not {expected}: correct it in wrangler.jsonc."
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerParts:
-    """What the scheduler of this deployment does."""
+    """The tasks and request jobs of this deployment's scheduler."""
 
     tasks: Tasks
     request_jobs: Jobs
 
 
 def scheduler_env(
-    env: Any, read: Settings, logger: Logger, clock: Clock, parts: SchedulerParts
+    env: Any, config: Settings, logger: Logger, clock: Clock, parts: SchedulerParts
 ) -> SchedulerEnv:
     return SchedulerEnv(
         fetch=CloudflareFetch(),
         clock=clock,
         logger=logger,
         random=random.random,
-        config=scheduler_config(read),
-        upstreams=upstreams(read),
-        tasks=parts.tasks(read),
-        request_jobs=parts.request_jobs(read),
+        config=scheduler_config(config),
+        upstreams=upstreams(config),
+        tasks=parts.tasks(config),
+        request_jobs=parts.request_jobs(config),
         DB=open_database(env, logger),
         KV=open_kv(env, logger),
     )

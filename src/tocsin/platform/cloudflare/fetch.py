@@ -1,4 +1,4 @@
-"""`fetch` on the runtime's own: one exchange, bounded in time and size, sent once, redirects not followed."""
+"""`fetch` on the runtime's fetch: one exchange, bounded in time and size, sent once, without redirects."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_fetch
 from tocsin.platform.shared.fetch_rules import check_request, without_secrets
 
-CONNECTIONS_MAX = 6  # Cloudflare lets no more wait for an answer at once; a seventh would wait unseen
+CONNECTIONS_MAX = 6  # Cloudflare's limit of open requests; it would queue a seventh without a sign
 
 
 class CloudflareFetch:
-    """The `Fetch` binding. Make one per object, and one per request elsewhere."""
+    """The `Fetch` binding. Make one per object; outside of objects, one per request."""
 
     def __init__(self) -> None:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
@@ -50,11 +50,11 @@ class CloudflareFetch:
                 content = await _read(response, body_max, where)
                 return FetchResponse(int(response.status), _lower_case(response), content)
         except TimeoutError as error:
-            raise FetchTimeout(f"{where}: no complete answer within {timeout_s:g} s") from error
+            raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
         except JsException as error:
             raise FetchFailed(f"{where}: {str(error.message)[:200]}") from None
         finally:
-            controller.abort()  # whatever is still under way; nothing, after a complete answer
+            controller.abort()  # ends an exchange that is not complete
 
 
 async def _read(response: Any, body_max: int, where: str) -> bytes:

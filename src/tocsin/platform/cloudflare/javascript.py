@@ -1,7 +1,7 @@
-"""The border to JavaScript. No other module imports `js` or `pyodide`.
+"""The interface to JavaScript. No other module imports `js` or `pyodide`.
 
-Pyodide maps values between the languages by rules that lose something: tuples, 2.0, integers over 2**53, a
-missing key. So nothing crosses here but texts, numbers that JavaScript made itself, and JSON as one text.
+Pyodide's mapping between the languages changes some values: tuples, 2.0, integers over 2**53, a missing key.
+Therefore only text, numbers that JavaScript made itself, and JSON as one text pass through here.
 """
 
 import json
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def unwrap(wrapped: Any, field: str) -> Any:
-    """The JavaScript object under a wrapper of the SDK, which would convert every value by its own rules."""
+    """The JavaScript object inside a wrapper of the SDK, which would convert every value by its own rules."""
     return getattr(wrapped, field, wrapped)
 
 
@@ -40,12 +40,12 @@ def to_json(value: Any) -> Any:  # as dynamic as the JavaScript value
 
 
 def options(fields: Mapping[str, Any]) -> Any:
-    """An object with these fields, without those that are None: texts, numbers, or JavaScript's own."""
-    made = js.Object.new()
+    """A JavaScript object with those of these fields that are not None."""
+    result = js.Object.new()
     for name, value in fields.items():
         if value is not None:
-            setattr(made, name, value)
-    return made
+            setattr(result, name, value)
+    return result
 
 
 def buffer(content: bytes) -> Any:
@@ -62,7 +62,7 @@ def text(value: Any) -> str | None:
 
 
 def kind(value: Any) -> str:
-    """What a value is, in words for an error: "missing", "text", or its JavaScript class."""
+    """The kind of a value, for an error message: "missing", "text", or its JavaScript class."""
     if value is None or str(type(value).__name__) == "JsNull":
         return "missing"
     if isinstance(value, str):
@@ -72,22 +72,22 @@ def kind(value: Any) -> str:
 
 
 class JsPromise(Generic[T]):
-    """A promise that JavaScript has already made, with what to do with its result. Await it or leave it."""
+    """A JavaScript promise whose result `read` converts. The operation runs even if nobody awaits it."""
 
-    def __init__(self, made: Any, read: Callable[[Any], T]) -> None:
-        self._made = made
+    def __init__(self, promise: Any, read: Callable[[Any], T]) -> None:
+        self._promise = promise
         self._read = read
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
-            value = yield from self._made.__await__()
+            value = yield from self._promise.__await__()
         except JsException as error:
             raise reset(error) from None
         return self._read(value)
 
 
 class PyWork(Generic[T]):
-    """The outcome of Python work that JavaScript runs, kept as it was: what JavaScript returns is a text."""
+    """Python work that JavaScript runs. Keeps the result or the exception, which JavaScript would convert."""
 
     def __init__(self) -> None:
         self._raised: BaseException | None = None
@@ -110,27 +110,27 @@ class PyWork(Generic[T]):
     def error(self, thrown: Any) -> BaseException:
         return reset(thrown) if self._raised is None else self._raised
 
-    def outcome(self, made: Any) -> "PyOutcome[T]":
-        return PyOutcome(self, made)
+    def outcome(self, promise: Any) -> "PyOutcome[T]":
+        return PyOutcome(self, promise)
 
 
 class PyOutcome(Generic[T]):
-    """Awaits the promise around carried work, and answers for the work."""
+    """Awaits the promise of a `PyWork`, and returns or raises what the work did."""
 
-    def __init__(self, carried: PyWork[T], made: Any) -> None:
-        self._carried = carried
-        self._made = made
+    def __init__(self, work: PyWork[T], promise: Any) -> None:
+        self._work = work
+        self._promise = promise
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
-            yield from self._made.__await__()
+            yield from self._promise.__await__()
         except JsException as error:
-            raise self._carried.error(error) from None
-        return self._carried.result
+            raise self._work.error(error) from None
+        return self._work.result
 
 
 def reset(error: Any) -> ObjectReset:
-    """What storage or a call to an object throws once the object, or its stub, is broken."""
+    """The error of storage, or of a call, after the object or its stub is broken."""
     return ObjectReset(
         str(error.message),
         overloaded=getattr(error, "overloaded", None) is True,

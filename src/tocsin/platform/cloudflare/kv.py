@@ -1,4 +1,4 @@
-"""`KV` on Workers KV. Unlike the local one it may answer a value that is up to a minute old."""
+"""`KV` on Workers KV. Unlike the local one, it may return a value that is up to a minute old."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any
@@ -19,39 +19,39 @@ class WorkersKV:
 
     async def get(self, key: str) -> str | None:
         check_key(key)
-        return javascript.text(await self._asked("get", self._js.get(key)))
+        return javascript.text(await self._result("get", self._js.get(key)))
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, str]:
-        """The values of those keys that exist."""
+        """The values of the keys that exist."""
         check_keys(keys)
         if not keys:
             return {}
         unique = javascript.from_json(list(dict.fromkeys(keys)))
-        found = await self._asked("get_many", self._js.get(unique))
-        pairs = javascript.to_json(javascript.js.Array.from_(found))
+        values = await self._result("get_many", self._js.get(unique))
+        pairs = javascript.to_json(javascript.js.Array.from_(values))
         return {key: value for key, value in pairs if value is not None}
 
     async def put(self, key: str, value: str, *, expiration_ttl: int | None = None) -> None:
         check_entry(key, value, expiration_ttl)
         options = javascript.options({"expirationTtl": expiration_ttl})
-        await self._asked("put", self._js.put(key, value, options))
+        await self._result("put", self._js.put(key, value, options))
 
     async def delete(self, key: str) -> None:
         check_key(key)
-        await self._asked("delete", self._js.delete(key))
+        await self._result("delete", self._js.delete(key))
 
     async def list(self, *, prefix: str = "", limit: int = LIST_MAX, cursor: str | None = None) -> KVList:
         check_page(prefix, limit)
-        wanted = javascript.options({"prefix": prefix, "limit": limit, "cursor": cursor})
+        options = javascript.options({"prefix": prefix, "limit": limit, "cursor": cursor})
         try:
-            page = javascript.to_json(await self._asked("list", self._js.list(wanted)))
+            page = javascript.to_json(await self._result("list", self._js.list(options)))
         except StoreUnavailable as error:
             if cursor is not None and "400" in str(error):
                 raise UsageError("KV.list: this cursor belongs to another list; start without one") from None
             raise
         return KVList([key["name"] for key in page["keys"]], page.get("cursor") or None)
 
-    async def _asked(self, call: str, promise: Awaitable[Any]) -> Any:
+    async def _result(self, call: str, promise: Awaitable[Any]) -> Any:
         spend_on_store()
         try:
             return await promise

@@ -1,6 +1,6 @@
-"""Logs: every line on the console, and in batches to the worker-logs service where `LOGS` is bound.
+"""Logs: every line on the console and, where `LOGS` is bound, in batches to the worker-logs service.
 
-The console has every line whatever the service does (`wrangler tail`, Workers Logs).
+The console (`wrangler tail`, Workers Logs) has every line, no matter what the service does.
 """
 
 import json

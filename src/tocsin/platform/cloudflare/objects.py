@@ -1,7 +1,8 @@
-"""Objects on Cloudflare: any of our classes as a Durable Object, and the stubs that reach them.
+"""Objects on Cloudflare: any of our classes as a Durable Object, and the stubs that call them.
 
-A call is one method, `call(method, arguments)`, with a JSON text each way: exact whatever the value, and an
-error keeps its class. Nothing else is exposed to Python callers; see `worker/entry.py` for JavaScript's.
+Every call goes through one method, `call(method, arguments)`, with one JSON text in each direction: values
+stay exact, and an error keeps its class. Python callers use nothing else; `worker/entry.py` has the methods
+for callers in JavaScript.
 """
 
 import inspect
@@ -16,16 +17,16 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import SUBREQUESTS_MAX, invocation
 from tocsin.platform.shared.json_values import encode
-from tocsin.platform.shared.rpc import answer, error_text, read_answer
+from tocsin.platform.shared.rpc import error_text, make_call, read_reply
 
 RETRY_START_MS = 60_000
 
 
 class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no types outside of the runtime
-    """Base of the classes that `wrangler.jsonc` names. A subclass says how its object is made.
+    """Base of the classes that `wrangler.jsonc` names. A subclass makes the object in `_make`.
 
-    An object that cannot be made (settings that need a change) answers every call with the reason, and rings
-    again in a minute, for ever: a deployment that corrects them needs nobody to start it.
+    If the object cannot be made (the settings need a change), every call raises the reason, and the alarm
+    rings again every minute: a deployment with correct settings needs no further action.
     """
 
     subrequests_max: ClassVar[int] = SUBREQUESTS_MAX
@@ -37,7 +38,7 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
         self._refusal: Exception | None = None
         try:
             self._object = self._make(self._js_ctx, javascript.unwrap(env, "_env"))
-        except Exception as error:  # noqa: BLE001 - told to every caller
+        except Exception as error:  # noqa: BLE001 - raised to every caller
             self._refusal = error
             line = {"level": "ERROR", "event": "object.refused", "error": str(error)}
             javascript.js.console.error(json.dumps(line))
@@ -50,23 +51,23 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
             assert self._refusal is not None
             return error_text(self._refusal)
         with invocation(self.subrequests_max):
-            return await answer(self._object, method, arguments)
+            return await make_call(self._object, method, arguments)
 
     async def alarm(self, info: Any = None) -> None:
         if self._object is None:
             self._js_ctx.storage.setAlarm(int(javascript.js.Date.now()) + RETRY_START_MS)
             return
-        handler: Any = self._object.alarm  # type: ignore[attr-defined]  # who sets an alarm has a handler
+        handler: Any = self._object.alarm  # type: ignore[attr-defined]  # an object that sets an alarm has a handler
         at = javascript.number(getattr(info, "scheduledTime", None)) or int(javascript.js.Date.now())
-        told = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
+        alarm_info = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
         with invocation(self.subrequests_max):
-            result = handler(told) if inspect.signature(handler).parameters else handler()
+            result = handler(alarm_info) if inspect.signature(handler).parameters else handler()
             if inspect.isawaitable(result):
                 await result
 
     async def _for_javascript(self, method: str, *arguments: JSON) -> Any:
-        """A call with JavaScript's own values, for callers without our stubs."""
-        result = read_answer(await self.call(method, encode(list(arguments), "the arguments")))
+        """A call whose result is a JavaScript value, for callers without our stubs."""
+        result = read_reply(await self.call(method, encode(list(arguments), "the arguments")))
         return javascript.from_json(result)
 
 
@@ -96,9 +97,9 @@ class CloudflareStub:
         async def call(*arguments: JSON) -> Any:  # whatever the method returns
             text = encode(list(arguments), f"the arguments of {method}()")
             try:
-                answer = await self._js.call(method, text)
+                reply = await self._js.call(method, text)
             except JsException as error:
                 raise javascript.reset(error) from None
-            return read_answer(answer)
+            return read_reply(reply)
 
         return call

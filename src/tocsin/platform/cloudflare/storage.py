@@ -1,9 +1,9 @@
 """`ctx.storage`: an object's entries and alarm.
 
-Entries go through Cloudflare's synchronous `storage.kv`, one JSON text each: like the local platform's they
-take effect when called and complete without yielding to the loop. (The asynchronous calls would yield: a
-promise reaches Python by way of a timer, and other events of the object would come in between.) Only
-`get_alarm`, `sync` and `transaction` yield here.
+Entries use Cloudflare's synchronous `storage.kv`, one JSON text each. As on the local platform they take
+effect when called and complete without yielding to the loop. (The asynchronous calls would yield: a promise
+reaches Python through a timer, and other events of the object could run in between.) Only `get_alarm`,
+`sync` and `transaction` yield here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,7 +47,7 @@ class CloudflareStorage(EntryStorage):
         limit: int | None = None,
     ) -> Awaitable[dict[str, Any]]:
         check_range(start, start_after, limit)
-        wanted = javascript.options(
+        options = javascript.options(
             {
                 "start": start,
                 "startAfter": start_after,
@@ -57,71 +57,71 @@ class CloudflareStorage(EntryStorage):
                 "limit": limit,
             }
         )
-        rows = _guarded(lambda: javascript.js.Array.from_(self._entries.list(wanted)).to_py())
+        rows = _call(lambda: javascript.js.Array.from_(self._entries.list(options)).to_py())
         return Ready({key: decode(text) for key, text in rows})
 
     def delete_all(self) -> Awaitable[None]:
         if self._open_transactions:
             raise UsageError("Cannot call delete_all() within a transaction")
-        return JsPromise(_guarded(self._js.deleteAll), _nothing)
+        return JsPromise(_call(self._js.deleteAll), _nothing)
 
     # The alarm
 
     def get_alarm(self) -> Awaitable[int | None]:
-        return JsPromise(_guarded(self._js.getAlarm), javascript.number)
+        return JsPromise(_call(self._js.getAlarm), javascript.number)
 
     def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
-        return JsPromise(_guarded(self._js.setAlarm, instant(scheduled_time)), _nothing)
+        return JsPromise(_call(self._js.setAlarm, instant(scheduled_time)), _nothing)
 
     def delete_alarm(self) -> Awaitable[None]:
-        return JsPromise(_guarded(self._js.deleteAlarm), _nothing)
+        return JsPromise(_call(self._js.deleteAlarm), _nothing)
 
     # Transactions
 
     def sync(self) -> Awaitable[None]:
-        return JsPromise(_guarded(self._js.sync), _nothing)
+        return JsPromise(_call(self._js.sync), _nothing)
 
     def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
-        """Run work as a critical section; its writes all happen, or none when it raises."""
-        carried = PyWork[T]()
+        """Run work as a critical section. Its writes take effect together, or not at all if it raises."""
+        py_work = PyWork[T]()
 
         async def body(transaction: Any) -> None:
             self._open_transactions += 1
             try:
                 opened = OpenTransaction(self, transaction.rollback)
-                await carried.run(lambda: work(cast("StorageTransaction", opened)))
+                await py_work.run(lambda: work(cast("StorageTransaction", opened)))
             finally:
                 self._open_transactions -= 1
 
-        return carried.outcome(_guarded(self._js.transaction, create_once_callable(body)))
+        return py_work.outcome(_call(self._js.transaction, create_once_callable(body)))
 
     def transaction_sync(self, work: Callable[[], T]) -> T:
-        carried = PyWork[T]()
+        py_work = PyWork[T]()
         self._open_transactions += 1
         try:
-            self._js.transactionSync(create_once_callable(lambda: carried.run_sync(work)))
+            self._js.transactionSync(create_once_callable(lambda: py_work.run_sync(work)))
         except JsException as error:
-            raise carried.error(error) from None
+            raise py_work.error(error) from None
         finally:
             self._open_transactions -= 1
-        return carried.result
+        return py_work.result
 
     def _check_usable(self) -> None:
         """Not needed here: the runtime's storage raises by itself."""
 
     def _read(self, key: str) -> str | None:
-        return javascript.text(_guarded(self._entries.get, key))
+        return javascript.text(_call(self._entries.get, key))
 
     def _write(self, texts: Mapping[str, str]) -> None:
         for key, text in texts.items():
-            _guarded(self._entries.put, key, text)
+            _call(self._entries.put, key, text)
 
     def _delete(self, key: str) -> bool:
-        return bool(_guarded(self._entries.delete, key))
+        return bool(_call(self._entries.delete, key))
 
 
-def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call into storage; what it throws says that the object is broken."""
+def _call(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the runtime's storage. An exception means that the object is broken."""
     try:
         return call(*arguments)
     except JsException as error:

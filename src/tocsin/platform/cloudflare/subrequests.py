@@ -1,8 +1,8 @@
-"""What one invocation may ask of others: Cloudflare counts fetches and calls to D1, KV and services together.
+"""The subrequests of one invocation: Cloudflare counts fetches and calls to D1, KV and services together.
 
-Each ring of the alarm and each call to an object is an invocation with a count of its own. When most of it
-is spent, the next fetch ends the run as a pause would: what it did is kept, and the next ring goes on. The
-rest is for writing that down.
+Each ring of the alarm and each call to an object is an invocation with its own count. When most of the limit
+is used, the next fetch ends the run like a pause: its work is kept, and the next ring continues. The rest of
+the limit is for storing that work.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from tocsin.errors import RunStopped
 
-SUBREQUESTS_MAX = 1_000  # per invocation; plans with more exist, and none is needed
+SUBREQUESTS_MAX = 1_000  # per invocation; some plans have more, which is not needed
 RESERVED_FOR_STORES = 200
 
 
 @dataclass(slots=True)
 class Account:
-    """What one invocation has asked for so far."""
+    """The subrequests of one invocation so far."""
 
     limit: int
     spent: int = 0
@@ -29,7 +29,7 @@ _ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 
 @contextmanager
 def invocation(limit: int = SUBREQUESTS_MAX) -> Iterator[Account]:
-    """Count anew; tasks started within count here, also after its end."""
+    """Start a new count. Tasks that are started inside count here, even after its end."""
     account = Account(limit)
     token = _ACCOUNT.set(account)
     try:
@@ -48,6 +48,6 @@ def spend_on_fetch() -> None:
     account = _ACCOUNT.get()
     if account is not None:
         if account.spent >= account.limit - RESERVED_FOR_STORES:
-            spent = f"{account.spent} of this invocation's {account.limit} subrequests are made"
-            raise RunStopped(f"{spent}; the next one goes on", outcome="partial")
+            spent = f"{account.spent} of {account.limit} subrequests of this invocation are used"
+            raise RunStopped(f"{spent}; the next invocation continues", outcome="partial")
         account.spent += 1

@@ -23,7 +23,7 @@ _TFD_ABSTIME_CANCEL_ON_SET = 1 | 2
 
 
 class LocalClock(Protocol):
-    """The `Clock` binding, and one timer for the runtime's alarms."""
+    """The `Clock` binding, with one timer for the runtime's alarms."""
 
     def now(self) -> int: ...
     def monotonic(self) -> float: ...

@@ -1,8 +1,9 @@
-"""Values as storage and RPC carry them: JSON, checked strictly, copied by being written as text.
+"""Values in storage and RPC: strict JSON, copied by writing them as text.
 
-Text, integers of any size, finite floats, bool, None, lists and dicts with text keys. Anything else
-is refused by name instead of being bent: a tuple would come back as a list, an integer key as text,
-NaN not at all. The same rule holds on both platforms, so a class cannot come to lean on one of them.
+Allowed are text, integers of any size, finite floats, bool, None, lists, and dicts with text keys. Anything
+else is refused with its type and place, instead of being changed silently: a tuple would come back as a list,
+an integer key as text, NaN not at all. Both platforms have the same rule, so a class cannot depend on one of
+them.
 """
 
 import json
@@ -12,15 +13,15 @@ from typing import Any
 from tocsin.bindings import JSON
 from tocsin.errors import ValueRefused
 
-DEPTH_MAX = 200  # lists and dicts inside one another; also what stops a value that contains itself
-_DIGITS = 4000  # CPython converts at most 4,300 digits at once; longer integers go in pieces
+DEPTH_MAX = 200  # levels of lists and dicts; this also ends a value that contains itself
+_DIGITS = 4000  # CPython converts at most 4,300 digits at once; longer integers are split
 _PIECE = 10**_DIGITS
 
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def encode(value: JSON, where: str) -> str:
-    """The value as JSON text. `where` names it in the refusal: "the value of 'cursor'"."""
+    """The value as JSON text. `where` names it in an error, such as "the value of 'cursor'"."""
     try:
         huge = _check(value, 0)
     except _Refused as refused:
@@ -36,7 +37,7 @@ def decode(text: str) -> Any:  # the caller knows what it encoded
 
 
 class _Refused(Exception):
-    """On its way out of the value it collects the path."""
+    """Collects the path of the refused part as it leaves the value."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -44,7 +45,7 @@ class _Refused(Exception):
 
 
 def _check(value: Any, depth: int) -> bool:
-    """Raise on what is not JSON; True when an integer is too long for the standard encoder."""
+    """Raise on a value that is not JSON. Returns True if an integer is too long for the standard encoder."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return False
@@ -63,7 +64,7 @@ def _check(value: Any, depth: int) -> bool:
         raise _Refused(f"is {value!r}: only finite floats are stored; use None or text")
     raise _Refused(
         f"is of type {kind.__name__}: storage and RPC carry text, integers, finite floats, bool, None, "
-        "lists and dicts (a tuple must be made a list, a dataclass a dict, bytes text)"
+        "lists and dicts (convert a tuple to a list, a dataclass to a dict, bytes to text)"
     )
 
 

@@ -1,4 +1,4 @@
-"""KV: keys, values, lifetimes, pages. The limits are Cloudflare's."""
+"""KV: the rules for keys, values, expiry and pages. The limits are Cloudflare's."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from tocsin.errors import UsageError, ValueRefused
 KEY_BYTES_MAX = 512
 VALUE_BYTES_MAX = 25 * 1024 * 1024
 TTL_MIN_S = 60
-TTL_MAX_S = 10**10  # three centuries; more is a mistake of unit
+TTL_MAX_S = 10**10  # 317 years; a larger number is probably not in seconds
 GET_MANY_MAX = 100
 LIST_MAX = 1000
 
@@ -16,15 +16,17 @@ def check_keys(keys: Sequence[str]) -> None:
     for key in keys:
         check_key(key)
     if len(keys) > GET_MANY_MAX:
-        raise UsageError(f"KV.get_many takes {GET_MANY_MAX} keys at most, not {len(keys)}: ask in parts")
+        raise UsageError(f"KV.get_many takes {GET_MANY_MAX} keys at most, not {len(keys)}: split the call")
 
 
 def check_entry(key: str, value: object, ttl: object) -> None:
     check_key(key)
     if not isinstance(value, str):
-        raise ValueRefused(f"KV.put {key!r}: the value is a {type(value).__name__}; KV holds text")
+        raise ValueRefused(f"KV.put {key!r}: the value is of type {type(value).__name__}; KV holds text")
     if (size := utf8_size(value, f"the value of {key!r}")) > VALUE_BYTES_MAX:
-        raise ValueRefused(f"KV.put {key!r}: {size} bytes are more than the {VALUE_BYTES_MAX} that KV takes")
+        raise ValueRefused(
+            f"KV.put {key!r}: the value has {size} bytes; at most {VALUE_BYTES_MAX} are allowed"
+        )
     check_ttl(key, ttl)
 
 
@@ -38,7 +40,7 @@ def check_key(key: object) -> None:
     if not isinstance(key, str) or key in {"", ".", ".."}:
         raise UsageError(f"KV: {key!r} cannot be a key; use any other text")
     if (size := utf8_size(key, "the key")) > KEY_BYTES_MAX:
-        raise UsageError(f"KV: a key of {size} bytes; {KEY_BYTES_MAX} is the most: {key[:40]!r}…")
+        raise UsageError(f"KV: the key {key[:40]!r}… has {size} bytes; at most {KEY_BYTES_MAX} are allowed")
 
 
 def check_ttl(key: str, ttl: object) -> None:
@@ -54,4 +56,6 @@ def utf8_size(text: str, what: str) -> int:
     try:
         return len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
-        raise ValueRefused(f"KV: {what} has half a character (a lone surrogate) at {error.start}") from error
+        raise ValueRefused(
+            f"KV: {what} is not valid Unicode: a lone surrogate at position {error.start}"
+        ) from error

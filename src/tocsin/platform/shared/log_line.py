@@ -1,4 +1,4 @@
-"""A log line, the same on both platforms: `{"at": …, "level": …, "event": …, <fields>}`."""
+"""The form of a log line on both platforms: `{"at": …, "level": …, "event": …, <fields>}`."""
 
 from abc import ABC, abstractmethod
 
@@ -6,16 +6,18 @@ from tocsin.bindings import JSON, Level
 
 RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
 
-_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # a line's own names, and structlog's
+_TAKEN = frozenset(
+    ("at", "level", "event", "method_name", "self")
+)  # names that a line or structlog uses itself
 
 
 def renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
-    """The fields, out of the way of a line's own names."""
+    """The fields, with `_` added to names that a line uses itself."""
     return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
 
 
 class Levels(ABC):
-    """The four levels of a `Logger` by name."""
+    """A `Logger` with its four levels; a subclass writes the line."""
 
     def debug(self, event: str, /, **fields: JSON) -> None:
         self._line("DEBUG", event, fields)

@@ -1,11 +1,11 @@
-"""The time of this machine: the `Clock` binding that both platforms extend."""
+"""Real time: what the clocks of both platforms have in common."""
 
 import asyncio
 import time
 
 
 class RealClock:
-    """Wall-clock and monotonic time, as the Python runtime reports them."""
+    """The `Clock` binding on the system's clocks."""
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000

@@ -1,7 +1,7 @@
-"""Makes a value fit to leave the process: JSON, bounded, and without any secret known at start.
+"""Prepares a value to leave the process: as JSON, bounded, and without the secrets known at start.
 
-Every way out (the log stream, the log service) passes through one `Redactor`; nothing relies on callers
-to remember which field is secret.
+Everything for the log stream and the log service passes through one `Redactor`. Callers need not know
+which field is secret.
 """
 
 import json
@@ -14,13 +14,13 @@ from urllib.parse import quote, quote_plus
 from tocsin.bindings import JSON
 
 MASK = "[redacted]"
-TEXT_MAX = 8_000  # characters of one text; an upstream's whole page does not belong in a line
-ITEMS_MAX = 200  # of one list or dict
+TEXT_MAX = 8_000  # characters per text; a whole page of an upstream does not belong in a line
+ITEMS_MAX = 200  # per list or dict
 DEPTH_MAX = 8
 
 
 class Redactor:
-    """Turns any value into JSON without the secrets, be they written plainly, as in a URL, or as in JSON."""
+    """Converts any value to JSON and masks the secrets, plain, percent-encoded or escaped as in JSON."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {
@@ -29,7 +29,7 @@ class Redactor:
             if secret
             for form in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
         }
-        # The longest first: one secret may be the beginning of another.
+        # The longest first: one secret may be a prefix of another.
         longest_first = sorted(forms, key=len, reverse=True)
         self._secret = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
@@ -44,10 +44,10 @@ class Redactor:
         if depth < DEPTH_MAX:
             if isinstance(value, Mapping):
                 items = list(value.items())[:ITEMS_MAX]
-                return {self.text(_said(key)): self(item, depth + 1) for key, item in items}
+                return {self.text(_as_text(key)): self(item, depth + 1) for key, item in items}
             if isinstance(value, list | tuple | set | frozenset):
                 return [self(item, depth + 1) for item in list(value)[:ITEMS_MAX]]
-        return self.text(_said(value))
+        return self.text(_as_text(value))
 
     def fields(self, fields: Mapping[str, Any]) -> dict[str, JSON]:
         """The fields of a log line."""
@@ -56,13 +56,13 @@ class Redactor:
         return clean
 
     def text(self, text: str) -> str:
-        # Mask before cutting: a cut through a secret would leave its beginning.
+        # Mask before cutting: a cut inside a secret would leave its first part.
         clean = self._secret.sub(MASK, text)
         return clean if len(clean) <= TEXT_MAX else f"{clean[:TEXT_MAX]}… and {len(clean) - TEXT_MAX} more"
 
 
-def _said(value: object) -> str:
-    """Any object as text; a line about a failure must not fail itself."""
+def _as_text(value: object) -> str:
+    """Any object as text. Never raises: a log line about a failure must not fail itself."""
     try:
         if isinstance(value, BaseException):
             return f"{type(value).__name__}: {value}"

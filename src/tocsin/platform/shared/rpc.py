@@ -1,4 +1,4 @@
-"""Calls to an object: which methods they reach, and how what they raise reaches the caller."""
+"""Calls to an object: which methods can be called, and how an exception reaches the caller."""
 
 import builtins
 import contextlib
@@ -15,7 +15,7 @@ RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocke
 
 
 def public_method(instance: DurableObject, name: str) -> Callable[..., Any]:
-    """The method that a call by this name reaches; fields, statics and private names are not callable."""
+    """The method that a call may reach. Fields, static methods and private names are not callable."""
     if name in RESERVED:
         raise ValueRefused(f"'{name}' is a reserved method and cannot be called over RPC.")
     for cls in type(instance).__mro__:
@@ -27,23 +27,23 @@ def public_method(instance: DurableObject, name: str) -> Callable[..., Any]:
 
 
 def as_remote(error: Exception) -> Exception:
-    """The error as the caller gets it: built-in classes and refusals stay, others become RemoteError."""
+    """The error for the caller: built-in classes and refusals keep their class, others become RemoteError."""
     if type(error).__module__ == "builtins" or isinstance(error, UsageError | BindingMissing):
-        with contextlib.suppress(TypeError):  # a class that cannot be made from its arguments
+        with contextlib.suppress(TypeError):  # a class that cannot be constructed from its `args`
             copy = type(error)(*error.args)
             copy.remote = True  # type: ignore[attr-defined]  # Cloudflare's flag
             return copy
     return RemoteError(f"{type(error).__name__}: {error}")
 
 
-async def answer(instance: DurableObject, method: str, arguments: str) -> str:
-    """Do a call whose arguments are one JSON list; the answer is one JSON text, also when it is an error."""
+async def make_call(instance: DurableObject, method: str, arguments: str) -> str:
+    """Make a call whose arguments are one JSON list. Returns one JSON text, for a result or an error."""
     try:
         result = public_method(instance, method)(*decode(arguments))
         if inspect.isawaitable(result):
             result = await result
         return encode({"result": result}, f"the result of {method}()")
-    except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
+    except Exception as error:  # noqa: BLE001 - any error goes to the caller
         return error_text(error)
 
 
@@ -52,13 +52,13 @@ def error_text(error: Exception) -> str:
     return encode({"error": type(remote).__name__, "message": str(remote)}, "the error")
 
 
-def read_answer(text: str) -> Any:
-    """The result of a call, or its error raised as the local platform raises it."""
-    found = decode(text)
-    if "error" not in found:
-        return found["result"]
-    name = found["error"]
+def read_reply(text: str) -> Any:  # whatever the method returned
+    """The result of a call. Raises its error as the local platform does."""
+    reply = decode(text)
+    if "error" not in reply:
+        return reply["result"]
+    name = reply["error"]
     cls = getattr(errors if hasattr(errors, name) else builtins, name, RemoteError)
-    raised = cls(found["message"])
-    raised.remote = True
-    raise raised
+    error = cls(reply["message"])
+    error.remote = True
+    raise error

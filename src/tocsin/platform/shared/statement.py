@@ -1,4 +1,4 @@
-"""A prepared statement, the same on both platforms: SQL and its values, run by the database that made it."""
+"""Prepared statements, the same on both platforms: SQL with its values, run by their database."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 from tocsin.bindings import DBResult, Row
 from tocsin.errors import UsageError
-from tocsin.platform.shared.sql_rules import Value, refuse_owned, storable
+from tocsin.platform.shared.sql_rules import Value, refuse_reserved, storable
 
 
 class PreparedStatement:
-    """SQL and its values; nothing runs before `first`, `all` or `run`."""
+    """SQL with its values. Nothing runs before `first`, `all` or `run`."""
 
     def __init__(self, database: "StatementDatabase", sql: str, values: tuple[Value, ...] = ()) -> None:
         self.database = database
@@ -33,18 +33,18 @@ class PreparedStatement:
 
 
 class StatementDatabase(ABC):
-    """The `Database` binding, but for the running of statements."""
+    """The `Database` binding, except for running the statements."""
 
     def prepare(self, sql: str) -> PreparedStatement:
-        refuse_owned(sql)
+        refuse_reserved(sql)
         return PreparedStatement(self, sql)
 
     def checked(self, value: Value, number: int) -> Value:
-        """The value as it can be bound, or a refusal that says which one cannot."""
+        """The value as it is bound. Raises if it cannot be, with its place."""
         return storable(value, number)
 
     async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
-        """Run all in one transaction; if one fails, none has happened."""
+        """Run all in one transaction. If one fails, none of them takes effect."""
         for statement in statements:
             if not isinstance(statement, PreparedStatement) or statement.database is not self:
                 raise UsageError("batch takes statements that this database prepared")

@@ -1,4 +1,4 @@
-"""Entries and alarms: keys, values as one JSON text each, ranges, instants."""
+"""Entries and alarms: the rules for keys, values (each one JSON text), ranges and times."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,12 +12,12 @@ from tocsin.platform.shared.json_values import decode, encode
 
 T = TypeVar("T")
 
-ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together: Cloudflare's limit
+ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together; Cloudflare's limit
 ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189, as on Cloudflare
 
 
 class Ready(Generic[T]):
-    """A result that is already there: awaiting it does not suspend."""
+    """A result that is already there. Awaiting it does not suspend."""
 
     __slots__ = ("_value",)
 
@@ -69,7 +69,7 @@ class EntryStorage(ABC):
 
 
 class OpenTransaction:
-    """Storage as seen inside `transaction()`; unusable once rolled back."""
+    """The storage inside `transaction()`. After a rollback it raises."""
 
     def __init__(self, storage: Any, undo: Callable[[], None]) -> None:
         self._storage = storage
@@ -119,6 +119,7 @@ def entry_text(key: str, value: JSON) -> str:
 
 
 def instant(value: float | datetime) -> int:
+    """The time of an alarm in unix milliseconds."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueRefused("set_alarm() takes an aware datetime: give it a time zone")
@@ -128,7 +129,7 @@ def instant(value: float | datetime) -> int:
             f"set_alarm() takes unix milliseconds or an aware datetime, not {type(value).__name__}"
         )
     if type(value) is float and not math.isfinite(value):
-        raise ValueRefused(f"set_alarm() cannot be called with {value}: it is no time")
+        raise ValueRefused(f"set_alarm() cannot be called with {value}: it is not a time")
     if value <= 0:
         raise ValueRefused("set_alarm() cannot be called with an alarm time <= 0")
     if value >= ALARM_MAX_MS:
@@ -140,4 +141,4 @@ def check_range(start: str | None, start_after: str | None, limit: int | None) -
     if start is not None and start_after is not None:
         raise ValueRefused("list() takes start or start_after, not both")
     if limit is not None and (type(limit) is not int or limit <= 0):
-        raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; leave it out for all")
+        raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; omit it for all entries")

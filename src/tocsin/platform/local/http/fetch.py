@@ -1,8 +1,8 @@
 """`fetch` on aiohttp: one exchange, bounded in time and size, sent once.
 
-aiohttp is imported when the first `HttpFetch` is made: it costs 150 to 200 ms, and a command that only
-prints help has no use for it. It decompresses in small pieces and waits until they are read, so 100 MB
-that came as 100 kB cost 2 MB of memory before a `body_max` of 1 MB refuses them.
+aiohttp is imported when the first `HttpFetch` is made: the import takes 150 to 200 ms, and a command that
+only prints help does not need it. It decompresses in small pieces and waits until they are read. 100 MB that
+arrive as 100 kB therefore take 2 MB of memory before a `body_max` of 1 MB refuses them.
 """
 
 import asyncio
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 64
 CONNECTIONS_PER_HOST_MAX = 16
-KEEP_ALIVE_S = 15.0  # shorter than servers' own, so that we seldom write to a connection they have left
+KEEP_ALIVE_S = (
+    15.0  # shorter than that of most servers, so that we seldom use a connection that they have closed
+)
 CHUNK_BYTES = 64 * 1024
 
 
 class HttpFetch:
-    """The `Fetch` binding. Make it on the loop that uses it; close it there."""
+    """The `Fetch` binding. Make it and close it on the loop that uses it."""
 
     def __init__(self) -> None:
         import aiohttp
 
-        self._no_answer = (aiohttp.ClientError, OSError, ValueError)
+        self._failures = (aiohttp.ClientError, OSError, ValueError)
         self._session: ClientSession | None = None
         self._closed = False
 
@@ -59,8 +61,8 @@ class HttpFetch:
                 content = await _read(response, body_max, where)
                 return FetchResponse(response.status, _lower_case(response), content)
         except TimeoutError as error:
-            raise FetchTimeout(f"{where}: no complete answer within {timeout_s:g} s") from error
-        except self._no_answer as error:
+            raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
+        except self._failures as error:
             raise FetchFailed(f"{where}: {_reason(error)}") from error
 
     def _open_session(self) -> "ClientSession":
@@ -76,8 +78,8 @@ class HttpFetch:
                     keepalive_timeout=KEEP_ALIVE_S,
                 ),
                 headers={"User-Agent": f"tocsin/{__version__}", "Accept-Encoding": "gzip, deflate"},
-                cookie_jar=DummyCookieJar(),  # one exchange leaves nothing behind for the next
-                timeout=ClientTimeout(total=None, sock_connect=None),  # the caller's deadline is the only one
+                cookie_jar=DummyCookieJar(),  # no exchange affects the next
+                timeout=ClientTimeout(total=None, sock_connect=None),  # the caller's timeout is the only one
                 middlewares=(_send_once,),
             )
         return self._session
@@ -90,7 +92,7 @@ class HttpFetch:
 
 
 async def _send_once(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
-    """Keep aiohttp from sending an idempotent request again by itself: upstream budgets count every one."""
+    """Keep aiohttp from resending an idempotent request by itself: upstream budgets count every request."""
     import aiohttp
 
     try:
@@ -121,7 +123,7 @@ def _lower_case(response: "ClientResponse") -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the URL and headers that aiohttp's own texts repeat."""
-    said = getattr(error, "message", None) or getattr(error, "strerror", None)
+    """The cause of an error, without the URL and headers that aiohttp's own texts contain."""
+    text = getattr(error, "message", None) or getattr(error, "strerror", None)
     name = type(error).__name__
-    return f"{name}, {said}" if isinstance(said, str) else name
+    return f"{name}, {text}" if isinstance(text, str) else name

@@ -1,4 +1,4 @@
-"""HTTP on our own loop: uvicorn, started and stopped like every other part."""
+"""The HTTP server: uvicorn on the loop of the service, started and stopped like its other parts."""
 
 import asyncio
 import socket
@@ -15,16 +15,15 @@ from tocsin.errors import StartError
 GRACE_S = 3  # for requests under way when the process stops
 BACKLOG = 1024
 
-
-# Said before there is a request, so by nobody who knows the application's errors.
+# Written before there is a request, so the application cannot format it.
 MALFORMED = (
-    b'{"error":"This is no HTTP request: check method, path and headers.",'
+    b'{"error":"This is not an HTTP request: check method, path and headers.",'
     b'"code":"malformed_request","retryable":false}'
 )
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Refuses what is not HTTP in the shape of every other error."""
+    """Refuses malformed requests with the same JSON as every other error."""
 
     def send_400_response(self, _msg: str) -> None:
         head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -34,19 +33,19 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class HttpServer:
-    """Listens from the moment it is made, so that the port is known; answers when it is started."""
+    """Listens as soon as it is made, so that the port is known. Serves requests after `start`."""
 
     def __init__(self, host: str, port: int, trusted_proxies: Sequence[str] = ()) -> None:
-        """Of `trusted_proxies` the client's address is taken from `X-Forwarded-For`."""
+        """Requests from `trusted_proxies` have the client's address in `X-Forwarded-For`."""
         self._trusted_proxies = list(trusted_proxies)
         self._socket = listen(host, port)
         self.port: int = self._socket.getsockname()[1]
-        shown = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
-        self.url = f"http://{shown}:{self.port}"
+        address = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
+        self.url = f"http://{address}:{self.port}"
         self._server: _Server | None = None
 
     async def start(self, app: ASGIApp, **options: Any) -> None:
-        """Serve the app; the options are uvicorn's, beside our own."""
+        """Serve the app. The options are uvicorn's and are added to ours."""
         config = uvicorn.Config(
             app,
             **{"http": HttpProtocol, **options},
@@ -74,7 +73,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready, and leaves signals to the service."""
+    """Has an event for "ready", and leaves signals to the service."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -90,16 +89,17 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket. Named as TCP: else asyncio leaves Nagle's delay on, 40 ms for every answer."""
+    """A listening TCP socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Without IPPROTO_TCP asyncio leaves Nagle's algorithm on, which delays every response by 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
-        found.listen(BACKLOG)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
-        found.close()
+        listener.close()
         raise StartError(
             f"cannot listen on {host}:{port}: {error.strerror}; another port: --port, 0 for any"
         ) from error
-    return found
+    return listener

@@ -1,9 +1,9 @@
-"""The `Logger` binding on structlog: one JSON object per line, on the stream given and nowhere else.
+"""The `Logger` binding on structlog: one JSON object per line, on the given stream and nowhere else.
 
     {"at": 1778700600000, "level": "INFO", "event": "run.recorded", "task": "sweep"}
 
-`tee` hands the same entry, already redacted, to a log service. The stream gets every line either way, so it
-is complete whatever the service does.
+`tee` gets the same entry, already redacted, for a log service. The stream has every line, no matter what the
+service does.
 """
 
 import json
@@ -19,15 +19,16 @@ from tocsin.platform.shared.redaction import Redactor
 
 
 class LineLogger(Levels, structlog.BoundLoggerBase):
-    """Writes lines. `bind` answers a logger that adds the fields given to each of its lines."""
+    """The `Logger` binding. Made by `open_logger`."""
 
     def bind(self, /, **fields: JSON) -> "LineLogger":
+        """A logger that adds these fields to each of its lines."""
         bound = super().bind(**renamed(fields))
         assert isinstance(bound, LineLogger)
         return bound
 
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
-        # A stream that is gone (a closed pipe) is no reason to stop the work that was logged.
+        # A closed stream (a broken pipe) must not stop the code that logs.
         with suppress(OSError, ValueError):
             self._proxy_to_logger("msg", event, level=level, **renamed(fields))
 
@@ -40,7 +41,7 @@ def open_logger(
     level_min: Level = "INFO",
     tee: Callable[[LogEntry], None] | None = None,
 ) -> LineLogger:
-    """A logger that writes to this stream, and offers each entry to `tee`."""
+    """A logger that writes to this stream and passes each entry, already redacted, to `tee`."""
 
     def drop_below(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if RANKS[line["level"]] < RANKS[level_min]:

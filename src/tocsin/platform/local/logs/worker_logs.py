@@ -1,6 +1,6 @@
-"""The `Logs` binding over HTTP: the worker-logs service takes batches under an app's id and key.
+"""The `Logs` binding over HTTP: the worker-logs service takes batches with an app's id and key.
 
-That service answers 200 also when it failed inside; only `ok` in the body tells.
+The service responds with 200 even if it failed; only `ok` in the body shows that.
 """
 
 import json
@@ -11,9 +11,9 @@ from tocsin.errors import FetchError, LogsError
 from tocsin.platform.shared.redaction import Redactor
 
 TIMEOUT_S = 5.0
-ANSWER_BYTES_MAX = 1024 * 1024
+RESPONSE_BYTES_MAX = 1024 * 1024
 
-_NEVER_TAKEN = frozenset((400, 413, 422))  # the batch itself is wrong; sending it again changes nothing
+_REFUSALS = frozenset((400, 413, 422))  # the batch itself is wrong; the same batch would fail again
 
 
 class WorkerLogs:
@@ -35,27 +35,27 @@ class WorkerLogs:
             for entry in entries
         ]
         try:
-            answer = await self._fetch(
+            response = await self._fetch(
                 self._url,
                 method="POST",
                 headers={"Content-Type": "application/json", "X-App-ID": app_id, "X-Api-Key": self._api_key},
                 body=json.dumps({"logs": logs}).encode(),
                 timeout_s=TIMEOUT_S,
-                body_max=ANSWER_BYTES_MAX,
+                body_max=RESPONSE_BYTES_MAX,
             )
         except FetchError as error:
             raise LogsError(str(error), retryable=True) from error
-        if not (answer.status == 200 and _says_ok(answer.body)):
-            said = self._redact.text(answer.body[:200].decode(errors="replace"))
+        if not (response.status == 200 and _is_ok(response.body)):
+            text = self._redact.text(response.body[:200].decode(errors="replace"))
             raise LogsError(
-                f"the log service answered {answer.status}: {said}",
-                retryable=answer.status not in _NEVER_TAKEN,
+                f"the log service responded with {response.status}: {text}",
+                retryable=response.status not in _REFUSALS,
             )
 
 
-def _says_ok(body: bytes) -> bool:
+def _is_ok(body: bytes) -> bool:
     try:
-        answer = json.loads(body)
+        reply = json.loads(body)
     except ValueError:
         return False
-    return isinstance(answer, dict) and answer.get("ok") is True
+    return isinstance(reply, dict) and reply.get("ok") is True

@@ -1,8 +1,8 @@
-"""When which alarm rings: an index in memory over the alarms in the store, and one timer.
+"""Which alarm rings when: an index in memory over the alarms in the store, and one timer.
 
-The index can be rebuilt from the store at any time, and is at every start. It rings no alarm before
-its time. Alarms that are more than a second overdue (after a downtime, a stopped process, a clock set
-forward) are rung one after the other with a small gap, so that they do not arrive as a stampede.
+The index is built from the store at every start. No alarm rings before its time. Alarms that are more than a
+second overdue (after a downtime, a stopped process, a clock set forward) ring one after the other with a
+small gap, so that they do not all start at once.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from tocsin.platform.local.objects.object_store import Owner
 
 OVERDUE_MS = 1_000
 OVERDUE_GAP_S = 0.005
-HEAP_SLACK = 256  # outdated entries that may lie in the heap before it is swept
+HEAP_SLACK = 256  # outdated entries allowed in the heap before it is rebuilt
 
 
 class AlarmSchedule:
-    """`set` as alarms change; `ring` is called when one is due, and nothing is remembered of it after."""
+    """Call `set` when an alarm changes. An alarm that is due leaves the index, and `ring` is called."""
 
     def __init__(self, clock: LocalClock, ring: Callable[[Owner, Alarm], None]) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class AlarmSchedule:
             self._wait_for(at)
 
     def _bell(self) -> None:
-        """The timer rang, or the wall clock was set: ring what is due, wait for what is not."""
+        """The timer rang, or the wall clock was set: ring what is due, and wait for the next."""
         self._timer_at = None
         offset = self._offset()
         if abs(offset - self._wall_offset) > CLOCK_SLACK_MS:
@@ -66,7 +66,7 @@ class AlarmSchedule:
             at, generation, object_id = heapq.heappop(self._heap)
             owner, alarm = self._armed.get(object_id, (None, None))
             if owner is None or alarm is None or alarm.generation != generation:
-                continue  # replaced or deleted since
+                continue  # replaced or deleted meanwhile
             del self._armed[object_id]
             if now - at > OVERDUE_MS:
                 self._overdue.append((owner, alarm))

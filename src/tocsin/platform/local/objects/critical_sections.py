@@ -1,7 +1,7 @@
-"""Critical sections: while one runs, nothing else of the object does.
+"""Critical sections: while one runs, no other code of the object does.
 
-`block_concurrency_while` and `transaction` are both sections. They differ in what a failure means: the
-first resets the object, the second is raised to whoever called.
+`block_concurrency_while` and `transaction` are both critical sections. A failure of the first resets the
+object, a failure of the second is raised to its caller.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SECTION_LIMIT_S = 30.0
 
 
 class Sections:
-    """All sections of one object, the outermost of which is the object itself."""
+    """All critical sections of one object. The outermost is the object itself."""
 
     def __init__(self, host: HostObject) -> None:
         self._object = host
@@ -34,7 +34,7 @@ class Sections:
         self._tickets = itertools.count()
 
     def activity(self) -> Activity:
-        """For an event that arrives now: outside of every section, behind those who came before."""
+        """The activity of an event that arrives now: outside of every section, behind earlier events."""
         return Activity(self._object, self._gate, next(self._tickets))
 
     def enter(self, work: Callable[[], Awaitable[T]], *, fatal: bool) -> "asyncio.Future[T]":
@@ -43,7 +43,7 @@ class Sections:
         parent = around.living()
         gate = InputGate(parent)
         if parent.holder is None:
-            parent.holder = gate  # closed from here on, not only when the section's task starts
+            parent.holder = gate  # closed from now on, not only from the start of the section's task
         activity = Activity(self._object, gate, next(self._tickets))
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._object.spawn(self._run(parent, work, result, activity, fatal=fatal), activity)
@@ -74,20 +74,20 @@ class Sections:
                 self._object.reset(ObjectReset(str(error)))
                 result.cancel()
                 raise ObjectUnwound from error
-            _settle(result, error=error)
+            _resolve(result, error=error)
         except BaseException:
             result.cancel()
             raise
         else:
-            _settle(result, value)
+            _resolve(result, value)
         finally:
             limit.cancel()
             gate.ended = True
-            # The caller was woken first, by its result; now those who wait at the gate.
+            # The result wakes the caller first, then the gate opens for the others.
             parent.release()
 
 
-def _settle(result: "asyncio.Future[Any]", value: object = None, error: Exception | None = None) -> None:
+def _resolve(result: "asyncio.Future[Any]", value: object = None, error: Exception | None = None) -> None:
     if result.done():
         return
     if error is None:

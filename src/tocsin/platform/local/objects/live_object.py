@@ -1,8 +1,8 @@
-"""One live object: built on its first event, given turns, reset when it breaks, evicted when idle.
+"""One live object: constructed at its first event, run in turns, reset after an error, evicted when idle.
 
-Everything that enters an object is an event with a reply: a call through a stub, or a ring of its
-alarm. A reply leaves only when all that the object has committed so far is durable; if the object
-is reset before that, every open reply fails with the reason, whatever its code had returned.
+Everything that enters an object is an event with a reply: a call through a stub, or a ring of its alarm. A
+reply leaves only when everything that the object has committed so far is durable. If the object is reset
+before that, every open reply fails with the reason, no matter what the code had returned.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tocsin.platform.shared.rpc import as_remote, public_method
 T = TypeVar("T")
 
 ALARM_LIMIT_S = ALARM_LIMIT_MS / 1000
-IDLE_S = 10.0  # an object without work is evicted after this
+IDLE_S = 10.0  # an object without work for this long is evicted
 
 
 class ObjectRuntime(Protocol):
@@ -42,7 +42,7 @@ class ObjectRuntime(Protocol):
 
 
 class Ring:
-    """One ring of an alarm on its way through an object. The reply is True when the handler ran."""
+    """One ring of an alarm, delivered to an object. The reply is True if the handler ran."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm
@@ -52,7 +52,7 @@ class Ring:
 
 
 class LiveObject:
-    """Also what `ctx` is made of: see LocalContext."""
+    """One instance of a class, with its storage, tasks and open replies. `LocalContext` is its `ctx`."""
 
     def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, owner: Owner) -> None:
         self._runtime = runtime
@@ -69,7 +69,7 @@ class LiveObject:
         self._error: ObjectReset | None = None
         self._instance: DurableObject | None = None
         self._sections = Sections(self)
-        self._replies: dict[asyncio.Future[Any], None] = {}  # in the order of their arrival
+        self._replies: dict[asyncio.Future[Any], None] = {}  # in order of arrival
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_commit = 0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -80,22 +80,22 @@ class LiveObject:
     # Events
 
     def call(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
-        """Deliver a call; the arguments are one JSON list."""
+        """Deliver a call. The arguments are one JSON list."""
         reply: asyncio.Future[JSON] = self._loop.create_future()
         if self._error is not None:
             reply.set_exception(self._failure())
             return reply
         activity = self._sections.activity()
-        self._open(reply, self._answer(reply, method, arguments, activity), activity)
+        self._open(reply, self._reply_to_call(reply, method, arguments, activity), activity)
         return reply
 
     def deliver(self, ring: Ring) -> None:
-        """Deliver a ring of the alarm; its reply says what became of it."""
+        """Deliver a ring of the alarm. The result is in its reply."""
         self.ring = ring
         activity = self._sections.activity()
-        self._open(ring.reply, self._answer_ring(ring, activity), activity)
+        self._open(ring.reply, self._reply_to_ring(ring, activity), activity)
 
-    async def _answer(
+    async def _reply_to_call(
         self, reply: "asyncio.Future[JSON]", method: str, arguments: str, activity: Activity
     ) -> None:
         try:
@@ -107,7 +107,7 @@ class LiveObject:
             _fail(reply, error)
         except asyncio.CancelledError:
             _fail(reply, self._failure() if self._error else RemoteError(f"{method}() was cancelled"))
-        except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
+        except Exception as error:  # noqa: BLE001 - any error goes to the caller
             _fail(reply, as_remote(error))
         else:
             if not reply.done():
@@ -118,13 +118,13 @@ class LiveObject:
         result = public_method(self._instance, method)(*decode(arguments))
         return await result if inspect.isawaitable(result) else result
 
-    async def _answer_ring(self, ring: Ring, activity: Activity) -> None:
+    async def _reply_to_ring(self, ring: Ring, activity: Activity) -> None:
         limit = self._loop.call_later(ALARM_LIMIT_S, self.time_out, "alarm()", ALARM_LIMIT_S)
         try:
             self._construct()
             ran = await Turns(self._ring(ring), activity)
             await self.durable()
-        except Exception as error:  # noqa: BLE001 - a failed run, whatever it is
+        except Exception as error:  # noqa: BLE001 - any error is a failed run
             _fail(ring.reply, error)
         except asyncio.CancelledError:
             _fail(ring.reply, self._failure() if self._error else RemoteError("alarm() was cancelled"))
@@ -137,10 +137,10 @@ class LiveObject:
             self.storage.ringing = None
 
     async def _ring(self, ring: Ring) -> bool:
-        """The handler and, in the commit of its last turn, the removal of its alarm."""
+        """Run the handler and, in the commit of its last turn, remove its alarm."""
         alarm, instance = ring.alarm, self._instance
         if not self.storage.alarm_in_force(alarm.generation):
-            return False  # the constructor, or a call before it, has set or deleted the alarm
+            return False  # the constructor or an earlier call has set or deleted the alarm
         handler = getattr(instance, "alarm", None)
         if handler is None:
             self._runtime.logger.error("alarm.dropped", object=self.owner.object, reason="no alarm() handler")
@@ -178,7 +178,7 @@ class LiveObject:
         return self._runtime.now()
 
     def wrote(self) -> None:
-        """Something was written; outside of a driven turn nobody would commit it."""
+        """Note a write. Outside of a turn, schedule its commit."""
         if not self.in_turn:
             self._loop.call_soon(self._end_stray_turn)
 
@@ -187,10 +187,10 @@ class LiveObject:
             try:
                 self.end_turn()
             except ObjectUnwound:
-                return  # the object was reset, and whoever waits for it has been told
+                return  # the object was reset, and all its replies have failed
 
     def end_turn(self) -> None:
-        """Commit what the turn wrote. A failed commit resets the object and unwinds its code."""
+        """Commit what the turn wrote. A failed commit resets the object and ends its code."""
         changes = self.storage.take_turn()
         if changes is None:
             return
@@ -210,7 +210,7 @@ class LiveObject:
             self._runtime.alarm_changed(self.owner, changes.alarm)
 
     async def durable(self) -> None:
-        """The output gate: wait until everything committed so far is on disk."""
+        """Wait until everything committed so far is on disk."""
         self._check_alive()
         waiting = self._runtime.store.durable(self._last_commit)
         if waiting is not None:
@@ -223,12 +223,12 @@ class LiveObject:
         await self.durable()
 
     def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        """A critical section whose failure is the caller's."""
+        """Run a critical section. Its failure is raised to the caller."""
         self._check_alive()
         return self._sections.enter(work, fatal=False)
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        """A critical section whose failure resets the object."""
+        """Run a critical section. Its failure resets the object."""
         self._check_alive()
         return self._sections.enter(work, fatal=True)
 
@@ -241,7 +241,7 @@ class LiveObject:
         raise ObjectUnwound
 
     def reset(self, error: ObjectReset) -> None:
-        """Drop what is not committed, fail every open reply, end all code of this instance."""
+        """Drop uncommitted writes, fail every open reply, end all code of this instance."""
         if self._error is not None:
             return
         self._error = error
@@ -255,7 +255,7 @@ class LiveObject:
                 task.cancel()
 
     async def close(self) -> None:
-        """The process is going down: end all code without calling that a failure."""
+        """End all code because the process stops."""
         self.reset(ObjectReset("The process is shutting down."))
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -263,11 +263,11 @@ class LiveObject:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def time_out(self, what: str, limit_s: float) -> None:
-        reason = f"{what} in an object waited for too long: it has {limit_s:.0f} s. The object was reset."
+        reason = f"{what} in an object took too long: the limit is {limit_s:.0f} s. The object was reset."
         self.reset(ObjectReset(reason, overloaded=True))
 
     def _failure(self) -> ObjectReset:
-        """A new exception for each who is told: one that is raised twice mixes up its tracebacks."""
+        """A new exception for each caller: one that is raised twice mixes up its tracebacks."""
         error = self._error
         assert error is not None
         return ObjectReset(
@@ -293,11 +293,11 @@ class LiveObject:
     def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
         context = self._context.copy()
         context.run(ACTIVITY.set, activity)
-        # Not create_task: the loop's task factory would take this for a child of whoever calls.
+        # Not create_task: the loop's task factory would make this a child of the calling task.
         self.adopt(asyncio.Task(work, loop=self._loop, context=context))
 
     def adopt(self, task: "asyncio.Task[Any]") -> None:
-        """While this task runs the object is not idle; when the object is reset, it ends."""
+        """While this task runs the object is not idle. A reset of the object cancels it."""
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
@@ -307,7 +307,7 @@ class LiveObject:
     async def _wait_until(self, work: Awaitable[Any]) -> None:
         try:
             await Turns(coroutine(lambda: work), self._sections.activity())
-        except Exception as error:  # noqa: BLE001 - nobody else would hear of it
+        except Exception as error:  # noqa: BLE001 - nothing else would report it
             self._runtime.logger.warn("wait_until.failed", object=self.owner.object, error=repr(error))
 
     def _task_done(self, task: "asyncio.Task[Any]") -> None:
@@ -315,21 +315,21 @@ class LiveObject:
         if not self._tasks and self._error is None:
             self._idle_since = self._loop.time()
             if self._idle_timer is None:
-                self._idle_timer = self._loop.call_later(IDLE_S, self._look_idle)
+                self._idle_timer = self._loop.call_later(IDLE_S, self._check_idle)
 
-    def _look_idle(self) -> None:
+    def _check_idle(self) -> None:
         self._idle_timer = None
         if self._tasks or self._error is not None:
             return
         left_s = self._idle_since + IDLE_S - self._loop.time()
         if left_s > 0:
-            self._idle_timer = self._loop.call_later(left_s, self._look_idle)
+            self._idle_timer = self._loop.call_later(left_s, self._check_idle)
         else:
             self._runtime.forget(self)
 
 
 class LocalContext:
-    """`ctx`."""
+    """`ctx`, as an object's constructor gets it."""
 
     def __init__(self, live: LiveObject) -> None:
         self._live = live

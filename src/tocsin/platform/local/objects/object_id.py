@@ -1,7 +1,7 @@
 """Object ids as Cloudflare makes them: 64 hex digits that prove which namespace they belong to.
 
-The first half comes from the name (or from chance), the second half is a MAC of the first under a key
-of the namespace. The same name therefore always finds the same object, also after a restart.
+The first half is derived from the name, or random. The second half is a MAC of the first under a key of the
+namespace. The same name therefore always leads to the same object, even after a restart.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tocsin.errors import ValueRefused
 
-NAMES_REMEMBERED = 1024  # a few names are asked for again and again
+NAMES_CACHED = 1024  # a few names are used again and again
 
 _HALF = 16
 _HEX = frozenset(string.hexdigits)
@@ -21,7 +21,7 @@ _HEX = frozenset(string.hexdigits)
 
 @dataclass(frozen=True, slots=True)
 class LocalObjectId:
-    """Equal ids are the same object; the name is known only where the id was made from it."""
+    """Equal ids are the same object. The name is present only if the id was made from it."""
 
     hex: str
     namespace: str
@@ -37,12 +37,12 @@ class IdFactory:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._key = hashlib.sha256(namespace.encode()).digest()
-        self._remembered = lru_cache(NAMES_REMEMBERED)(self._from_name)
+        self._cached = lru_cache(NAMES_CACHED)(self._from_name)
 
     def from_name(self, name: str) -> LocalObjectId:
         if type(name) is not str:
             raise ValueRefused(f"an object's name is text, not {type(name).__name__}: id_from_name(str(...))")
-        return self._remembered(name)
+        return self._cached(name)
 
     def _from_name(self, name: str) -> LocalObjectId:
         return self._make(self._mac(name.encode(errors="surrogatepass")), name)
@@ -53,10 +53,10 @@ class IdFactory:
     def from_string(self, text: str) -> LocalObjectId:
         if len(text) != 4 * _HALF or not _HEX.issuperset(text):
             raise ValueRefused(f"an object id is {4 * _HALF} hex digits, as str(id) gives them")
-        made = self._make(bytes.fromhex(text)[:_HALF])
-        if made.hex != text.lower():
+        object_id = self._make(bytes.fromhex(text)[:_HALF])
+        if object_id.hex != text.lower():
             raise ValueRefused(f"this object id was not made by the namespace {self._namespace!r}")
-        return made
+        return object_id
 
     def _make(self, head: bytes, name: str | None = None) -> LocalObjectId:
         return LocalObjectId((head + self._mac(head)).hex(), self._namespace, name)

@@ -1,4 +1,4 @@
-"""Durable objects on a directory of your own, in a few lines: see docs/objects.md."""
+"""Durable objects on a directory of your own, in a few lines. See docs/objects.md."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ OBJECTS_FILE = "objects.sqlite"
 async def open_objects(
     directory: Path, *, logger: Logger, **classes: type[DurableObject]
 ) -> AsyncIterator[SimpleNamespace]:
-    """Run these classes as bindings of the environment that is answered; their alarms ring from now on."""
+    """Run these classes. Yields the environment with a binding for each. Alarms ring from now on."""
     clock = SystemClock()
     data = DataDir(directory, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=logger)
     try:

@@ -1,6 +1,6 @@
-"""The output gate, as bindings see it: what leaves an object waits until its writes are durable.
+"""The output gate, for the bindings: what leaves an object waits until its writes are durable.
 
-Fetch, KV and DB await `output_gate()` before they act. Outside of an object it answers at once.
+Fetch, KV and DB await `output_gate()` before they act. Outside of an object it returns at once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ GATE: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("tocsin_outp
 
 
 async def output_gate() -> None:
-    """Wait for the calling object's writes to be durable; raises if its object was reset."""
+    """Wait until the writes of the calling object are durable. Raises if the object was reset."""
     gate = GATE.get()
     if gate is not None:
         await gate()

@@ -2,12 +2,12 @@
 
     runtime = Runtime(path, clock=SystemClock(), logger=logger, env=env)
     env.COUNTER = runtime.namespace("COUNTER", Counter)
-    await runtime.open()                      # alarms that came due meanwhile ring now
+    await runtime.open()                      # alarms that are overdue ring now
     stub = env.COUNTER.get(env.COUNTER.id_from_name("v1"))
     await stub.increment()
 
-It emits `alarm.failed`, `alarm.exhausted`, `object.reset` and counts them in `metrics`. An alarm whose
-retries are exhausted is never dropped silently: `on_exhausted` is told, and may arm it again.
+It logs `alarm.failed`, `alarm.exhausted` and `object.reset`, and counts them in `metrics`. An alarm whose
+retries are exhausted is never dropped silently: `on_exhausted` is called and may arm it again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from tocsin.platform.shared.json_values import encode
 
 @dataclass(slots=True)
 class RuntimeCounters:
-    """What happened since the process started."""
+    """Counts since the process started."""
 
     calls: int = 0
     alarms_rung: int = 0
@@ -44,7 +44,7 @@ class RuntimeCounters:
 
 
 class Runtime:
-    """Holds every object of this process. One per data directory."""
+    """All objects of this process. One runtime per data directory."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Runtime:
                 self.logger.warn("alarm.orphaned", namespace=owner.namespace, object=owner.object)
 
     async def close(self) -> None:
-        """Stop at once, as a kill would, but tidily: interrupted alarms ring again at the next start."""
+        """Stop at once and release everything. Interrupted alarms ring again at the next start."""
         self._closing = True
         self.alarms.close()
         for live in list(self._live.values()):
@@ -100,7 +100,7 @@ class Runtime:
         asyncio.get_running_loop().set_task_factory(self._previous_factory)
         await self.store.close()
 
-    # As objects see it
+    # For the objects
 
     def now(self) -> int:
         return self.clock.now()
@@ -113,10 +113,10 @@ class Runtime:
             del self._live[live.owner.object]
         if live.broken and not self._closing:
             self.metrics.objects_reset += 1
-            self.logger.warn("object.reset", **_who(live.owner))
+            self.logger.warn("object.reset", **_names(live.owner))
 
     def live(self, owner: Owner) -> LiveObject:
-        """The live instance of an object; made when there is none."""
+        """The live instance of an object. Makes one if there is none."""
         live = self._live.get(owner.object)
         if live is None:
             if self._closing:
@@ -128,7 +128,7 @@ class Runtime:
     def _task_factory(
         self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any
     ) -> "asyncio.Task[Any]":
-        """Tasks that an object's code starts are the object's: they take turns, and end with it."""
+        """Tasks that an object's code starts belong to the object: they run in turns, and end with it."""
         context = options.get("context")
         activity = ACTIVITY.get() if context is None else context.get(ACTIVITY)
         if activity is None:
@@ -142,9 +142,9 @@ class Runtime:
 
     def _alarm_due(self, owner: Owner, alarm: Alarm) -> None:
         if owner.object in self._ringing:
-            return  # alarm() never overlaps itself; _ring looks again when it has ended
+            return  # alarm() never overlaps itself; _ring checks again when it has ended
         self._ringing.add(owner.object)
-        # In a context of its own: the timer may have been set from inside an object, whose child this is not.
+        # In a context of its own: the timer may have been set by an object's code, and this is not its child.
         task = asyncio.Task(self._ring(owner, alarm), context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -156,7 +156,7 @@ class Runtime:
             self.live(owner).deliver(ring)
             if await ring.reply:
                 self.metrics.alarms_rung += 1
-        except Exception as error:  # noqa: BLE001 - whatever it was, the alarm is tried again
+        except Exception as error:  # noqa: BLE001 - after any error the alarm is retried
             failure = error
         self._ringing.discard(owner.object)
         if self._closing:
@@ -167,38 +167,38 @@ class Runtime:
             if current is not None and current.generation == alarm.generation:
                 await self._failed(owner, ring, failure)
                 return
-            self.logger.warn("alarm.failed", **_who(owner), error=repr(failure), retry_at=None)
+            self.logger.warn("alarm.failed", **_names(owner), error=repr(failure), retry_at=None)
         if current is not None:
-            self.alarms.set(owner, current)  # set while the handler ran, perhaps already due
+            self.alarms.set(owner, current)  # set while the handler ran, and perhaps already due
 
     async def _failed(self, owner: Owner, ring: Ring, failure: Exception) -> None:
         retry = None
         if ring.retry:
-            # What the constructor or the disk did is not the handler's failure, and exhausts nothing.
+            # A failure of the constructor or the disk is not one of the handler, and is not counted.
             by_platform = isinstance(failure, ObjectReset) and failure.by_platform
             counted = ring.handler_started and not by_platform
             retry = after_failure(ring.alarm, counted=counted, now=self.now(), chance=self._chance())
         self._reschedule(owner, retry)
         if retry is not None or not ring.retry:
             retry_at = None if retry is None else retry.due_at
-            self.logger.warn("alarm.failed", **_who(owner), error=repr(failure), retry_at=retry_at)
+            self.logger.warn("alarm.failed", **_names(owner), error=repr(failure), retry_at=retry_at)
             return
         self.metrics.alarms_exhausted += 1
         self.logger.error(
-            "alarm.exhausted", **_who(owner), error=repr(failure), runs=ring.alarm.retry_count + 1
+            "alarm.exhausted", **_names(owner), error=repr(failure), runs=ring.alarm.retry_count + 1
         )
         if self._on_exhausted is not None:
             try:
                 await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
             except Exception as error:  # noqa: BLE001 - a hook must not end the runtime
-                self.logger.error("alarm.hook_failed", **_who(owner), error=repr(error))  # noqa: TRY400 - ours
+                self.logger.error("alarm.hook_failed", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
 
     def _reschedule(self, owner: Owner, alarm: Alarm | None) -> None:
-        """Store the retry. If the disk does not take it, memory does: a restart would ring again at once."""
+        """Store the retry. If that fails, keep it in memory; a restart would then ring at once."""
         try:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
         except (sqlite3.Error, OSError) as error:
-            self.logger.error("alarm.unsaved", **_who(owner), error=repr(error))  # noqa: TRY400 - ours
+            self.logger.error("alarm.unsaved", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
         if (live := self._live.get(owner.object)) is not None:
             live.storage.alarm_rescheduled(alarm)
         self.alarms.set(owner, alarm)
@@ -206,13 +206,13 @@ class Runtime:
     def _disk_failed(self, error: OSError) -> None:
         self.logger.error("store.failed", error=repr(error))
         for live in list(self._live.values()):
-            live.reset(ObjectReset(f"Writes cannot be made durable any more ({error}): start again."))
+            live.reset(ObjectReset(f"Writes can no longer be made durable ({error}): restart the process."))
         if self._on_fatal is not None:
             self._on_fatal(error)
 
 
 class LocalNamespace:
-    """A binding: finds objects of one class."""
+    """A binding: gives access to the objects of one class."""
 
     def __init__(self, runtime: Runtime, name: str, cls: type[DurableObject]) -> None:
         self.cls = cls
@@ -244,8 +244,8 @@ class LocalNamespace:
 class Stub:
     """Carries calls to one object: `await stub.method(...)`. Calls on one stub arrive in order.
 
-    The call is on its way when the method is called; awaiting fetches its result. After the object was
-    reset every call on this stub fails with the same reason: get a new stub, it costs nothing.
+    The call starts when the method is called; awaiting returns its result. After the object was reset, every
+    call on this stub fails with the same reason: get a new stub, it costs nothing.
     """
 
     def __init__(self, runtime: Runtime, owner: Owner, id: LocalObjectId) -> None:  # noqa: A002 - Cloudflare's word
@@ -263,12 +263,12 @@ class Stub:
             text = encode(list(arguments), f"the arguments of {method}()")
             if ACTIVITY.get() is None:
                 return self._deliver(method, text)
-            # From inside an object this is output: it leaves when the caller's writes are durable.
-            return asyncio.ensure_future(self._leave(method, text))
+            # From an object's code this is output: it leaves when the caller's writes are durable.
+            return asyncio.ensure_future(self._deliver_after_gate(method, text))
 
         return call
 
-    async def _leave(self, method: str, arguments: str) -> JSON:
+    async def _deliver_after_gate(self, method: str, arguments: str) -> JSON:
         await output_gate()
         return await self._deliver(method, arguments)
 
@@ -283,5 +283,5 @@ async def _turns(turns: Turns[Any]) -> Any:
     return await turns
 
 
-def _who(owner: Owner) -> dict[str, JSON]:
+def _names(owner: Owner) -> dict[str, JSON]:
     return {"namespace": owner.namespace, "object": owner.object[:12], "name": owner.name}

@@ -1,9 +1,9 @@
-"""An object's storage: what `ctx.storage` and the transaction handed to `transaction()` are.
+"""An object's storage: `ctx.storage`, and the transaction that `transaction()` passes to its work.
 
-Every call takes effect at once and never yields to the loop; awaiting it only fetches the result.
-Writes collect in layers: the lowest is the turn (everything since the last real suspension), each
-explicit transaction puts one on top. A layer is either merged into the one below or dropped; the
-lowest is committed by the runtime when the turn ends. Reads look through the layers into the file.
+Every call takes effect at once and never yields to the loop; awaiting it only returns the result. Writes
+collect in layers. The lowest layer is the turn (everything since the last real suspension); each explicit
+transaction adds one on top. A layer is either merged into the one below or dropped. The runtime commits the
+lowest when the turn ends. Reads go through the layers to the file.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -80,7 +80,7 @@ class ObjectStorage(EntryStorage):
     def get_alarm(self) -> Awaitable[int | None]:
         self._check_usable()
         alarm = self._current_alarm()
-        # While its handler runs the alarm looks gone to everybody; on disk it stays until success.
+        # While its handler runs, the alarm appears to be gone. On disk it stays until the handler succeeds.
         if alarm is None or alarm.generation == self.ringing:
             return READY_NONE
         return Ready(alarm.scheduled_at)
@@ -108,7 +108,7 @@ class ObjectStorage(EntryStorage):
         await self._host.durable()
 
     def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
-        """Run work as a critical section; its writes all happen, or none when it raises."""
+        """Run work as a critical section. Its writes take effect together, or not at all if it raises."""
         self._check_usable()
 
         async def body() -> T:
@@ -142,7 +142,7 @@ class ObjectStorage(EntryStorage):
     # For the runtime
 
     def take_turn(self) -> Changes | None:
-        """What is to be committed now; None while nothing was written or a transaction is open."""
+        """The changes to commit now. None if nothing was written, or a transaction is open."""
         if len(self._layers) > 1 or not self._layers[0]:
             return None
         return self._layers[0]
@@ -153,17 +153,17 @@ class ObjectStorage(EntryStorage):
         self._layers[0] = Changes()
 
     def alarm_in_force(self, generation: int) -> bool:
-        """Is the alarm of this generation still the one that is set?"""
+        """Whether the alarm of this generation is still the one that is set."""
         alarm = self._current_alarm()
         return alarm is not None and alarm.generation == generation
 
     def alarm_succeeded(self, generation: int) -> None:
-        """Remove the alarm together with the handler's last writes, unless it set another."""
+        """Remove the alarm together with the handler's last writes, unless the handler set another."""
         if self.alarm_in_force(generation):
             self._change_alarm(None)
 
     def alarm_rescheduled(self, alarm: Alarm | None) -> None:
-        """The runtime has committed a retry, or the end of the retries."""
+        """Note that the runtime has committed a retry, or the end of the retries."""
         self._alarm = alarm
 
     def break_with(self, error: BaseException) -> None:
@@ -188,7 +188,7 @@ class ObjectStorage(EntryStorage):
         return layer
 
     def _merge(self, layer: Changes) -> None:
-        assert self._layers[-1] is layer, "transactions end in the opposite order of their beginning"
+        assert self._layers[-1] is layer, "transactions end in the reverse order of their start"
         self._layers.pop()
         self._layers[-1].absorb(layer)
 
@@ -209,22 +209,22 @@ class ObjectStorage(EntryStorage):
             self._writing().entries[key] = None
         return existed
 
-    def _scan(self, first: str, wanted: "_Range") -> Iterator[tuple[str, str]]:
-        """What the file has, in order, without what was written since."""
+    def _scan(self, first: str, key_range: "_Range") -> Iterator[tuple[str, str]]:
+        """The entries in the file, in order, without the layers."""
         for key, text in self._store.read_from(self._owner.object, first):
-            if key not in wanted:
-                return  # keys come in order: nothing more fits
+            if key not in key_range:
+                return  # keys are in order: no later one can match
             yield key, text
 
     def _merged(
-        self, scanned: Iterable[tuple[str, str]], wanted: "_Range", *, reverse: bool
+        self, scanned: Iterable[tuple[str, str]], key_range: "_Range", *, reverse: bool
     ) -> Iterator[tuple[str, str]]:
         rows = dict(scanned)
         for layer in self._layers:
             if layer.cleared:
                 rows.clear()
             for key, text in layer.entries.items():
-                if key in wanted:
+                if key in key_range:
                     if text is None:
                         rows.pop(key, None)
                     else:
@@ -243,7 +243,7 @@ class ObjectStorage(EntryStorage):
 
 
 class _Layer(Changes):
-    """A transaction's own writes. Two empty ones are not the same one."""
+    """The writes of one transaction. Compared by identity: two empty layers are not equal."""
 
     __slots__ = ()
     __eq__ = object.__eq__
@@ -251,7 +251,7 @@ class _Layer(Changes):
 
 
 class _Range:
-    """Keys from first (included) to end (excluded) that begin with the prefix."""
+    """Keys from `first` (included) to `end` (excluded) that start with the prefix."""
 
     def __init__(self, first: str, end: str | None, prefix: str) -> None:
         self._first = _byte_order(first)

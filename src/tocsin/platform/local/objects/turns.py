@@ -1,9 +1,9 @@
-"""Turns and the input gate: how an object's code is run on an asyncio loop.
+"""Turns and the input gate: how an object's code runs on an asyncio loop.
 
-A *turn* is what runs between two real suspensions. `Turns` drives a coroutine by hand: whenever it
-suspends, the turn has ended and the object commits what it wrote; before it resumes, the gate must be
-open. The gate is closed for everybody outside while a critical section (`block_concurrency_while`,
-`transaction`) is running; sections nest, and those who wait are let in by the order of their arrival.
+A *turn* is the code between two real suspensions. `Turns` drives a coroutine step by step: when it suspends,
+the turn has ended, and the object commits what it wrote. Before it resumes, the gate must be open. While a
+critical section (`block_concurrency_while`, `transaction`) runs, the gate is closed for all code outside of
+it. Sections nest. Waiting code enters in order of arrival.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ObjectUnwound(asyncio.CancelledError):
-    """Ends the code of an object that was reset. Like any cancellation, let it pass."""
+    """Ends the code of an object that was reset. Like any cancellation, do not catch it."""
 
 
 class InputGate:
@@ -28,12 +28,12 @@ class InputGate:
 
     def __init__(self, parent: "InputGate | None" = None) -> None:
         self.parent = parent
-        self.holder: InputGate | None = None  # the critical section that runs now
+        self.holder: InputGate | None = None  # the gate of the critical section that runs now
         self.ended = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def living(self) -> "InputGate":
-        """Tasks that outlive their section belong to the one around it."""
+        """The innermost gate that has not ended. A task that outlives its section joins the outer one."""
         gate = self
         while gate.ended and gate.parent is not None:
             gate = gate.parent
@@ -47,7 +47,7 @@ class InputGate:
     def release(self) -> None:
         self.holder = None
         waiting, self._waiting = self._waiting, []
-        for _, future in waiting:  # each looks again when it wakes; the first may close the gate anew
+        for _, future in waiting:  # each checks again when it wakes; the first may close the gate again
             if not future.done():
                 future.set_result(None)
 
@@ -85,7 +85,7 @@ ACTIVITY: ContextVar[Activity | None] = ContextVar("tocsin_activity", default=No
 
 
 class Turns(Generic[T]):
-    """Await it to run the work to its end, turn by turn."""
+    """Awaiting it runs the work to its end, turn by turn."""
 
     __slots__ = ("_activity", "_work")
 
@@ -100,7 +100,7 @@ class Turns(Generic[T]):
             while activity.gate.living().holder is not None and not host.broken:
                 try:
                     yield from activity.gate.living().wait(activity.ticket)
-                except BaseException as thrown:  # noqa: BLE001 - handed to the work, which decides
+                except BaseException as thrown:  # noqa: BLE001 - thrown into the work, which decides
                     error = thrown
             if host.broken and error is None:
                 error = ObjectUnwound()
@@ -112,7 +112,7 @@ class Turns(Generic[T]):
                 result: T = returned.value
                 return result
             except BaseException:
-                host.end_turn()  # what was written before the exception stays written
+                host.end_turn()  # writes before the exception are kept
                 raise
             finally:
                 host.in_turn = False

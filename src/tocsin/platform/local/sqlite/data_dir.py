@@ -1,7 +1,7 @@
-"""The data directory: opened whole or refused with a sentence that says why and what to do.
+"""The data directory: opened completely, or refused with the cause and the fix.
 
-A refused start leaves the directory as it was, byte for byte: the lock is not signed, the checks only read,
-the probe for space has no name, and no database is opened before all of them have passed.
+A refused start leaves every byte of the directory as it was: the lock is not signed, the checks only read,
+the file that probes for space has no name, and no database is opened before all checks have passed.
 """
 
 import errno
@@ -19,36 +19,36 @@ from tocsin.platform.local.sqlite.data_lock import DataLock
 from tocsin.platform.local.sqlite.migrations import Migration, migrate
 from tocsin.platform.local.sqlite.store_check import examine
 
-FREE_BYTES_MIN = 1024 * 1024  # what a start needs to find on the disk
+FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
 
 _CAUSES = {
-    errno.EACCES: "may not be written by this user. Give it to the user that runs Tocsin (chown)",
-    errno.EDQUOT: "has no space left under this user's quota. Free some, or give another with --data-dir",
-    errno.ENOENT: "cannot be made: the directory above it does not exist. Make that first (mkdir -p)",
-    errno.ENOSPC: "is on a full disk. Free some space, or give another with --data-dir",
-    errno.ENOTDIR: "is not a directory. Give a directory with --data-dir",
-    errno.EPERM: "is protected from writing (look at lsattr). Lift that, or give another with --data-dir",
-    errno.EROFS: "is on a read-only file system. Mount it writable, or give another with --data-dir",
+    errno.EACCES: "may not be written by this user. Make the user that runs Tocsin its owner (chown)",
+    errno.EDQUOT: "has no space left under this user's quota. Free some, or choose another with --data-dir",
+    errno.ENOENT: "cannot be made: the directory above it does not exist. Create that first (mkdir -p)",
+    errno.ENOSPC: "is on a full disk. Free some space, or choose another with --data-dir",
+    errno.ENOTDIR: "is not a directory. Choose a directory with --data-dir",
+    errno.EPERM: "is protected from writing (see lsattr). Remove that, or choose another with --data-dir",
+    errno.EROFS: "is on a read-only file system. Mount it writable, or choose another with --data-dir",
 }
 
 
 class DataDir:
-    """A directory that this process alone uses, with every schema in place."""
+    """A directory that only this process uses, with every database at its schema."""
 
     def __init__(
         self, path: Path, schemas: Mapping[str, Sequence[Migration]], *, now: int, logger: Logger
     ) -> None:
-        """Take, check, then bring each named database to its schema.
+        """Take the lock, check, then migrate.
 
-        Every `*.sqlite` in the directory is examined; those in `schemas` are made if absent, and migrated.
+        Every `*.sqlite` in the directory is checked. Those in `schemas` are created if absent, and migrated.
         """
         self.path = path
         with _explained(path):
-            made = _make(path)
+            created = _make(path)
             try:
                 self._lock = DataLock(path)
             except BaseException:
-                _unmake(path, made=made)
+                _unmake(path, created=created)
                 raise
             try:
                 _probe(path)
@@ -57,16 +57,16 @@ class DataDir:
                 self._lock.sign(now)
             except BaseException:
                 self._lock.abandon()
-                _unmake(path, made=made)
+                _unmake(path, created=created)
                 raise
             try:
                 for name, migrations in schemas.items():
-                    self._bring_up(name, migrations, now, logger)
+                    self._migrate(name, migrations, now, logger)
             except BaseException:
                 self._lock.release()
                 raise
 
-    def _bring_up(self, name: str, migrations: Sequence[Migration], now: int, logger: Logger) -> None:
+    def _migrate(self, name: str, migrations: Sequence[Migration], now: int, logger: Logger) -> None:
         file = self.path / name
         if not file.exists():
             sqlite_file.create(file)
@@ -75,7 +75,7 @@ class DataDir:
                 logger.info("migration.applied", file=name, migration=migration.name)
 
     def close(self) -> None:
-        """Let the next process in. Close the databases first."""
+        """Release the lock. Close the databases first."""
         self._lock.release()
 
 
@@ -89,23 +89,23 @@ def _make(path: Path) -> bool:
     return True
 
 
-def _unmake(path: Path, *, made: bool) -> None:
-    if made:
+def _unmake(path: Path, *, created: bool) -> None:
+    if created:
         with suppress(OSError):  # another process may have begun to use it
             path.rmdir()
 
 
 def try_to_write(path: Path) -> None:
-    """Raise if the disk below this directory takes no write; leaves nothing behind."""
+    """Raise if the disk of this directory cannot be written. Leaves nothing behind."""
     with _explained(path):
         _probe(path)
 
 
 def _probe(path: Path) -> None:
-    """Find out now whether the disk takes a write, on a file without a name: nothing can be left behind."""
+    """Write to a file without a name, which cannot be left behind."""
     with TemporaryFile(dir=path, buffering=0) as file:
         rest = bytes(FREE_BYTES_MIN)
-        while rest:  # the last bytes of a disk are written in part, without an error
+        while rest:  # a nearly full disk takes only a part of a write, without an error
             rest = rest[os.write(file.fileno(), rest) :]
         os.fsync(file.fileno())
 
@@ -120,5 +120,5 @@ def _explained(path: Path) -> Iterator[None]:
         raise StoreUnusable(f"{place} {cause}") from error
     except sqlite3.Error as error:
         raise StoreUnusable(
-            f"{path} holds a database that does not open ({error}). Restore a backup"
+            f"{path} has a database that cannot be opened ({error}). Restore a backup"
         ) from error

@@ -1,7 +1,7 @@
-"""One process per data directory: an flock on `tocsin.lock`, which the kernel drops with its holder.
+"""One process per data directory: an flock on `tocsin.lock`, which the kernel releases when its holder ends.
 
-The file's text only serves the message to the next process. It is written when the start has succeeded, so a
-refused start changes nothing; a lock file that a refused start made is removed again.
+The file's text is only for the error message of the next process. It is written after the checks have passed,
+so that a refused start changes nothing. A lock file that a refused start created is removed again.
 """
 
 import errno
@@ -28,14 +28,14 @@ class DataLock:
 
     def _take(self, directory: Path) -> int:
         while True:
-            fd, self._made = _open(self._path)
+            fd, self._created = _open(self._path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = _holder(os.pread(fd, HOLDER_BYTES_MAX, 0))
                 os.close(fd)
                 raise DataDirInUse(
-                    f"{directory} is in use by {holder}. Stop that process, or give this one another "
+                    f"{directory} is in use by {holder}. Stop that process, or choose another "
                     "directory with --data-dir"
                 ) from None
             except OSError as error:
@@ -43,21 +43,21 @@ class DataLock:
                 if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP}:
                     raise
                 raise StoreUnusable(
-                    f"{directory} is on a file system without locks; give a directory on a local disk"
+                    f"{directory} is on a file system without locks. Choose a directory on a local disk"
                 ) from error
             if _same_file(fd, self._path):
                 return fd
-            os.close(fd)  # a refused start removed it between our two calls: take the new one
+            os.close(fd)  # a refused start removed it between our two calls: lock the new one
 
     def sign(self, now: int) -> None:
-        """Write who holds the lock, since when and where."""
+        """Write which process holds the lock, since when, and on which host."""
         holder = {"pid": os.getpid(), "startedAt": now, "host": socket.gethostname()}
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, json.dumps(holder).encode() + b"\n", 0)
 
     def abandon(self) -> None:
-        """Give the lock back as if it had never been taken."""
-        if self._made:
+        """Release the lock and undo what taking it changed."""
+        if self._created:
             self._path.unlink()
         os.close(self._fd)
 
@@ -67,7 +67,7 @@ class DataLock:
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """The file, and whether this call made it."""
+    """The open file, and whether this call created it."""
     while True:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
@@ -87,7 +87,7 @@ def _same_file(fd: int, path: Path) -> bool:
 
 
 def _holder(text: bytes) -> str:
-    """Name the holder. The text may be of one that is gone, while the present one has not signed yet."""
+    """The holder, in words. The text may be from an earlier holder, if the present one has not signed yet."""
     try:
         holder = json.loads(text)
         pid, host = int(holder["pid"]), str(holder["host"])

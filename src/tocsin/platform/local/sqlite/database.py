@@ -1,14 +1,14 @@
-"""`DB`: D1's shape on one SQLite file.
+"""`DB`: the interface of D1 on one SQLite file.
 
-Two connections, each on a thread of its own: the only writer, and a reader that SQLite itself keeps from
-writing (`query_only`). In WAL mode neither waits for the other, and the event loop waits for neither.
+There are two connections, each with its own thread: the only writer, and a reader that cannot write
+(`query_only`). In WAL mode neither waits for the other, and the event loop waits for neither.
 
-Which of the two a statement belongs to is decided by SQLite, not by us: the sqlite3 module does not show
-`sqlite3_stmt_readonly`, so the first word makes a guess, and what the reader refuses as a write goes to the
-writer. A wrong guess costs one trip to a thread (about 0.1 ms), never an answer.
+SQLite decides which of the two runs a statement. The sqlite3 module does not expose `sqlite3_stmt_readonly`,
+so the first word serves as a guess, and a statement that the reader refuses as a write goes to the writer. A
+wrong guess costs one more switch to a thread (about 0.1 ms); the result is the same.
 
-Every call is one transaction: a statement as well as a batch. A write has been fsynced when it returns.
-D1's limits hold here too, so that what works here works there.
+Every call is one transaction, whether one statement or a batch. A write is fsynced when the call returns.
+D1's limits apply here too, so that what works here works there.
 """
 
 import sqlite3
@@ -34,7 +34,7 @@ _D1_LIMITS = {
 
 
 class SqliteDatabase(StatementDatabase):
-    """The `Database` binding on a file that exists."""
+    """The `Database` binding on an existing file."""
 
     def __init__(self, path: Path) -> None:
         self._writer = SqliteThread(path, limits=_D1_LIMITS)
@@ -72,6 +72,6 @@ def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -
         names = [column[0] for column in cursor.description or ()]
         rows = [dict(zip(names, values, strict=True)) for values in cursor]
     changes = connection.total_changes - changes_before
-    # SQLite's own counters of rows visited are out of the sqlite3 module's reach: rows_read counts what was
-    # answered, rows_written what was changed. `changes` includes the rows changed by triggers and cascades.
+    # The sqlite3 module does not expose SQLite's counters of visited rows: rows_read counts returned rows,
+    # rows_written changed rows. `changes` includes rows changed by triggers and cascades.
     return DBResult(rows, DBMeta(changes, cursor.lastrowid or 0, rows_read=len(rows), rows_written=changes))

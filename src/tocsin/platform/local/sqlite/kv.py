@@ -1,14 +1,14 @@
-"""`KV`: Workers KV on one SQLite file: text under keys, with expiry.
+"""`KV`: Workers KV on one SQLite file, text under keys, with expiry.
 
-`get` and `get_many` read on the event loop itself, on a connection that cannot write. Measured on 100,000
-keys with a writer busy beside it (2 shared cores): 8 µs at p50 and 50 µs at p99, where a trip to a thread
-takes 146 µs and 265 µs. (A value of 25 MiB takes 10 ms: keep values small.) Writes are fsynced, hence on a
-thread; so is `list`, whose length is the caller's.
+`get` and `get_many` read on the event loop itself, with a connection that cannot write. Measured with
+100,000 keys and a busy writer (2 shared cores): 8 µs at p50 and 50 µs at p99, while a switch to a thread
+takes 146 µs and 265 µs. A value of 25 MiB takes 10 ms: keep values small. Writes are fsynced and therefore
+run on a thread; so does `list`, because the caller decides how long it is.
 
-Nothing is served once its time has come, by the clock given. Rows of that kind are removed by later writes,
-a bounded number each, so that no write ever pays for many.
+An expired entry is never returned. Later writes remove expired rows, a limited number each, so that no single
+write takes long.
 
-Cloudflare's limits hold here too. Unlike there, a read sees every write that returned before it.
+Cloudflare's limits apply here too. Unlike there, a read sees every write that returned before it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from tocsin.platform.local.sqlite.sqlite_file import SqliteThread, connect, stor
 from tocsin.platform.shared.kv_rules import LIST_MAX, check_entry, check_key, check_keys, check_page
 
 PURGE_MAX = 100  # expired rows that one write removes
-LOOP_WAIT_MAX_MS = 50  # how long a read may hold the loop up if another program locks the whole file
+LOOP_WAIT_MAX_MS = 50  # how long a read may block the loop while another program locks the whole file
 
 KV_MIGRATIONS = Path(__file__).parent / "sql"
 
@@ -39,7 +39,7 @@ _PURGE = "DELETE FROM entries WHERE key IN (SELECT key FROM entries WHERE expire
 
 
 class SqliteKV:
-    """The `KV` binding on a file that exists and has KV_MIGRATIONS."""
+    """The `KV` binding on an existing file with KV_MIGRATIONS."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class SqliteKV:
         return rows[0][0] if rows else None
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, str]:
-        """The values of those keys that exist."""
+        """The values of the keys that exist."""
         check_keys(keys)
         await output_gate()
         if not keys:
@@ -86,12 +86,12 @@ class SqliteKV:
             await self._thread.run(lambda connection: connection.execute(_DELETE, (key,)))
 
     async def list(self, *, prefix: str = "", limit: int = LIST_MAX, cursor: str | None = None) -> KVList:
-        """Key names in byte order. The cursor is the last name of the page before."""
+        """Key names in byte order. The cursor is the last name of the previous page."""
         check_page(prefix, limit)
         if cursor is not None and not cursor.startswith(prefix):
             raise UsageError("KV.list: this cursor belongs to another prefix; start without one")
         await output_gate()
-        # A name's immediate successor is the same name and a NUL.
+        # The next possible name is the same name with a NUL.
         start = prefix if cursor is None else f"{cursor}\0"
         bounds = (start, _after_all_with(prefix), self._clock.now(), limit + 1)
         with store_errors("KV.list"):
@@ -105,9 +105,9 @@ class SqliteKV:
 
 
 def _after_all_with(prefix: str) -> str | bytes:
-    """The least bound above every name with this prefix. UTF-8 sorts as code points do."""
+    """The least upper bound of all names with this prefix. UTF-8 sorts like code points."""
     head = prefix.rstrip("\U0010ffff")
     if not head:
         return b""  # SQLite sorts any blob after any text
     last = ord(head[-1]) + 1
-    return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # no text holds a surrogate
+    return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # valid text has no surrogates

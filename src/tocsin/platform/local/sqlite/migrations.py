@@ -1,11 +1,11 @@
-"""Numbered `.sql` files bring a database to the schema that this code expects, or say why they will not.
+"""Migrations: numbered `.sql` files that bring a database to the schema of this code.
 
-Each file is applied in one transaction and recorded with its number, name and checksum. The files hold
-statements that SQLite and D1 both take; D1 opens the transaction itself, so a file never says BEGIN.
-Beside them lies `schema.sql`, what they add up to: the text to read, and what the tests compare with.
+Each file is applied in one transaction and recorded with its number, name and checksum. Its statements are
+valid on SQLite and D1. D1 opens the transaction itself, so a file never contains BEGIN. `schema.sql` in the
+same directory is the resulting schema: for readers, and for the tests, which compare it with the migrations.
 
 `check` only reads. It refuses a database that is newer than the code, whose applied migrations were edited,
-or whose tables differ from what its own migrations made.
+or whose tables differ from those that its migrations made.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from tocsin.errors import MigrationFailed, SchemaMismatch, UsageError
 from tocsin.platform.local.sqlite.sql_text import plain, split
-from tocsin.platform.shared.sql_rules import refuse_owned
+from tocsin.platform.shared.sql_rules import refuse_reserved
 
-DIFFERENCE_MAX = 20  # lines of a difference that a message shows
+DIFFERENCE_MAX = 20  # lines of a difference in an error message
 
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _RECORDS = """
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS tocsin_migrations (
   checksum TEXT NOT NULL,
   applied_at INTEGER NOT NULL
 )"""
-# Kept by SQLite, by us and by D1: no part of a schema.
+# Without the tables that SQLite, D1 and this module keep for themselves.
 _LIVE_SCHEMA = """
 SELECT type, sql FROM sqlite_schema
 WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '_cf_*'
@@ -41,7 +41,7 @@ ORDER BY type DESC, name"""
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file."""
+    """One migration file."""
 
     number: int
     name: str
@@ -53,30 +53,32 @@ def load(directory: Path) -> list[Migration]:
     """Read the migrations of a directory, in order."""
     names = sorted(path.name for path in directory.glob("*.sql") if path.name != "schema.sql")
     for expected, name in enumerate(names, 1):
-        found = _FILE_NAME.fullmatch(name)
-        if found is None:
-            raise SchemaMismatch(f"{directory / name}: call it 0001_what_it_does.sql, in lower case")
-        if int(found[1]) != expected:
+        match = _FILE_NAME.fullmatch(name)
+        if match is None:
             raise SchemaMismatch(
-                f"{directory}: {name} stands where number {expected:04} is due; number without gaps"
+                f"{directory / name}: rename it to the form 0001_what_it_does.sql, in lower case"
+            )
+        if int(match[1]) != expected:
+            raise SchemaMismatch(
+                f"{directory}: {name} should have number {expected:04}; number the files without gaps"
             )
     return [_read(directory / name) for name in names]
 
 
 def _read(path: Path) -> Migration:
-    text = path.read_text(encoding="utf-8")  # line ends become \n, so a checkout's style does not matter
+    text = path.read_text(encoding="utf-8")  # line ends become \n, whatever the checkout has
     statements = split(text)
     for statement in statements:
         try:
-            refuse_owned(statement)
+            refuse_reserved(statement)
         except UsageError as error:
-            raise SchemaMismatch(f"{path}: {error}; a migration already is one transaction") from error
+            raise SchemaMismatch(f"{path}: {error}; each migration is one transaction already") from error
     checksum = hashlib.sha256(text.encode()).hexdigest()
     return Migration(int(path.name[:4]), path.stem, checksum, tuple(statements))
 
 
 def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str) -> list[Migration]:
-    """Answer what is still to be applied; raise if the database is not what those before it made."""
+    """The migrations that are still to be applied. Raises if the database differs from the applied ones."""
     pending = _pending(_applied(connection), migrations, file_name)
     expected = schema_of(
         statement
@@ -88,8 +90,8 @@ def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_
         shown = "\n  ".join(lines[:DIFFERENCE_MAX])
         more = f"\n  and {len(lines) - DIFFERENCE_MAX} more" if len(lines) > DIFFERENCE_MAX else ""
         raise SchemaMismatch(
-            f"{file_name} is not as its migrations made it. Undo the change by hand or restore a backup; "
-            f"what differs:\n  {shown}{more}"
+            f"{file_name} is not as its migrations made it. Undo the change by hand or restore a backup. "
+            f"The difference:\n  {shown}{more}"
         )
     return pending
 
@@ -97,7 +99,7 @@ def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_
 def migrate(
     connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str, *, now: int
 ) -> list[Migration]:
-    """Check, then apply what is pending, each in its own transaction. Answers what was applied."""
+    """Check, then apply the pending migrations, each in its own transaction. Returns those."""
     pending = check(connection, migrations, file_name)
     for migration in pending:
         try:
@@ -105,7 +107,7 @@ def migrate(
         except (sqlite3.Error, MigrationFailed) as error:
             raise MigrationFailed(
                 f"{file_name}: migration {migration.name} failed ({error}); nothing of it was kept. "
-                "Mend the data or the migration, then start again"
+                "Fix the data or the migration, then start again"
             ) from error
         finally:
             if connection.in_transaction:
@@ -142,24 +144,24 @@ def _pending(
     if len(applied) > len(migrations):
         raise SchemaMismatch(
             f"{file_name} is newer than this code: it has migration {applied[-1][1]}, this code ends at "
-            f"number {len(migrations):04}. Run the newer version, or restore a backup from before it"
+            f"number {len(migrations):04}. Run the newer version, or restore an older backup"
         )
     for (number, name, checksum), migration in zip(applied, migrations, strict=False):
         if (number, name) != (migration.number, migration.name):
             raise SchemaMismatch(
                 f"{file_name} has migration {name} as its number {number:04}, this code has "
-                f"{migration.name}: they come from different versions. Run the version that made the database"
+                f"{migration.name}: they are from different versions. Run the version that made the database"
             )
         if checksum != migration.checksum:
             raise SchemaMismatch(
-                f"{name}.sql was edited after {file_name} took it. Restore the file's old text and put the "
+                f"{name}.sql was edited after {file_name} took it. Restore its old text and put the "
                 f"change into a new migration, number {len(migrations) + 1:04}"
             )
     return list(migrations[len(applied) :])
 
 
 def describe(connection: sqlite3.Connection) -> list[str]:
-    """The live schema, one line per column or clause, without layout, case and comments."""
+    """The schema of a database, one line per column or clause, without layout, case and comments."""
     lines = []
     for _, sql in connection.execute(_LIVE_SCHEMA):
         head, *items = plain(sql)
@@ -169,18 +171,18 @@ def describe(connection: sqlite3.Connection) -> list[str]:
 
 
 def schema_of(statements: Iterable[str]) -> list[str]:
-    """What `describe` says of a database that these statements made."""
+    """What `describe` returns for a database that these statements made."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
         return describe(connection)
 
 
-def difference(expected: Sequence[str], found: Sequence[str]) -> list[str]:
-    """Line by line: what is missing, what is there instead."""
+def difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
+    """The missing and the unexpected lines."""
     lines = []
-    for _, i1, i2, j1, j2 in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
-        if expected[i1:i2] != found[j1:j2]:
+    for _, i1, i2, j1, j2 in SequenceMatcher(None, expected, actual, autojunk=False).get_opcodes():
+        if expected[i1:i2] != actual[j1:j2]:
             lines += [f"missing:    {line}" for line in expected[i1:i2]]
-            lines += [f"unexpected: {line}" for line in found[j1:j2]]
+            lines += [f"unexpected: {line}" for line in actual[j1:j2]]
     return lines

@@ -1,4 +1,4 @@
-"""What the platform must know about SQL text: its first word, its statements, its sense without its looks."""
+"""SQL text: the statements of a script, and a CREATE statement in a form that can be compared."""
 
 import re
 import sqlite3
@@ -14,7 +14,7 @@ _TOKEN = re.compile(
 
 
 def split(script: str) -> list[str]:
-    """The statements of a script. SQLite itself says where one ends, so triggers stay whole."""
+    """The statements of a script. SQLite itself decides where one ends, so triggers stay whole."""
     statements: list[str] = []
     rest = ""
     for piece in script.split(";"):
@@ -29,13 +29,13 @@ def split(script: str) -> list[str]:
 
 
 def _tokens(sql: str) -> Iterator[str]:
-    for found in _TOKEN.finditer(sql):
-        if found["text"]:
-            yield found["text"]
-        elif found["quoted"]:
-            yield found["quoted"][1:-1].lower()
-        elif not found["skipped"]:
-            yield found[0].lower()
+    for match in _TOKEN.finditer(sql):
+        if match["text"]:
+            yield match["text"]
+        elif match["quoted"]:
+            yield match["quoted"][1:-1].lower()
+        elif not match["skipped"]:
+            yield match[0].lower()
 
 
 def plain(sql: str) -> list[str]:

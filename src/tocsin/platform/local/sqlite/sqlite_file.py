@@ -1,4 +1,4 @@
-"""One SQLite file: how it is made and opened, the thread that uses it, how its errors read."""
+"""One SQLite file: creating and opening it, its thread, and its errors as Tocsin's errors."""
 
 import asyncio
 import fcntl
@@ -21,7 +21,7 @@ _PRAGMAS = (
     "fullfsync = ON",  # the same on macOS, where fsync alone is not enough; no effect elsewhere
     "foreign_keys = ON",  # as on D1; SQLite's own default is off
     "busy_timeout = 5000",  # ms; a backup or an operator's shell may hold the file for a moment
-    "journal_size_limit = 16777216",  # bytes; the log shrinks again after a burst
+    "journal_size_limit = 16777216",  # bytes; the log shrinks again after many writes
 )
 
 _UNAVAILABLE = frozenset(
@@ -49,9 +49,10 @@ _CONSTRAINTS: dict[str, ConstraintKind] = {
 
 
 def create(path: Path) -> None:
-    """Make an empty database that appears complete or not at all.
+    """Create an empty database. It appears complete or not at all.
 
-    Hence a database file of zero bytes is damage for certain, never a first start that was killed.
+    Therefore a database file of zero bytes is always damaged, and never left by a first start that was
+    killed.
     """
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
@@ -85,7 +86,7 @@ def sync_directory(path: Path) -> None:
 
 
 def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
-    """Open an existing database; transactions are explicit. Any one thread at a time may use it."""
+    """Open an existing database. Transactions are explicit. Only one thread at a time may use it."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     for pragma in (*_PRAGMAS, "query_only = ON") if query_only else _PRAGMAS:
@@ -94,10 +95,10 @@ def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database that others may have open, and leave nothing beside it.
+    """Open a database for reading, which another process may have open. Creates no files.
 
-    A log beside it is there as long as somebody has it open, or was killed. Without one nobody writes, and
-    SQLite need not make its own files to be safe from them.
+    There is a log next to the database while a process has it open, or after one was killed. Without a log no
+    process writes, and SQLite does not need to create its own files to coordinate with one.
     """
     mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
@@ -106,8 +107,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 class SqliteThread:
     """A connection and the one thread that uses it.
 
-    A job runs whole or not at all: cancelling the task that waits for it takes a job that has not begun
-    out of the queue, and lets one that has begun finish. What a failed job left open is rolled back.
+    A job runs completely or not at all: if the task that waits for it is cancelled, a job that has not
+    started is removed from the queue, and one that has started finishes. A transaction that a failed job
+    left open is rolled back.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class SqliteThread:
                 self._connection.rollback()
 
     async def close(self) -> None:
-        """Finish the writes that were accepted, give up a read under way, close the file."""
+        """Finish the accepted writes, interrupt a read, close the file."""
         if self._closed:
             return
         self._closed = True
@@ -146,7 +148,7 @@ class SqliteThread:
 
 @contextmanager
 def store_errors(subject: str) -> Iterator[None]:
-    """Say SQLite's errors in our own classes; `subject` names what was attempted, without its values."""
+    """Raise SQLite's errors as Tocsin's. `subject` names the operation, without its values."""
     try:
         yield
     except sqlite3.Error as error:
@@ -156,7 +158,7 @@ def store_errors(subject: str) -> Iterator[None]:
 def _translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
     code = getattr(error, "sqlite_errorcode", None)
     text = str(error)
-    if code is None:  # the sqlite3 module's own complaint, before SQLite was asked
+    if code is None:  # an error of the sqlite3 module itself, before SQLite was called
         if "closed" in text:
             return StoreUnavailable(f"{subject}: the database is closed, the process is stopping")
         return UsageError(f"{subject}: {text}")

@@ -1,8 +1,9 @@
-"""Looks at a database file before it is opened, and writes nothing: neither to it nor beside it.
+"""Checks a database file before it is opened, and writes neither to it nor to its directory.
 
-Opening a database is a write: SQLite replays the log that a killed process left, and makes its index file.
-So a file whose log is empty is opened as `immutable`, and one that has a log is copied aside with it and the
-copy is looked at. Files above EXAMINE_BYTES_MAX get the cheap checks only (137 MB take 0.1 s).
+Opening a database would write: SQLite replays the log of a killed process and creates an index file. So a
+file with an empty log is opened as `immutable`, and a file with a log is copied together with its log, and
+the copy is checked. For files above EXAMINE_BYTES_MAX only the headers are checked (a full check of 137 MB
+takes 0.1 s).
 """
 
 import os
@@ -26,7 +27,7 @@ _RESTORE = "Restore it from a backup"
 
 
 def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
-    """Raise if this database cannot be used, or is not one that these migrations can start from."""
+    """Raise if this database cannot be used, or if these migrations cannot be applied to it."""
     log = path.with_name(path.name + "-wal")
     if not path.exists():
         if _size(log):
@@ -54,24 +55,28 @@ def _check_writable(path: Path) -> None:
 
 
 def _check_headers(path: Path, log: Path) -> None:
-    """What SQLite would take for an empty database or an empty log, and thereby lose."""
+    """Find damage that SQLite would read as an empty database or an empty log, and then overwrite."""
     header = _first_bytes(path, _HEADER_BYTES)
     if not header:
-        raise StoreUnusable(f"{path} is empty: its content is lost. {_RESTORE}, or remove it to begin anew")
+        raise StoreUnusable(
+            f"{path} is empty: its content is lost. {_RESTORE}, or remove it to start with a new one"
+        )
     if len(header) < _HEADER_BYTES or not header.startswith(_HEADER):
-        raise StoreUnusable(f"{path} is not a SQLite database. {_RESTORE}, or remove it to begin anew")
+        raise StoreUnusable(
+            f"{path} is not a SQLite database. {_RESTORE}, or remove it to start with a new one"
+        )
     log_header = _first_bytes(log, _LOG_HEADER_BYTES)
-    # A crash may leave a short header or one of zeros: then nothing in that log was ever acknowledged.
+    # A crash may leave a short header or one of zeros. Then nothing in that log was ever acknowledged.
     torn = len(log_header) < _LOG_HEADER_BYTES or not any(log_header)
     if not torn and not log_header.startswith(_LOG_MAGIC):
         raise StoreUnusable(
-            f"{log} is damaged: it holds the latest writes to {path.name}. Restore both from a backup"
+            f"{log} is damaged: it has the latest writes to {path.name}. Restore both from a backup"
         )
 
 
 @contextmanager
 def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that sees what the file and its log hold."""
+    """A connection to the content of the file and its log."""
     if not _size(log):
         uri = f"{path.absolute().as_uri()}?immutable=1"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:

@@ -1,4 +1,4 @@
--- What the migrations beside this file add up to; a test compares.
+-- The schema that the migrations in this directory produce. A test compares the two.
 CREATE TABLE entries (
   key TEXT PRIMARY KEY NOT NULL,
   value TEXT NOT NULL,
