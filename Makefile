@@ -30,7 +30,7 @@ serve: $(READY) ## the service against the real upstreams; settings from the env
 $(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt | $(READY)
 	@if command -v npm >/dev/null; then \
 	  echo "installing workerd and pyodide (once; about 60 MB)" && npm ci --silent --prefix tests/cloudflare && \
-	  rm -rf tests/cloudflare/wheels && $(BIN)/python -m pip download --quiet --require-hashes --no-deps \
+	  rm -rf tests/cloudflare/wheels && $(BIN)/python -m pip download --quiet --require-hashes --no-deps --only-binary :all: \
 	    -r tests/cloudflare/requirements.txt -d tests/cloudflare/wheels && touch $@; \
 	else echo "npm is missing: nothing will be tested on Cloudflare's runtime"; fi
 
@@ -79,9 +79,8 @@ bench: $(READY) $(WORKERD) /usr/bin/chromium ## measure; installs wrk (apt) and 
 	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py
 
-lock: ## pin the newest allowed versions, with hashes (needs uv)
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.txt
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c requirements.txt -o requirements-dev.txt
+lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed versions]
+	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove what make made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \

@@ -9,6 +9,12 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 MAKE = re.compile(r"`?\bmake ([a-z][a-z-]*)\b")
 HELP = re.compile(r"^([a-z.][a-z-]*):.*## ", re.MULTILINE)
+VERSIONS = {  # where the version is written
+    "pyproject.toml": r'^version = "([^"]+)"',
+    "src/tocsin/__init__.py": r'__version__ = "([^"]+)"',
+    "CHANGELOG.md": r"^## \[?(\d+\.\d+\.\d+)",
+    "deploy/cloudflare/pyproject.toml": r'^version = "([^"]+)"',
+}
 LINES_MAX = {"README.md": 120, "CONTRIBUTING.md": 150, "docs/architecture.md": 200}
 
 
@@ -52,15 +58,11 @@ def orphans(all_pages: list[Path]) -> list[str]:
 
 
 def version_findings() -> list[str]:
-    project = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    package = re.search(r'__version__ = "([^"]+)"', (ROOT / "src/tocsin/__init__.py").read_text())
-    changelog = re.search(r"^## \[?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    found = {match[1] if match else "none" for match in (project, package, changelog)}
-    return (
-        []
-        if len(found) == 1
-        else [f"versions differ between pyproject, package and changelog: {sorted(found)}"]
-    )
+    versions = {
+        name: match[1] if (match := re.search(pattern, (ROOT / name).read_text(), re.MULTILINE)) else "none"
+        for name, pattern in VERSIONS.items()
+    }
+    return [] if len(set(versions.values())) == 1 else [f"versions differ: {versions}"]
 
 
 def main() -> int:

@@ -1,0 +1,67 @@
+"""Every file that pins a package agrees with pyproject.toml and the others; `make lock` writes them all."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+LOCK = "out of date: run `make lock`"
+PINNED = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
+WORKER = "deploy/cloudflare/pyproject.toml"
+
+
+def project(name: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / name).read_text())
+
+
+def pins(name: str) -> dict[str, str]:
+    return dict(PINNED.findall((ROOT / name).read_text()))
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_every_dependency_is_pinned_in_an_allowed_version(name: str) -> None:
+    """The runtime's in both files, the developer's in one."""
+    declared = project("pyproject.toml")["project"]
+    wanted = [*declared["dependencies"]]
+    if name == "requirements-dev.txt":
+        wanted += declared["optional-dependencies"]["dev"]
+    pinned = pins(name)
+    for requirement in map(Requirement, wanted):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{name} is {LOCK}; it has no {requirement.name}"
+        assert version in requirement.specifier, f"{name} is {LOCK}; {requirement} is pinned as {version}"
+
+
+def test_developers_run_the_versions_that_the_service_runs_on() -> None:
+    """What is installed on top for development changes nothing of the runtime."""
+    assert pins("requirements.txt").items() <= pins("requirements-dev.txt").items(), f"a file is {LOCK}"
+
+
+def test_the_worker_is_tested_and_deployed_with_the_versions_that_the_service_runs_on() -> None:
+    """The SDK is pinned by hand, in the Worker's project; the rest by `make lock`."""
+    worker = project(WORKER)
+    [sdk] = [line for line in worker["dependency-groups"]["dev"] if line.startswith("workers-runtime-sdk==")]
+    deployed = dict(PINNED.findall("\n".join(worker["project"]["dependencies"])))
+    assert pins("tests/cloudflare/requirements.txt") == {
+        **deployed,
+        **dict(PINNED.findall(sdk)),
+    }, f"tests/cloudflare/requirements.txt or {WORKER} is {LOCK}"
+    assert deployed.items() <= pins("requirements.txt").items(), f"{WORKER} is {LOCK}"
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "requirements-dev.txt", "tests/cloudflare/requirements.txt"]
+)
+def test_every_pin_has_its_hashes_and_no_index_is_named(name: str) -> None:
+    """A package is what it was when it was pinned, wherever it is fetched from."""
+    text = (ROOT / name).read_text()
+    for block in re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]:
+        assert "--hash=sha256:" in block, f"{name} is {LOCK}"
+    assert "://" not in text
+    assert "--index-url" not in text
+    assert "--find-links" not in text

@@ -1,0 +1,75 @@
+"""Write every file that pins a package: `make lock`, or `make lock UPGRADE=1` for the newest versions.
+
+    python tools/lock.py [--upgrade]
+
+Without `--upgrade` a pin stays as long as it satisfies pyproject.toml. Packages are pinned with their hashes,
+and no file names the index that they came from.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WORKER = ROOT / "deploy" / "cloudflare" / "pyproject.toml"
+WORKER_TESTS = ROOT / "tests" / "cloudflare" / "requirements.txt"
+# What the Worker imports of our dependencies. The others need sockets, threads or native code.
+WORKER_NEEDS = ("starlette", "mashumaro")
+SDK = "workers-runtime-sdk"
+COMPILE = ("pip", "compile", "--quiet", "--no-header", "--no-emit-index-url", "--no-emit-find-links")
+
+
+def main() -> None:
+    upgrade = ["--upgrade"] if "--upgrade" in sys.argv[1:] else []
+    with tempfile.TemporaryDirectory() as directory:
+        uv = shutil.which("uv") or _install_uv(Path(directory))
+        project = [
+            uv,
+            *COMPILE,
+            "--universal",
+            "--python-version=3.11",
+            "--generate-hashes",
+            "pyproject.toml",
+        ]
+        _run([*project, *upgrade, "-o", "requirements.txt"])
+        _run([*project, *upgrade, "--extra=dev", "-c", "requirements.txt", "-o", "requirements-dev.txt"])
+        _lock_worker(uv)
+    print("requirements.txt, requirements-dev.txt, tests/cloudflare and deploy/cloudflare are up to date")
+
+
+def _install_uv(directory: Path) -> str:
+    """For this run only: nothing else here needs it."""
+    _run([sys.executable, "-m", "venv", str(directory)])
+    _run([str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"])
+    return str(directory / "bin" / "uv")
+
+
+def _lock_worker(uv: str) -> None:
+    """The Worker runs on the versions that the service runs on. Its SDK is pinned by hand in its project."""
+    project = tomllib.loads(WORKER.read_text())
+    [sdk] = [line for line in project["dependency-groups"]["dev"] if line.startswith(f"{SDK}==")]
+    python = project["project"]["requires-python"].removeprefix(">=")
+    for_worker = [uv, *COMPILE, f"--python-version={python}", "--only-binary=:all:", "--no-annotate"]
+    compile_worker = [*for_worker, "--generate-hashes", "-c", "requirements.txt", "-"]
+    pinned = _run(compile_worker, "\n".join((*WORKER_NEEDS, sdk)))
+    WORKER_TESTS.write_text(pinned)
+    names = [name for name in re.findall(r"^[\w.-]+==\S+", pinned, re.MULTILINE) if name != sdk]
+    listed = "".join(f'  "{name}",\n' for name in names)
+    text, count = re.subn(
+        r"(?m)^(dependencies = \[[^\n]*\n)(?:  [^\n]*\n)*(?=\])", rf"\g<1>{listed}", WORKER.read_text()
+    )
+    assert count == 1, f"{WORKER} has no list of dependencies"
+    WORKER.write_text(text)
+
+
+def _run(command: list[str], text: str | None = None) -> str:
+    done = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
