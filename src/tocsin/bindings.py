@@ -1,10 +1,10 @@
-"""The ports: what Tocsin asks of the platform it runs on, in Cloudflare's words and Python's case.
+"""The ports: what Tocsin needs of the platform it runs on, with Cloudflare's names in Python's case.
 
-`platform/local` implements them on asyncio and SQLite, `platform/cloudflare` on the real thing.
-Everything else in this package talks to these protocols and to nothing below them.
+`platform/local` implements them on asyncio and SQLite, `platform/cloudflare` on Cloudflare's own. All other code uses
+these protocols and nothing below them.
 
-Storage calls take effect when they are *called*; awaiting one only fetches its result. That is how
-Cloudflare's promises behave, and it is why `storage.put(...)` without `await` is still a write.
+Storage calls take effect when they are *called*; awaiting one only fetches its result. Cloudflare's promises behave
+the same way, so `storage.put(...)` without `await` is a write.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Clock(Protocol):
 
 
 class Logger(Protocol):
-    """Structured lines, `noun.verb_past` and fields. A required argument everywhere: no default sink."""
+    """Structured lines: an event named `noun.verb_past`, and fields. It is a required argument everywhere."""
 
     def debug(self, event: str, /, **fields: JSON) -> None: ...
     def info(self, event: str, /, **fields: JSON) -> None: ...
@@ -60,14 +60,14 @@ class LogEntry:
 
 
 class Logs(Protocol):
-    """The worker-logs service: takes a batch, or raises `LogsError`; answers nothing else of use."""
+    """The worker-logs service: accepts a batch, or raises `LogsError`."""
 
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """A complete answer. Header names are lower-case; redirects are answers, not followed."""
+    """A complete response. Header names are lower-case; redirects are not followed."""
 
     status: int
     headers: Mapping[str, str]
@@ -126,7 +126,7 @@ class DBResult:
 
 
 class Statement(Protocol):
-    """A prepared statement of D1: `bind` gives a new one, nothing runs before `first`, `all` or `run`."""
+    """A prepared statement of D1: `bind` returns a new one; nothing runs before `first`, `all` or `run`."""
 
     def bind(self, *values: str | float | bytes | None) -> "Statement": ...
     async def first(self) -> Row | None: ...
@@ -143,7 +143,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AlarmInfo:
-    """What `alarm()` is told. `scheduled_time` is the time that was set, on every retry."""
+    """The argument of `alarm()`. `scheduled_time` is the time that was set, on every retry."""
 
     scheduled_time: int
     retry_count: int
@@ -206,7 +206,7 @@ class ObjectId(Protocol):
 
 
 class ObjectContext(Protocol):
-    """`ctx`: what the platform hands to an object's constructor."""
+    """`ctx`: the first argument of an object's constructor."""
 
     @property
     def id(self) -> ObjectId: ...
@@ -218,9 +218,9 @@ class ObjectContext(Protocol):
 
 
 class DurableObject:
-    """Subclass this. Public methods are callable through a stub; `alarm(info)` rings when it was set.
+    """Base class of objects. Public methods can be called through a stub; `alarm(info)` is called when it rings.
 
-    The constructor must be quick and must not await: use `ctx.block_concurrency_while` to load state.
+    The constructor must be quick and cannot await: use `ctx.block_concurrency_while` to load state.
     """
 
     def __init__(self, ctx: ObjectContext, env: Any) -> None:

@@ -1,8 +1,8 @@
-"""What upstreams tell, in our own words: frozen, exact, and free of any one API's spelling.
+"""What upstreams report, in types of our own: frozen, exact, and independent of any one API.
 
-Amounts are integers in the token's smallest unit, of any size. Times of the chain are unix seconds, as
-the chain has them. A transaction id is always `0x` and 64 lower-case hex digits: one spelling, so that
-one transaction cannot be stored twice.
+Amounts are integers in the token's smallest unit, of any size. Times of the chain are unix seconds, as the chain has
+them. A transaction id is always `0x` and 64 lower-case hex digits: one spelling, so that one transaction cannot be
+stored twice.
 """
 
 import re
@@ -19,7 +19,7 @@ _TXID = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
 
 
 def canonical_txid(text: str) -> str:
-    """The one spelling of a transaction id; refuses what is none."""
+    """The canonical spelling of a transaction id; raises `UsageError` for any other text."""
     match = _TXID.fullmatch(text)
     if match is None:
         raise UsageError("A transaction id is 64 hex digits, with or without 0x before them.")
@@ -36,7 +36,7 @@ class ContractCall:
 
 @dataclass(frozen=True, slots=True)
 class MinedAt:
-    """Where a transaction was mined. `burn_block_time` is the anchoring Bitcoin block's, in seconds."""
+    """Where a transaction was mined. `burn_block_time` is the time of its Bitcoin block, in seconds."""
 
     height: int
     block_hash: str
@@ -45,17 +45,17 @@ class MinedAt:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Orders transactions as the chain does; a high-water mark is one of these."""
+        """Orders transactions as the chain does."""
         return (self.height, self.tx_index)
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction as an upstream knows it now.
+    """A transaction as an upstream has it now.
 
-    `canonical` is true only when it was mined on the chain that counts, whatever `status` says:
-    pending, dropped and reorged transactions are not. `fee` was paid by the sender unless `sponsored`.
-    `status` is the upstream's word; words unknown today are passed on, not mapped.
+    `canonical` is true only when it was mined on the canonical chain, whatever `status` says: pending, dropped and
+    reorged transactions are not. The sender paid `fee` unless it is `sponsored`. `status` is the upstream's own word;
+    a word that is unknown today is passed on, not mapped.
     """
 
     tx_id: str
@@ -67,7 +67,7 @@ class Transaction:
     contract_call: ContractCall | None
     mined: MinedAt | None
     canonical: bool
-    event_count: int | None  # None where the answer does not tell: rows of a principal, the mempool
+    event_count: int | None  # None where the answer has none: rows of a principal, the mempool
 
 
 TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
@@ -75,7 +75,7 @@ TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
 
 @dataclass(frozen=True, slots=True)
 class TransferEvent:
-    """A movement of STX or of a fungible token; NFTs, logs and locks are no part of a swap.
+    """A movement of STX or of a fungible token; NFTs, logs and locks are not part of a swap.
 
     A mint has no sender, a burn no recipient.
     """
@@ -90,7 +90,7 @@ class TransferEvent:
 
 @dataclass(frozen=True, slots=True)
 class TransactionWithEvents:
-    """A transaction and its transfers, mints and burns; None when one answer does not hold all its events."""
+    """A transaction and its transfers, mints and burns; None when the answer does not have all its events."""
 
     transaction: Transaction
     events: tuple[TransferEvent, ...] | None
@@ -112,7 +112,7 @@ class BalanceChange:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
-    """What a price source says of a token. No price is None, never 0; decimals are never guessed."""
+    """What a price source reports for a token. No price is None, never 0; decimals are never guessed."""
 
     token_id: str
     price_usd: float | None

@@ -2,32 +2,32 @@
 
 TocsinError
 ├── UsageError           the caller's mistake: the sentence says how to fix it
-│   └── ValueRefused     an argument that is not taken; names it, its type and what is taken
+│   └── ValueRefused     an argument that is not accepted; names it, its type and what is accepted
 ├── StartError           the process must not start: names the cause and the fix
 │   ├── DataDirInUse     another process holds the data directory
 │   ├── StoreUnusable    disk full or read-only, a corrupt file
 │   ├── SchemaMismatch   a newer or different schema than this code expects
 │   └── MigrationFailed  a migration did not apply; nothing of it was kept
 ├── BindingMissing       the platform lacks a binding that is needed: names it
-├── RequestRefused       an HTTP request that is not answered with success; has its status and its code
+├── RequestRefused       an HTTP request that does not succeed; has its status and its code
 ├── ImportRefused        a file that cannot be imported as it is; nothing was written
 ├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
 ├── ServiceUnreachable   a command found no running service: the sentence says how to start it
-├── RunStopped           a run must end at this checkpoint (paused, or its slice is over); tasks let it pass
+├── RunStopped           a run must end at this checkpoint (paused, or its slice is nearly over); tasks let it pass
 ├── ObjectError          a call to an object failed; look at its flags
 │   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
 │   └── RemoteError      the object's own method raised something of its own
 ├── StoreError           DB or KV refused a statement; nothing of the call was written
 │   ├── ConstraintViolated   a UNIQUE, FOREIGN KEY, CHECK or NOT NULL rule of the schema; look at `kind`
 │   └── StoreUnavailable     full, locked, damaged or closed: the same call may work later
-├── LogsError            the log service did not take a batch; look at `retryable`
-├── FetchError           an HTTP exchange that has no answer
-│   ├── FetchTimeout     no complete answer in time
-│   ├── FetchTooLarge    the body passed the cap
+├── LogsError            the log service did not accept a batch; look at `retryable`
+├── FetchError           an HTTP exchange without a response
+│   ├── FetchTimeout     no complete response in time
+│   ├── FetchTooLarge    the body is larger than the cap
 │   └── FetchFailed      no connection, or it was cut
 ├── MalformedBody        a body that breaks its upstream's contract; names the field
 ├── MalformedShape       a stored or sent value that is not the shape it should be; names the field
-└── NoAnswer           an upstream call ended without the fact that was needed; look at `answer`
+└── NoAnswer             an upstream call ended without the fact that was needed; look at `answer`
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class UsageError(TocsinError):
 
 
 class ValueRefused(UsageError, TypeError):
-    """An argument that is not taken as it is; nothing of the call was written."""
+    """An argument that is not accepted; nothing of the call was written."""
 
 
 class StartError(TocsinError):
@@ -59,7 +59,7 @@ class StoreUnusable(StartError):
 
 
 class SchemaMismatch(StartError):
-    """The database was made by other code than this."""
+    """The database was made by another version of the code."""
 
 
 class MigrationFailed(StartError):
@@ -71,7 +71,7 @@ class BindingMissing(TocsinError):
 
 
 class RequestRefused(TocsinError):
-    """The sentence, status and code that a client gets; `fields` go beside them, `headers` around them."""
+    """The sentence, status and code that a client gets, with further `fields` and `headers`."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class RequestRefused(TocsinError):
 
 
 class ImportRefused(TocsinError):
-    """A file is not what can be imported; nothing was written."""
+    """A file cannot be imported; nothing was written."""
 
 
 class TransactionUnreadable(TocsinError):
@@ -134,7 +134,7 @@ class ObjectReset(ObjectError):
         super().__init__(message)
         self.overloaded = overloaded
         self.durable_object_reset = durable_object_reset
-        self.by_platform = by_platform  # the disk's fault, not the object's: no retry is counted for it
+        self.by_platform = by_platform  # the disk failed, not the object: no retry is counted for it
 
 
 class RemoteError(ObjectError):
@@ -151,7 +151,7 @@ ConstraintKind: TypeAlias = Literal["unique", "foreign_key", "check", "not_null"
 
 
 class ConstraintViolated(StoreError):
-    """A rule of the schema said no. A primary key counts as `unique`, as it does in SQLite's own words."""
+    """A statement broke a rule of the schema. A primary key counts as `unique`, as in SQLite's own messages."""
 
     def __init__(self, message: str, kind: ConstraintKind) -> None:
         super().__init__(message)
@@ -163,7 +163,7 @@ class StoreUnavailable(StoreError):
 
 
 class LogsError(TocsinError):
-    """The log service did not take a batch. Not `retryable`: it never will."""
+    """The log service did not accept a batch. If it is not `retryable`, it never will."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
@@ -171,11 +171,11 @@ class LogsError(TocsinError):
 
 
 class FetchError(TocsinError):
-    """An HTTP exchange that has no answer."""
+    """An HTTP exchange without a response."""
 
 
 class FetchTimeout(FetchError):
-    """No complete answer within the time given."""
+    """No complete response within the given time."""
 
 
 class FetchTooLarge(FetchError):
@@ -195,7 +195,7 @@ class MalformedShape(TocsinError):
 
 
 class NoAnswer(TocsinError):
-    """An upstream call that had to give a fact ended otherwise: `answer` is how (`upstream/answer.py`)."""
+    """An upstream call did not end with a fact; `answer` is how it ended (`upstream/answer.py`)."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__(getattr(answer, "reason", answer.kind))

@@ -1,9 +1,12 @@
 """Agents and claims of a D1 export: SQL as `wrangler d1 export`, or SQLite's own `.dump`, writes it. Pure.
 
-Nothing of the file is executed. It is cut into tokens as it is read, and only two kinds of statements are
-looked at: CREATE TABLE for the order of columns, INSERT for rows of the two tables. Everything else is
-skipped, so a hostile export can do no more than be refused, and a long one takes no more memory than its
-longest token. Values are literals, or one of the three functions that exports write line ends with.
+Nothing of the file is executed. It is split into tokens while it is read, and only two kinds of statements are used:
+CREATE TABLE for the order of columns, INSERT for rows of the two tables. Everything else is skipped. So the worst that
+a hostile export can do is to be refused, and a long one needs no more memory than its longest token. Values are
+literals, or one of the three functions that exports use to write line ends.
+
+Why not let SQLite run the export in a scratch database: a stream must be split into statements first, which takes the
+same tokens, and the line of each row would be lost.
 """
 
 import re
@@ -47,7 +50,7 @@ class _Unreadable(Exception):
 
 
 def read_export(chunks: Iterable[str]) -> Iterator[ImportRow | RowError]:
-    """The rows of `agents` and `claims`, unchecked. Where the file makes no sense, a refusal is the last."""
+    """The rows of `agents` and `claims`, unchecked. Where the file cannot be understood, an error is the last."""
     try:
         yield from _Export(_Tokens(chunks)).rows()
     except _Unreadable as error:
@@ -55,7 +58,7 @@ def read_export(chunks: Iterable[str]) -> Iterator[ImportRow | RowError]:
 
 
 class _Tokens:
-    """Cuts text that comes in pieces. A token is whole when something follows it, or nothing ever will."""
+    """Splits text that comes in pieces. A token is complete when something follows it, or the text has ended."""
 
     def __init__(self, chunks: Iterable[str]) -> None:
         self._chunks = iter(chunks)
@@ -84,7 +87,9 @@ class _Tokens:
                 if found is None:
                     return Token("end", "", self._line)
                 if found["open"]:
-                    raise _Unreadable(self._line, f"what begins here with {found['open']} has no end")
+                    raise _Unreadable(
+                        self._line, f"the text that begins here with {found['open']} has no end"
+                    )
             line = self._line
             self._line += found[0].count("\n")
             self._at = found.end()
@@ -95,7 +100,7 @@ class _Tokens:
         if self._ended:
             return False
         if len(self._rest) - self._at > TOKEN_MAX:
-            raise _Unreadable(self._line, f"what begins here is longer than {TOKEN_MAX} characters")
+            raise _Unreadable(self._line, f"the text that begins here is longer than {TOKEN_MAX} characters")
         piece = next(self._chunks, "")
         self._ended = piece == ""
         self._rest = self._rest[self._at :] + piece
@@ -155,7 +160,7 @@ class _Export:
         self._skip()
 
     def _skip_trigger(self) -> None:
-        """Its body has statements of its own, which are not the file's; it ends with `; END ;`."""
+        """Its body has statements of its own; it ends with `; END ;`."""
         before = ""
         while self._tokens.peek().kind != "end":
             token = self._tokens.take()
@@ -211,7 +216,7 @@ class _Export:
         return names
 
     def _row(self, table: Table, columns: list[str]) -> ImportRow:
-        """Columns that we have no use for are left out: the other side may have grown."""
+        """Columns that Tocsin does not have are left out: the site may have added some."""
         self._expect("(")
         line = self._tokens.peek().line
         values: list[Any] = [self._value()]
