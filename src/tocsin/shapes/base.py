@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from mashumaro import DataClassDictMixin
 from mashumaro.config import BaseConfig
 from mashumaro.exceptions import InvalidFieldValue, MissingField
-from mashumaro.jsonschema import OPEN_API_3_1, JSONSchemaBuilder
 
 from tocsin.bindings import JSON
 from tocsin.errors import MalformedShape
@@ -34,12 +33,13 @@ class SnakeShape(DataClassDictMixin):
     """A shape whose JSON names are the field names.
 
     `ALIASES` gives single fields another name. `MERGED` names fields whose content stands beside the others in
-    JSON, and `PATTERNS` describes it for the JSON Schema.
+    JSON, and `PATTERNS` describes it for the JSON Schema. `CONSTRAINTS` adds keywords to the schemas of single fields.
     """
 
     ALIASES: ClassVar[Mapping[str, str]] = {}
     MERGED: ClassVar[tuple[str, ...]] = ()
     PATTERNS: ClassVar[Mapping[str, JSON]] = {}
+    CONSTRAINTS: ClassVar[Mapping[str, Mapping[str, JSON]]] = {}
 
     class Config(BaseConfig):
         serialize_by_alias = True
@@ -93,6 +93,9 @@ def without_nulls(json: dict[Any, Any]) -> dict[Any, Any]:
 
 def schemas_of(shapes: Iterable[type[SnakeShape]]) -> dict[str, JSON]:
     """JSON Schemas of these shapes and of all that they refer to, by class name."""
+    # Not at import time: it draws random numbers, which Cloudflare forbids there.
+    from mashumaro.jsonschema import OPEN_API_3_1, JSONSchemaBuilder
+
     builder = JSONSchemaBuilder(OPEN_API_3_1, ref_prefix=SCHEMA_PREFIX)
     for shape in shapes:
         builder.build(shape)
@@ -108,6 +111,9 @@ def _finished(schema: dict[str, Any], cls: type[SnakeShape]) -> dict[str, JSON]:
     schema["description"] = inspect.getdoc(cls)
     schema["properties"] = {name: value for name, value in schema["properties"].items() if name not in merged}
     schema["required"] = [name for name in schema.get("required", ()) if name not in merged]
+    for name, keywords in cls.CONSTRAINTS.items():
+        constrained = schema["properties"][_json_name(cls, name)]
+        constrained.get("anyOf", [constrained])[0].update(keywords)
     if cls.PATTERNS:
         schema["patternProperties"] = dict(cls.PATTERNS)
     return schema

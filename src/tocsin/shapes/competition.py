@@ -1,14 +1,14 @@
 """The competition as agents and visitors see it. Trades have the names that the site published."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
-
-from mashumaro.jsonschema.annotations import Pattern
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tocsin.shapes.base import Shape, SnakeShape, without_nulls
 
 SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
-Amount: TypeAlias = Annotated[str, Pattern("^[0-9]+$")]  # exact, in the token's smallest unit
+Amount: TypeAlias = str  # digits: exact, in the token's smallest unit
+
+_AMOUNTS = {"amount_in": {"pattern": "^[0-9]+$"}, "amount_out": {"pattern": "^[0-9]+$"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Board(Shape):
 @dataclass(frozen=True, slots=True)
 class Trade(SnakeShape):
     """A recorded swap. `tx_status` and the two scores are there because the site's clients read them."""
+
+    CONSTRAINTS: ClassVar = _AMOUNTS
 
     txid: str
     sender: str
@@ -181,6 +183,8 @@ class ExplainStep(SnakeShape):
 @dataclass(frozen=True, slots=True)
 class SwapAmounts(SnakeShape):
     """What the sender gave and got."""
+
+    CONSTRAINTS: ClassVar = _AMOUNTS
 
     token_in: str
     amount_in: Amount

@@ -1,15 +1,13 @@
 """Token prices as visitors see them."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
-
-from mashumaro.jsonschema.annotations import ExclusiveMinimum, Maximum, Minimum
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tocsin.shapes.base import Shape
 
 PriceSource: TypeAlias = Literal["tenero", "peg"]
-PriceUsd: TypeAlias = Annotated[float, ExclusiveMinimum(0)]
-Decimals: TypeAlias = Annotated[int, Minimum(0), Maximum(38)]
+
+_CONSTRAINTS = {"price_usd": {"exclusiveMinimum": 0}, "decimals": {"minimum": 0, "maximum": 38}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +18,10 @@ class Price(Shape):
     amount of the token has no value: they are never guessed.
     """
 
-    price_usd: PriceUsd | None
-    decimals: Decimals | None
+    CONSTRAINTS: ClassVar = _CONSTRAINTS
+
+    price_usd: float | None
+    decimals: int | None
     fetched_at: int | None
     stale: bool
     source: PriceSource
@@ -40,9 +40,11 @@ class PriceList(Shape):
 class OnePrice(Shape):
     """The price of one token; `stale` and `source` are there when it was priced."""
 
+    CONSTRAINTS: ClassVar = _CONSTRAINTS
+
     token_id: str
-    price_usd: PriceUsd | None
-    decimals: Decimals | None
+    price_usd: float | None
+    decimals: int | None
     fetched_at: int | None
     stale: bool | None = None
     source: PriceSource | None = None
