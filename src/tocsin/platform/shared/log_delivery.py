@@ -54,12 +54,17 @@ class LogDelivery:
             await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
         except Exception as error:  # noqa: BLE001 - any error is reported, and the sender continues
             if not getattr(error, "retryable", True):
-                self._logger.warn("logs.batch_refused", count=len(batch), error=str(error))
+                self._logger.warn(
+                    "logs.batch_refused", count=len(batch), error=f"{type(error).__name__}: {error}"
+                )
                 return True
             self._queue.put_back(batch)
             self._failures += 1
             self._logger.warn(
-                "logs.send_failed", waiting=len(self._queue), failures=self._failures, error=str(error)
+                "logs.send_failed",
+                waiting=len(self._queue),
+                failures=self._failures,
+                error=f"{type(error).__name__}: {error}",
             )
             return False
         except asyncio.CancelledError:
