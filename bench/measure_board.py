@@ -35,7 +35,7 @@ from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 
 AGENTS = 430
 PAIRS = 36
-RULES = Rules(AllowList({}))
+RULES = Rules(AllowList({}), start_s=0)
 DIRECTIONS = [(a.id, b.id) for a in TRADED_TOKENS for b in TRADED_TOKENS if a != b][::4][:PAIRS]
 PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED_TOKENS}
 BATCH = 20  # swaps per transaction, as the sweep writes them

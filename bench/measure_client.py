@@ -18,10 +18,11 @@ from typing import Any
 
 from null_logger import NullLogger
 
-from tocsin.bindings import JSON, Fetch, FetchResponse
+from tocsin.bindings import Fetch, FetchResponse
 from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import CallSession, task_session
+from tocsin.budget.stored import StoredBudget
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.upstream.answer import Ok
@@ -50,8 +51,13 @@ def example(name: str, repeat: int = 1) -> bytes:
     return json.dumps(body).encode()
 
 
+def found_transaction(name: str) -> bytes:
+    """An example transaction as `tx/multiple` returns it."""
+    return b'{"%s": {"found": true, "result": %s}}' % (TXID.encode(), example(name))
+
+
 BODIES = {
-    f"/extended/v3/transactions/{TXID}": example("hiro/v3_transaction_synthetic"),
+    "/extended/v1/tx/multiple": found_transaction("hiro/swap_simple_synthetic"),
     f"/extended/v3/principals/{POOL}/transactions": example("hiro/v3_principal_transactions_synthetic", 50),
     f"/extended/v3/principals/{WALLET}/balance-changes": example(
         "hiro/v3_principal_balance_changes_synthetic"
@@ -100,14 +106,13 @@ class Row:
 
 def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
     clock = SystemClock()
-    saved: list[JSON] = [None]
+    saved: list[StoredBudget | None] = [None]
 
-    def save(state: JSON) -> None:
-        saved[0] = state
+    def save(budget: StoredBudget) -> None:
+        saved[0] = budget
 
-    limiter = BudgetLimiter.restore(
-        upstream.name, UNLIMITED_QUOTA, None, clock, random.random, NullLogger(), save
-    )
+    budget = restored_budget(UNLIMITED_QUOTA, None, clock)
+    limiter = BudgetLimiter(upstream.name, budget, clock, random.random, NullLogger(), save)
     return UpstreamClient(upstream, fetch, limiter, clock, random.random)
 
 
@@ -146,7 +151,11 @@ async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) ->
         return await tenero_client.fetch_token_price_usd("stx", session.logger, session)
 
     cases: list[tuple[str, Callable[[CallSession], Awaitable[object]], int]] = [
-        ("hiro transaction", lambda session: hiro_client.transaction(swap.tx_id, session), calls),
+        (
+            "hiro transaction",
+            lambda session: hiro_client.transactions_with_events([swap.tx_id], session),
+            calls,
+        ),
         (
             "hiro balance changes",
             lambda session: hiro_client.balance_changes(swap.sender, [swap.tx_id], session),

@@ -30,11 +30,12 @@ from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import MODULES, Workerd, running
 from tocsin.bindings import JSON, Clock, Database, DBResult
 from tocsin.competition.board import leaderboard
+from tocsin.competition.totals import traded_tokens
 from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import active_tokens, tracked_tokens
+from tocsin.prices.tracked_tokens import supported_tokens, tracked_tokens
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
@@ -43,6 +44,7 @@ from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetc
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.tasks import tasks
+from tocsin.upstream.registry import upstreams
 
 WARM_UP_S = 3_600
 DAYS = 30
@@ -173,6 +175,7 @@ async def run_day(directory: Path, wallets: int, seconds: float, swaps_an_hour: 
             logger=logger,
             random=lambda: 0.5,
             config=scheduler_config(settings),
+            upstreams=upstreams(settings),
             tasks=tasks(settings),
             DB=database,
             KV=kv,
@@ -195,9 +198,10 @@ async def _visit(database: Database, kv: CountingKV, clock: Clock, day: Day) -> 
     """One view of the prices and one of the board, which are not counted for the day."""
     [swaps] = (await database.prepare("SELECT count(*) AS n FROM swaps").all()).results
     batch_count, reads = len(day.batches) - 1, day.counts["KV reads"]  # without the query above
-    await prices_of(kv, await tracked_tokens(kv), clock.now())
+    await prices_of(kv, await supported_tokens(kv), clock.now())
     price_reads = day.counts["KV reads"] - reads
-    await leaderboard(database, await prices_of(kv, await active_tokens(database), clock.now()))
+    tokens = tracked_tokens(await traded_tokens(database))
+    await leaderboard(database, await prices_of(kv, tokens, clock.now()))
     day.counts["KV reads"] = reads
     day.counts["KV reads of a price page"] = price_reads
     day.swaps, day.board = swaps["n"], day.batches[batch_count + 1 :]

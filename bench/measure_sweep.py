@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.competition import World, chain_of, open_world, sweep
+from support.competition import CADENCE_MS, World, chain_of, number, open_world, sweep
 from support.virtual_time import VirtualClock, run_virtual
 from tocsin.budget.budget import Quota
 from tocsin.competition.sweep import Sweep
@@ -26,7 +26,6 @@ from tocsin.simulator.chain import Chain
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
-from tocsin.tasks.sweep_competition import CADENCE_MS
 
 LATENCY_S = 0.06
 WALLETS = 430
@@ -86,12 +85,12 @@ async def pages(plan: Quota | None) -> None:
             hundred = sorted(wallet.address for wallet in simulator.chain.wallets)[:100]
 
             async def wallets(run: Sweep) -> None:
-                await run.read_wallets(Visits(tuple(hundred), (), ends_lap=False))
-                await run.settle()
+                await run.read_wallets(Visits(tuple(hundred), (), ends_pass=False))
+                await run.verify_queued()
 
             async def contracts(run: Sweep) -> None:
                 await run.read_contracts()
-                await run.settle()
+                await run.verify_queued()
 
             rows = [
                 ("100 wallets, cold", "cold", await measure(world, wallets)),
@@ -138,7 +137,7 @@ async def day(wallets: int) -> None:
 
 async def warm_up(world: World) -> None:
     """Run the first sweeps, which read every wallet for the first time."""
-    while (await sweep(world)).result["scanned"] >= 100:
+    while number((await sweep(world)).counters, "scanned") >= 100:
         await world.clock.sleep(900)
     await world.clock.sleep(900)
 

@@ -1,13 +1,12 @@
-"""A sweep within what one invocation on Cloudflare may ask for: it stops in time, and loses nothing."""
+"""A sweep within the subrequests that one invocation on Cloudflare may make: it stops in time, and loses nothing."""
 
 import tracemalloc
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from support.competition import as_rows, open_world, sweep
+from support.competition import as_rows, number, open_world, sweep
 from support.simulated import lively_chain
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import Database, DBResult, FetchResponse
@@ -63,22 +62,28 @@ def lively(hours: float, wallets: int = 12) -> Simulator:
     return Simulator(chain, clock, speed=0, hiro_rate_limit=limits[0], tenero_rate_limit=limits[1])
 
 
-async def test_a_sweep_over_the_bound_stops_and_goes_on_at_the_next_ring(tmp_path: Path) -> None:
-    """As a pause would stop it: each ring keeps within the bound, and together they find every swap."""
+async def test_a_sweep_over_the_bound_is_partial_and_continues_at_the_next_ring(tmp_path: Path) -> None:
+    """Each ring of the alarm stays within the bound, and together they find every swap."""
     limit, spent = RESERVED_FOR_STORES + 250, []
+    outcomes: set[str] = set()
     async with open_world(tmp_path, lively(2), fetch=CountingFetch, wrap=CountingDatabase) as world:
         for _ in range(RINGS_MAX):
-            with invocation(limit) as account, suppress(RunStopped):
-                await sweep(world)
-                break
+            with invocation(limit) as account:
+                try:
+                    await sweep(world)
+                except RunStopped as stopped:
+                    outcomes.add(stopped.outcome)
+                else:
+                    break
             spent.append(account.spent)
         assert await world.rows() == as_rows(world.simulator.truth())
     assert 1 < len(spent) < RINGS_MAX
+    assert outcomes == {"partial"}
     assert all(limit - RESERVED_FOR_STORES <= count <= limit for count in spent)
 
 
 async def test_the_lists_of_all_contracts_leave_room_for_their_swaps(tmp_path: Path) -> None:
-    """Without news a sweep costs a part of the bound only, so that it always comes to what it found."""
+    """A sweep that finds nothing new spends less than a third, so that there is room to verify what one finds."""
     async with open_world(tmp_path, lively(0.1), fetch=CountingFetch, wrap=CountingDatabase) as world:
         await sweep(world)
         with invocation() as account:
@@ -87,7 +92,7 @@ async def test_the_lists_of_all_contracts_leave_room_for_their_swaps(tmp_path: P
 
 
 class Replay:
-    """What the wire answered the first time, so that the second time only the sweep itself needs memory."""
+    """Repeats the answers of the first time, so that the second time only the sweep itself needs memory."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._fetch = SimulatedFetch(simulator)
@@ -99,15 +104,8 @@ class Replay:
         return self._known[url]
 
 
-class Nothing(list[Any]):
-    """Where progress is shown to nobody."""
-
-    def append(self, _shown: Any) -> None:
-        pass
-
-
 async def test_a_sweep_needs_no_more_memory_for_more_transactions(tmp_path: Path) -> None:
-    """Lists are taken page by page, the queue a thousand at a time: four times as many cost hardly more."""
+    """Lists are read page by page, the queue a thousand at a time: four times as many need hardly more."""
     few, many = [await _peak(tmp_path, hours) for hours in (1, 4)]
     assert few.inserted * 3 < many.inserted
     assert few.bytes < 2 * MB
@@ -127,11 +125,9 @@ async def _peak(tmp_path: Path, hours: float) -> Peak:
             await sweep(world)
             tables = ("marks", "swaps", "refusals", "candidates", "competition_state")
             await world.db.batch([world.db.prepare(f"DELETE FROM {table}") for table in tables])
-            context = world.run()
-            context.shown = Nothing()
             tracemalloc.start()
             try:
-                outcome = await sweep(world, context)
-                return Peak(tracemalloc.get_traced_memory()[1], outcome.result["inserted"])
+                result = await sweep(world)
+                return Peak(tracemalloc.get_traced_memory()[1], number(result.counters, "inserted"))
             finally:
                 tracemalloc.stop()

@@ -9,9 +9,10 @@ import pytest
 from support.competition import World, chain_of, open_world, register, sweep
 from tocsin.chain_model import TokenPrice
 from tocsin.competition import page_token
-from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, leaderboard
+from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage, leaderboard
 from tocsin.errors import UsageError
 from tocsin.platform.shared.json_values import encode
+from tocsin.shapes.competition import BoardRow
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.simulator.truth import TrueSwap
 from tocsin.simulator.wallets import Wallet
@@ -34,10 +35,10 @@ async def traded(world: World, kinds: tuple[str, ...] = ("simple", "multihop", "
 
 
 def expected(truth: list[TrueSwap], prices: dict[str, TokenPrice]) -> dict[str, dict[str, Any]]:
-    """The board's figures, swap by swap."""
-    found: dict[str, dict[str, Any]] = {}
+    """The figures of the board, swap by swap."""
+    lines: dict[str, dict[str, Any]] = {}
     for swap in truth:
-        line = found.setdefault(
+        line = lines.setdefault(
             swap.sender,
             {"trades": 0, "given": 0.0, "gotten": 0.0, "priced": 0, "unpriced": set(), "latest": 0},
         )
@@ -56,59 +57,65 @@ def expected(truth: list[TrueSwap], prices: dict[str, TokenPrice]) -> dict[str, 
             assert price.price_usd is not None
             assert price.decimals is not None
             line[side] += amount * price.price_usd / 10**price.decimals
-    return found
+    return lines
 
 
 @pytest.mark.parametrize("unpriced", [(), (UNKNOWN,), ("stx",), tuple(PRICES)])
 async def test_figures_are_those_of_the_swaps(unpriced: tuple[str, ...], tmp_path: Path) -> None:
-    """Volume and gain count pairs with both sides priced; what is not priced is named."""
+    """Volume and gain count pairs with both sides priced; tokens without a price are named."""
     prices = {token: price for token, price in PRICES.items() if token not in unpriced}
     async with open_world(tmp_path, chain_of(9)) as world:
         await traded(world)
         board = await leaderboard(world.db, prices)
 
     truth = expected(world.simulator.chain.truth(), prices)
-    assert {row["stxAddress"] for row in board["rows"]} == set(truth)
-    for row in board["rows"]:
-        line = truth[row["stxAddress"]]
-        assert (row["tradeCount"], row["latestTradeAt"]) == (line["trades"], line["latest"])
-        assert row["unpricedTokens"] == sorted(line["unpriced"])
+    assert {row.stx_address for row in board.rows} == set(truth)
+    for row in board.rows:
+        line = truth[row.stx_address]
+        assert (row.trade_count, row.latest_trade_at) == (line["trades"], line["latest"])
+        assert row.unpriced_tokens == sorted(line["unpriced"])
         if line["priced"] == 0:
-            assert (row["volumeUsd"], row["pnlUsd"], row["pnlPercent"]) == (None, None, None)
+            assert (row.volume_usd, row.pnl_usd, row.pnl_percent) == (None, None, None)
         else:
-            assert row["volumeUsd"] == pytest.approx(line["given"])
-            assert row["pnlUsd"] == pytest.approx(
+            assert row.volume_usd == pytest.approx(line["given"])
+            assert row.pnl_usd == pytest.approx(
                 line["gotten"] - line["given"], rel=1e-6, abs=1e-6 * line["given"]
             )
-            assert row["pnlPercent"] == pytest.approx(row["pnlUsd"] / row["volumeUsd"] * 100)
-    assert encode(board, "the board")
+            assert row.pnl_usd is not None
+            assert row.volume_usd is not None
+            assert row.pnl_percent == pytest.approx(row.pnl_usd / row.volume_usd * 100)
+    assert as_json(board)
+
+
+def as_json(board: BoardPage) -> str:
+    return encode([row.to_json() for row in board.rows], "the board")
 
 
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 async def test_every_order_is_a_ranking_over_pages(sort: str, direction: str, tmp_path: Path) -> None:
-    """Pages follow each other with their ranks; what has no value is last, whichever way it is sorted."""
-    names = {"trades": "tradeCount", "volume": "volumeUsd", "pnl": "pnlUsd", "latest": "latestTradeAt"}
+    """Pages follow each other with their ranks; rows without a value are last, whichever way it is sorted."""
+    names = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
     prices = {token: PRICES[token] for token in list(PRICES)[:4]}
     async with open_world(tmp_path, chain_of(12)) as world:
         await traded(world, ("simple",))
-        rows: list[dict[str, Any]] = []
+        rows: list[BoardRow] = []
         after = None
         while True:
             page = await leaderboard(world.db, prices, sort=sort, direction=direction, limit=5, after=after)
-            rows += page["rows"]
-            after = page["next"]
+            rows += page.rows
+            after = page.next
             if after is None:
                 break
 
-    assert [row["rank"] for row in rows] == list(range(1, 13))
-    values = [row[names[sort]] for row in rows]
+    assert [row.rank for row in rows] == list(range(1, 13))
+    values = [getattr(row, names[sort]) for row in rows]
     present = [value for value in values if value is not None]
     assert values == [*sorted(present, reverse=direction == "desc"), *[None] * (12 - len(present))]
 
 
 async def test_only_eligible_agents_are_shown(tmp_path: Path) -> None:
-    """The board asks the same predicate as the verifier: who loses eligibility leaves it, and may return."""
+    """As for the verifier: an agent that is not eligible any more leaves the board, and may return."""
     async with open_world(tmp_path, chain_of(3)) as world:
         await traded(world)
         wallet = world.simulator.chain.wallets[0]
@@ -117,8 +124,8 @@ async def test_only_eligible_agents_are_shown(tmp_path: Path) -> None:
         await register(world.db, [wallet])
         again = await leaderboard(world.db, PRICES)
 
-    assert wallet.address not in {row["stxAddress"] for row in without["rows"]}
-    assert len(again["rows"]) == len(without["rows"]) + 1 == 3
+    assert wallet.address not in {row.stx_address for row in without.rows}
+    assert len(again.rows) == len(without.rows) + 1 == 3
 
 
 async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
@@ -126,66 +133,66 @@ async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
     async with open_world(tmp_path, chain_of(3)) as world:
         await traded(world)
         first, second, _ = world.simulator.chain.wallets
-        apart = {row["stxAddress"]: row for row in (await leaderboard(world.db, PRICES))["rows"]}
+        apart = {row.stx_address: row for row in (await leaderboard(world.db, PRICES)).rows}
         await register(
             world.db,
             [Wallet(first.address, "eligible", first.btc_address, erc8004_agent_id=second.erc8004_agent_id)],
         )
-        rows = (await leaderboard(world.db, PRICES))["rows"]
+        rows = (await leaderboard(world.db, PRICES)).rows
 
-    (merged,) = [row for row in rows if row["erc8004AgentId"] == second.erc8004_agent_id]
+    (merged,) = [row for row in rows if row.erc8004_agent_id == second.erc8004_agent_id]
     assert len(rows) == 2
-    assert merged["stxAddress"] == second.address
-    assert merged["wallets"] == [second.address, first.address]
-    assert all(row["wallets"] == [row["stxAddress"]] for row in rows if row is not merged)
-    assert merged["tradeCount"] == sum(apart[wallet.address]["tradeCount"] for wallet in (first, second))
-    assert merged["volumeUsd"] == pytest.approx(
-        sum(apart[wallet.address]["volumeUsd"] for wallet in (first, second))
-    )
+    assert merged.stx_address == second.address
+    assert merged.wallets == [second.address, first.address]
+    assert all(row.wallets == [row.stx_address] for row in rows if row is not merged)
+    assert merged.trade_count == sum(apart[wallet.address].trade_count for wallet in (first, second))
+    volumes = [apart[wallet.address].volume_usd for wallet in (first, second)]
+    assert merged.volume_usd == pytest.approx(sum(volume for volume in volumes if volume is not None))
+    assert None not in volumes
 
 
-async def test_a_price_beyond_all_numbers_is_no_value(tmp_path: Path) -> None:
+async def test_a_price_beyond_all_numbers_gives_no_value(tmp_path: Path) -> None:
     """The board is shown, without that agent's sums, and can be written as JSON."""
     prices = {**PRICES, "stx": TokenPrice("stx", 1e308, 0)}
     async with open_world(tmp_path, chain_of(2)) as world:
         await traded(world)
         board = await leaderboard(world.db, prices)
 
-    assert {row["volumeUsd"] for row in board["rows"]} == {None}
-    assert encode(board, "the board")
+    assert {row.volume_usd for row in board.rows} == {None}
+    assert as_json(board)
 
 
-async def test_a_price_without_decimals_is_no_price(tmp_path: Path) -> None:
+async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
     """Decimals are never guessed: such a token is named as unpriced."""
     prices = {**PRICES, "stx": TokenPrice("stx", 0.8, None), UNKNOWN: TokenPrice(UNKNOWN, None, 6)}
     async with open_world(tmp_path, chain_of(4)) as world:
         await traded(world)
-        rows = (await leaderboard(world.db, prices))["rows"]
+        rows = (await leaderboard(world.db, prices)).rows
 
     truth = expected(
         world.simulator.chain.truth(), {t: p for t, p in PRICES.items() if t not in {"stx", UNKNOWN}}
     )
-    assert {row["stxAddress"]: row["unpricedTokens"] for row in rows} == {
+    assert {row.stx_address: row.unpriced_tokens for row in rows} == {
         sender: sorted(line["unpriced"]) for sender, line in truth.items()
     }
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"sort": "name"}, "sort is one of"),
         ({"direction": "up"}, "dir is asc or desc"),
         ({"limit": 0}, "limit is 1 to"),
         ({"limit": PAGE_MAX + 1}, "limit is 1 to"),
-        ({"after": "x"}, "cursor is what"),
-        ({"after": page_token.write(["trades:desc", -1])}, "cursor is what"),
-        ({"after": page_token.write(["pnl:desc", 5])}, "cursor is what"),
-        ({"after": "é" * 9}, "cursor is what"),
-        ({"after": "A" * 10_000}, "cursor is what"),
+        ({"after": "x"}, "cursor must be next of the page before"),
+        ({"after": page_token.write(["trades:desc", -1])}, "cursor must be next of the page before"),
+        ({"after": page_token.write(["pnl:desc", 5])}, "cursor must be next of the page before"),
+        ({"after": "é" * 9}, "cursor must be next of the page before"),
+        ({"after": "A" * 10_000}, "cursor must be next of the page before"),
     ],
 )
-async def test_wrong_questions_are_explained(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+async def test_wrong_parameters_are_explained(wrong: dict[str, Any], message: str, tmp_path: Path) -> None:
     """The sentence says what is accepted."""
     async with open_world(tmp_path, chain_of(1)) as world:
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             await leaderboard(world.db, PRICES, **wrong)

@@ -17,6 +17,7 @@ from support.killable import KillableDatabase, Killed
 from support.virtual_time import VirtualClock
 from tocsin.competition import totals
 from tocsin.competition.submit import submit
+from tocsin.errors import RunStopped
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.faults import BadTimes, SimulatedFault
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
@@ -41,7 +42,7 @@ class History:
         self.happened: Counter[str] = Counter()
 
     async def slot(self) -> None:
-        """A quarter of an hour: something goes wrong, somebody trades, a sweep runs and may be killed."""
+        """A quarter of an hour: something goes wrong, agents trade, a sweep runs and may be cut off or killed."""
         for chance, happening in (
             (0.25, self._outage),
             (0.25, self._storm),
@@ -63,9 +64,11 @@ class History:
         if self._rng.random() < 0.4:
             db.fuse, db.commits = self._rng.randrange(150), self._rng.random() < 0.5
         try:
-            await sweep(self._world)
+            await sweep(self._world, self._world.run(slice_s=self._rng.choice((1.0, 600.0, 600.0))))
         except Killed:
             self.happened["kill"] += 1
+        except RunStopped:
+            self.happened["partial"] += 1
         db.fuse = None
 
     async def _outage(self) -> None:
@@ -152,7 +155,7 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
         truth = simulator.chain.truth(senders=history.eligible)
         drift = await totals.drift(world.db)
         pairs = await world.all("SELECT * FROM pair_totals")
-        late = await after_a_lap(world)
+        late = await after_a_pass(world)
 
     assert clean.error is None
     assert rows == as_rows(truth), history.happened
@@ -162,11 +165,11 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
     assert sum(history.happened.values()) > 10
 
 
-async def after_a_lap(world: World) -> list[dict[str, Any]]:
-    """What is recorded when every wallet's own list has been read, too."""
+async def after_a_pass(world: World) -> list[dict[str, Any]]:
+    """What is recorded when every wallet's own list has been read as well."""
     for _ in range(2 * WALLETS):
         await world.clock.sleep(SLOT_S)
-        if (await sweep(world)).result["cursor"] is None:
+        if (await sweep(world)).counters["cursor"] is None:
             break
     return await world.rows()
 

@@ -1,4 +1,4 @@
-"""Explaining says what submitting would do, whatever the transaction and whatever shape it comes in."""
+"""An explanation has the verdict of a submission, for every transaction in every format."""
 
 import json
 from pathlib import Path
@@ -6,39 +6,45 @@ from typing import Any
 
 import pytest
 
-from support.competition import World, open_world
+from support.competition import World, open_world, verdict_of
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
 from support.simulated import ask_json, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.commands import render
 from tocsin.commands.explain_transaction import explain_file, explain_of_chain, tier_lookup
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.explain import explain_absent
+from tocsin.competition.explain import explain_not_found
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreError, TransactionUnreadable
 from tocsin.settings import Settings
+from tocsin.shapes.competition import ExplainStep, Explanation, SubmitAnswer, SwapAmounts
 from tocsin.simulator.call_kinds import CALL_KINDS, SWAP_KINDS
 
 KEYS = {"status", "code", "reason", "steps", "swap"}
+PARTS = ("token_in", "amount_in", "token_out", "amount_out")
 DATA = Path(__file__).parent.parent / "data"
 
 
-async def explained(world: World, directory: Path, txid: str) -> Any:
+async def explained(world: World, directory: Path, txid: str) -> Explanation:
     lookup = tier_lookup(Settings(data_dir=str(directory)), None)
     return await explain_of_chain(world.hiro, txid, world.rules, lookup, world.log)
 
 
-def as_submitted(answer: Any) -> dict[str, Any]:
-    """A submission's answer, in the fields that both have."""
-    row = answer.get("row")
-    parts = ("token_in", "amount_in", "token_out", "amount_out")
-    told = {"status": answer["status"], "code": answer.get("code")}
-    return told | ({"swap": {part: row[part] for part in parts}} if row else {"reason": answer["reason"]})
+def assert_agree(explanation: Explanation, answer: SubmitAnswer) -> None:
+    """The explanation and the answer to a submission have the same verdict, and the same swap or reason."""
+    assert (explanation.status, explanation.code) == (verdict_of(answer), answer.code)
+    if answer.trade is None:
+        assert explanation.reason == answer.reason
+    else:
+        trade = answer.trade
+        assert explanation.swap == SwapAmounts(
+            trade.token_in, trade.amount_in, trade.token_out, trade.amount_out
+        )
 
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path) -> None:
-    """Every shape, of every kind of sender, in every state: the same verdict, and nothing is stored."""
+    """Every kind of call, of every kind of sender, in every state: the same verdict, and nothing is stored."""
     async with open_world(tmp_path, quiet_simulator(VirtualClock(), wallets=11)) as world:
         chain = world.simulator.chain
         senders = [*(chain.wallets[number] for number in (0, 0, 0, 1, 9, 10)), chain.strangers[0]]
@@ -53,30 +59,28 @@ async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path
 
     assert stored == []
     assert kind != "multibin" or any(len(tx.events) > 100 for tx in sent[:4]), "the routes are too short"
-    for found, answer in zip(before, after, strict=True):
-        expected = as_submitted(answer)
-        assert {name: found[name] for name in expected} == expected
-        assert set(found) == KEYS
+    for explanation, answer in zip(before, after, strict=True):
+        assert_agree(explanation, answer)
+        assert set(explanation.to_json()) == KEYS
 
 
 @pytest.mark.parametrize("fate", ["forked", "dropped", "vanished", "pending"])
-async def test_it_agrees_about_what_a_reorg_took_away(fate: Any, tmp_path: Path) -> None:
-    """On a fork, dropped, gone, back in the mempool: told as a submission would be."""
+async def test_it_agrees_about_a_transaction_that_a_reorg_removed(fate: Any, tmp_path: Path) -> None:
+    """On a fork, dropped, gone, or back in the mempool: the same verdict as for a submission."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         chain.reorg(3, fate)
-        found = await explained(world, tmp_path, tx.tx_id)
+        explanation = await explained(world, tmp_path, tx.tx_id)
         answer = await submit(world.request(), world.rules, {"txid": tx.tx_id})
 
-    expected = as_submitted(answer)
-    assert {name: found[name] for name in expected} == expected
+    assert_agree(explanation, answer)
 
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
-async def test_every_shape_of_a_body_gives_the_same_verdict(kind: str, tmp_path: Path) -> None:
-    """Of v1, an entry of tx/multiple, v3 with its events, and all of them in wrappers."""
+async def test_every_format_of_a_body_gives_the_same_verdict(kind: str, tmp_path: Path) -> None:
+    """The bodies of v1, of tx/multiple, of v3 with its events, and all of them in wrappers."""
     simulator = quiet_simulator()
     chain = simulator.chain
     tx = chain.swap(chain.wallets[0], kind)
@@ -91,17 +95,19 @@ async def test_every_shape_of_a_body_gives_the_same_verdict(kind: str, tmp_path:
         {**v3, "events": page["results"]}, {"transaction": v3, "events": page}, {"tx": v3, "events": page},
     ]  # fmt: skip
 
-    found = [verdict(tmp_path, body) for body in bodies]
+    first, *others = [explanation_of(tmp_path, body) for body in bodies]
 
-    assert found == [found[0]] * len(found)
-    if len(tx.events) > 100:
-        assert found[0] == f"all of its {len(tx.events)} events"
+    assert others == [first] * len(others)
+    if isinstance(first, str):
+        assert len(tx.events) > 100
+        assert first == f"all of its {len(tx.events)} events"
     else:
-        assert found[0]["status"] == ("verified" if kind in SWAP_KINDS else "rejected")
+        assert len(tx.events) <= 100
+        assert first.status == ("verified" if kind in SWAP_KINDS else "rejected")
 
 
-def verdict(directory: Path, body: Any) -> Any:
-    """What a file with this body is told, for an eligible sender; or how much of it is missing."""
+def explanation_of(directory: Path, body: Any) -> Explanation | str:
+    """The explanation of a file with this body, for an eligible sender; or what is missing in the file."""
     file = directory / "tx.json"
     file.write_text(json.dumps(body))
     try:
@@ -113,95 +119,95 @@ def verdict(directory: Path, body: Any) -> Any:
 @pytest.mark.parametrize("case", VERIFY_CASES, ids=lambda case: case["name"])
 def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
     """Status, code and swap as the reference verifies, where it is the transaction that decides."""
-    told, sender, expected = case["hiro"], case["db"]["sender"], case["expected"]
-    if case["db"]["existing_row"] or case["db"]["fail_on"] or told.get("status") not in {200, 404}:
+    hiro, sender, expected = case["hiro"], case["db"]["sender"], case["expected"]
+    if case["db"]["existing_row"] or case["db"]["fail_on"] or hiro.get("status") not in {200, 404}:
         assert expected.get("code") in {None, "db_unavailable", "tx_fetch_failed"}
         return
     tier: Any = "eligible" if sender["has_identity"] else "genesis"
     if not sender["genesis"]:
         tier = "registered" if sender["registered"] else "not_registered"
-    if told["status"] == 404:
-        found: Any = explain_absent(case["txid"])
+    if hiro["status"] == 404:
+        explanation = explain_not_found(case["txid"])
     else:
         file = tmp_path / "tx.json"
-        file.write_text(json.dumps(told["body"]))
-        found = explain_file(Settings(), file, tier)
+        file.write_text(json.dumps(hiro["body"]))
+        explanation = explain_file(Settings(), file, tier)
 
-    assert found["status"] == expected["status"]
-    assert found["code"] == expected.get("code", "pending" if expected["status"] == "pending" else None)
+    assert explanation.status == expected["status"]
+    assert explanation.code == expected.get("code", "pending" if expected["status"] == "pending" else None)
     if "row" in expected:
-        assert found["swap"].items() <= {name: str(value) for name, value in expected["row"].items()}.items()
+        assert explanation.swap == SwapAmounts(*(str(expected["row"][part]) for part in PARTS))
 
 
 @pytest.mark.parametrize("case", PARSE_CASES, ids=lambda case: case["name"])
 def test_parse_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
-    """As they are, shortened by hand: what they leave out is filled in, and the tokens are netted."""
-    found, expected = verdict(tmp_path, case["tx"]), case["expected"]
+    """Their bodies are shortened by hand: what is left out is filled in, and the tokens are netted."""
+    explanation, expected = explanation_of(tmp_path, case["tx"]), case["expected"]
 
+    assert isinstance(explanation, Explanation)
     if not expected["ok"]:
-        assert found["code"] == case.get("ours", expected)["code"]
+        assert explanation.code == case.get("ours", expected)["code"]
     else:
-        parts = ("token_in", "amount_in", "token_out", "amount_out")
-        assert found["swap"] == {part: str(expected[part]) for part in parts}
-        assert found["status"] == "verified"
+        assert explanation.swap == SwapAmounts(*(str(expected[part]) for part in PARTS))
+        assert explanation.status == "verified"
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[1]", "body: expected an object"),
         (b"{}", "expected the body of one transaction"),
         (b'{"a": {}, "b": {}}', "expected the body of one transaction"),
-        (b'{"a": {"b": {"c": {"d": {"e": {}}}}}}', "is no transaction"),
+        (b'{"a": {"b": {"c": {"d": {"e": {}}}}}}', "is not a transaction"),
         (b'{"0xab": {"found": false, "result": {"tx_id": "0xab"}}}', "Hiro did not know"),
         (b'{"tx_id": "0xab", "tx_status": "success"}', "sender_address: expected"),
         (b"[" * 100_000, "nested too deeply"),
         (b" " * 16_000_001, "more than 16000000 bytes"),
     ],
 )
-def test_a_file_that_is_no_transaction_is_refused(body: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_transaction_is_refused(body: bytes, message: str, tmp_path: Path) -> None:
     """The sentence names the file and what was expected."""
     file = tmp_path / "tx.json"
     file.write_bytes(body)
 
-    with pytest.raises(TransactionUnreadable, match=r"tx\.json is no transaction as Hiro ") as raised:
+    with pytest.raises(TransactionUnreadable, match=r"tx\.json is not a transaction as Hiro ") as raised:
         explain_file(Settings(), file, "eligible")
 
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_file_that_lacks_events_is_judged_only_where_they_do_not_matter(tmp_path: Path) -> None:
-    """Who is not registered is refused anyway; otherwise the fix is told."""
+    """A sender that is not registered is refused anyway; otherwise the error names the fix."""
     page = DATA / "hiro/swap_dlmm_multibin_synthetic_default_page.json"
 
-    found: Any = explain_file(Settings(), page, "not_registered")
+    explanation = explain_file(Settings(), page, "not_registered")
     with pytest.raises(TransactionUnreadable, match=r"all of its 36 events.*tocsin explain 0x46bc"):
         explain_file(Settings(), page, "eligible")
 
-    assert found["code"] == "sender_not_registered"
-    assert "tokens" not in {step["name"] for step in found["steps"]}
+    assert explanation.code == "sender_not_registered"
+    assert "tokens" not in {step.name for step in explanation.steps}
 
 
-async def test_who_is_registered_is_read_from_the_directory_and_nothing_is_left_there(tmp_path: Path) -> None:
-    """Beside a service and without one; without a database the step says so."""
+async def test_the_sender_is_looked_up_in_the_directory_and_nothing_is_left_there(tmp_path: Path) -> None:
+    """With a running service and without one; without a database the step says so."""
     file = DATA / "hiro/swap_simple_synthetic.json"
     sender = json.loads(file.read_text())["body"]["sender_address"]
     settings = Settings(data_dir=str(tmp_path))
-    nobody = tier_lookup(settings, None)(sender)
+    without_database = tier_lookup(settings, None)(sender)
     async with open_world(tmp_path) as world:
         wallet = world.simulator.chain.wallets[0].address
-        beside = [tier_lookup(settings, None)(address) for address in (wallet, sender)]
+        with_service = [tier_lookup(settings, None)(address) for address in (wallet, sender)]
     files = contents(tmp_path)
-    alone = tier_lookup(settings, None)(wallet)
-    found: Any = explain_file(settings, file, None)
+    without_service = tier_lookup(settings, None)(wallet)
+    explanation = explain_file(settings, file, None)
 
-    assert nobody[0] == "not_registered"
-    assert "give --data-dir, or assume a tier with --as" in nobody[1]
-    assert beside == [("eligible", ""), ("not_registered", "")]
-    assert alone == ("eligible", "")
-    assert found["code"] == "sender_not_registered"
+    assert without_database[0] == "not_registered"
+    assert "give --data-dir, or assume a tier with --as" in without_database[1]
+    assert with_service == [("eligible", ""), ("not_registered", "")]
+    assert without_service == ("eligible", "")
+    assert explanation.code == "sender_not_registered"
     assert contents(tmp_path) == files
 
 
@@ -209,8 +215,8 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_a_database_that_is_none_is_told(tmp_path: Path) -> None:
-    """It is named, and it is no reason to call the sender unregistered."""
+def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
+    """The error names it; the sender is not called unregistered because of it."""
     (tmp_path / "db.sqlite").write_text("nonsense")
 
     with pytest.raises(StoreError, match=r"db.sqlite: file is not a database"):
@@ -220,11 +226,17 @@ def test_a_database_that_is_none_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [None, *MEANINGS])
 def test_every_verdict_is_shown_in_the_words_of_the_api(code: Code | None) -> None:
     """A line per step with its mark, then the sentence."""
-    step = {"name": "sender", "ok": code is None, "said": "[bold]so\x1b"}
-    told = {"status": "verified" if code is None else "rejected", "code": code and str(code), "reason": "r"}
+    step = ExplainStep("sender", code is None, "[bold]so\x1b", code and str(code))
+    explanation = Explanation(
+        status="verified" if code is None else "rejected",
+        code=code and str(code),
+        reason="r",
+        steps=[step],
+        swap=None,
+    )
     console = render.console()
     with console.capture() as capture:
-        for line in render.explained({**told, "steps": [step], "swap": None}):
+        for line in render.explained(explanation):
             console.print(line)
 
     steps, sentence = capture.get().split("\n", 1)

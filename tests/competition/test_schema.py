@@ -37,7 +37,7 @@ async def add_agents(db: Database) -> None:
 
 
 def test_the_schema_is_the_sum_of_its_migrations() -> None:
-    """What schema.sql says and what the migrations make is the same, line by line."""
+    """schema.sql and the migrations give the same schema, line by line."""
     summed = schema_of(s for migration in load(COMPETITION_MIGRATIONS) for s in migration.statements)
     written = schema_of(split((COMPETITION_MIGRATIONS / "schema.sql").read_text(encoding="utf-8")))
 
@@ -150,7 +150,7 @@ async def test_drift_is_noticed_and_repaired(tmp_path: Path) -> None:
 async def test_rows_that_cannot_be_right_are_refused(
     tmp_path: Path, values: tuple[str | int | None, ...], kind: str
 ) -> None:
-    """Ids in another spelling, amounts that are none, and strangers do not get in; nothing is counted."""
+    """Ids in another spelling, wrong amounts and unknown senders are refused; nothing is counted."""
     async with open_competition(tmp_path) as db:
         await add_agents(db)
         with pytest.raises(ConstraintViolated) as refused:
@@ -196,8 +196,8 @@ def test_queries_use_their_index(sql: str, index: str) -> None:
     assert "TEMP B-TREE" not in plan
 
 
-def test_refusals_of_late_are_counted_without_the_older_ones() -> None:
-    """However many there are, only those since then are read, and of them only the index."""
+def test_recent_refusals_are_counted_without_the_older_ones() -> None:
+    """However many there are, only the recent ones are read, and of them only the index."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for migration in load(COMPETITION_MIGRATIONS):
             for statement in migration.statements:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.roster import REFERENCE_SCHEMA, address, open_roster, rows
-from tocsin.commands.import_agents import TableCounts, read_rows, take
+from tocsin.commands.import_agents import TableCounts, import_rows, read_rows
 from tocsin.competition.agent_rows import COLUMNS, ImportRow, RowError
 from tocsin.competition.sql_export import TOKEN_MAX, read_export
 
@@ -39,7 +39,7 @@ def shell_quoted(text: str) -> str:
 )
 @example([{"display_name": "a''b\n'; DROP TABLE agents; --", "owner": "/* X'00' \"`["}], 1)
 def test_what_sqlite_dumps_comes_back_equal(agents: list[dict[str, Any]], size: int) -> None:
-    """Every text, in pieces of any size, among tables, indexes and triggers that are none of our business."""
+    """Every text, in pieces of any size, among tables, indexes and triggers that are not imported."""
     given_rows = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(REFERENCE_SCHEMA)
@@ -103,7 +103,7 @@ def test_texts_as_the_shell_writes_them_come_back(text: str) -> None:
     ],
 )
 def test_statements_that_are_understood_or_skipped(statement: str, expected: list[list[Any]]) -> None:
-    """Rows with and without names of columns; what is not about our tables is not looked at."""
+    """Rows with and without names of columns; statements about other tables are skipped."""
     found = list(read_export([SCHEMA + statement]))
 
     assert [list(row.fields.values()) for row in found if isinstance(row, ImportRow)] == expected
@@ -111,7 +111,7 @@ def test_statements_that_are_understood_or_skipped(statement: str, expected: lis
 
 
 @pytest.mark.parametrize(
-    ("script", "line", "said"),
+    ("script", "line", "message"),
     [
         ("INSERT INTO agents VALUES ('a')", 1, "export it together with its schema"),
         (SCHEMA + "\nINSERT INTO agents VALUES ('a')", 3, "1 values for the 3 columns of agents"),
@@ -131,18 +131,18 @@ def test_statements_that_are_understood_or_skipped(statement: str, expected: lis
     ],
     ids=range(14),
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_with_its_line(script: str, line: int, said: str) -> None:
-    """Hostile or cut off: one refusal, no recursion, no growth."""
+def test_what_makes_no_sense_is_refused_with_its_line(script: str, line: int, message: str) -> None:
+    """Hostile or cut off: one error, no recursion, no growth of memory."""
     found = list(read_export(cut(script, 1_000_000)))
 
     (refusal,) = (row for row in found if isinstance(row, RowError))
     assert refusal.line == line
-    assert said in refusal.reason
+    assert message in refusal.reason
 
 
 @given(st.text("'\"`[]()/*-;,. \nx0aINSERTOVLUgtsCEB", max_size=80), st.integers(1, 9))
 def test_any_text_is_read_to_its_end(text: str, size: int) -> None:
-    """Whatever stands there, in whatever pieces: rows and at most one refusal, the same for every size."""
+    """Whatever it contains, in pieces of any size: the same rows, and at most one error."""
     script = SCHEMA + "INSERT INTO agents VALUES " + text
 
     found = list(read_export(cut(script, size)))
@@ -151,7 +151,7 @@ def test_any_text_is_read_to_its_end(text: str, size: int) -> None:
     assert sum(isinstance(row, RowError) for row in found) <= 1
 
 
-def test_an_export_of_the_reference_is_taken(tmp_path: Path) -> None:
+def test_an_export_of_the_reference_is_imported(tmp_path: Path) -> None:
     """Its column order, its claims before its agents, and a column that we do not have."""
     file = tmp_path / "export.SQL"
     values = "'key',NULL,NULL,'Ann''s',NULL,'ann.btc',NULL,'2026-05-01',NULL,7,NULL,NULL,NULL,NULL,NULL,'r'"
@@ -164,7 +164,7 @@ def test_an_export_of_the_reference_is_taken(tmp_path: Path) -> None:
         newline="",
     )
     with open_roster(tmp_path) as connection:
-        first, again = (take_file(connection, file) for _ in range(2))
+        first, again = (import_export(connection, file) for _ in range(2))
         (agent,) = rows(connection, "agents")
         (tier,) = connection.execute("SELECT tier FROM agent_tiers").fetchall()
 
@@ -174,15 +174,15 @@ def test_an_export_of_the_reference_is_taken(tmp_path: Path) -> None:
     assert tier == ("eligible",)
 
 
-def take_file(connection: sqlite3.Connection, file: Path) -> Any:
-    report = take(connection, read_rows(file, lambda _: None))
+def import_export(connection: sqlite3.Connection, file: Path) -> Any:
+    report = import_rows(connection, read_rows(file, lambda _: None))
     connection.execute("DROP TABLE incoming")
     assert report.refused == []
-    return report.taken
+    return report.imported
 
 
 def test_rows_of_an_export_are_checked_like_lines(tmp_path: Path) -> None:
-    """A blob where a text belongs, a claim of nobody, an unknown status: nothing is taken."""
+    """A blob where a text belongs, a claim without an agent, an unknown status: nothing is imported."""
     file = tmp_path / "export.sql"
     file.write_text(
         "INSERT INTO agents (btc_address, stx_address, display_name) VALUES\n"
@@ -191,12 +191,12 @@ def test_rows_of_an_export_are_checked_like_lines(tmp_path: Path) -> None:
         "('bc1q9', 'verified'), (1, 'failed');"
     )
     with open_roster(tmp_path) as connection:
-        report = take(connection, read_rows(file, lambda _: None))
+        report = import_rows(connection, read_rows(file, lambda _: None))
         assert rows(connection, "agents") == []
 
     assert [(refusal.line, refusal.reason) for refusal in report.refused] == [
         (2, "display_name: expected text or null, found a bytes"),
         (4, "status: expected one of pending, verified, rewarded, failed, found 'done'"),
         (5, "btc_address: expected text or null, found 1"),
-        (5, "no agent bc1q9 was taken from this file, and none is registered"),
+        (5, "no agent bc1q9 is in this file, and none is registered"),
     ]

@@ -1,4 +1,4 @@
-"""Netting: what left and what came, over all events, in integers; compared with what the generator meant."""
+"""Netting: what the sender gave and got, over all events, in integers; compared with the simulator's truth."""
 
 from typing import Any
 
@@ -74,8 +74,8 @@ def test_a_middle_token_that_passes_through_cancels_out(name: str, expected: Swa
 
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
-async def test_every_shape_of_the_simulator(kind: str) -> None:
-    """Events and balance changes, read through the real client, both give what the generator meant."""
+async def test_every_kind_of_call_of_the_simulator(kind: str) -> None:
+    """Events and balance changes, read through the real client, both give what the simulator's chain did."""
     simulator = quiet_simulator(wallets=1)
     chain = simulator.chain
     sent = [chain.swap(chain.wallets[0], kind) for _ in range(6)]
@@ -83,26 +83,28 @@ async def test_every_shape_of_the_simulator(kind: str) -> None:
     wired = Wired(hiro_upstream(HIRO_URL, None), lambda _: pytest.fail("not scripted"))
     client = HiroClient(
         UpstreamClient(
-            hiro_upstream(HIRO_URL, None), SimulatedFetch(simulator), wired.gate, wired.clock, lambda: 0.5
+            hiro_upstream(HIRO_URL, None), SimulatedFetch(simulator), wired.limiter, wired.clock, lambda: 0.5
         )
     )
     session = task_session(wired.log)
     for tx in sent:
-        transaction = await client.transaction(tx.tx_id, session)
+        answer = await client.transactions_with_events([tx.tx_id], session)
         events = await client.transfer_events(tx.tx_id, session)
         changes = await client.balance_changes(tx.sender, [tx.tx_id], session)
-        assert isinstance(transaction, Ok)
+        assert isinstance(answer, Ok)
         assert isinstance(events, Ok)
         assert isinstance(changes, Ok)
+        found = answer.value[tx.tx_id]
+        assert found is not None
         by_events = net_of_events(tx.sender, events.value)
-        found = swap_of(by_events)
+        swap = swap_of(by_events)
 
-        assert net_of_changes(transaction.value, changes.value) == by_events
+        assert net_of_changes(found.transaction, changes.value) == by_events
         if tx.swap is None or tx.outcome != "success":
-            assert isinstance(found, NoSwap)
+            assert isinstance(swap, NoSwap)
         else:
-            assert found == Swap(tx.swap.token_in, tx.swap.amount_in, tx.swap.token_out, tx.swap.amount_out)
-        assert isinstance(found, Swap) == (kind in SWAP_KINDS or kind.startswith("off_list"))
+            assert swap == Swap(tx.swap.token_in, tx.swap.amount_in, tx.swap.token_out, tx.swap.amount_out)
+        assert isinstance(swap, Swap) == (kind in SWAP_KINDS or kind.startswith("off_list"))
 
 
 parties = st.sampled_from([WALLET, POOL, "SPSTRANGER"])
@@ -119,7 +121,7 @@ events = st.builds(
 
 @given(st.lists(events, max_size=12), st.integers(0, 10**9), st.booleans())
 def test_both_views_agree(moves: list[TransferEvent], fee: int, sponsored: bool) -> None:
-    """Hiro's balance changes, with the fee taken out again, say the same as the events."""
+    """Hiro's balance changes without the fee are the same as the sums of the events."""
     changes: dict[str, BalanceChange] = {}
     if not sponsored:
         changes[STX] = BalanceChange("0x1", STX, fee, 0)
@@ -154,7 +156,7 @@ def test_changes_without_the_fee_are_not_believed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("net", "said"),
+    ("net", "reason"),
     [
         ({}, "no token changed hands"),
         ({"A": -1}, "gave one token and got nothing"),
@@ -162,13 +164,13 @@ def test_changes_without_the_fee_are_not_believed() -> None:
         ({"A": -1, "B": -2, "C": 3}, "gave 2 tokens and got one token"),
     ],
 )
-def test_what_is_no_swap_says_why(net: dict[str, int], said: str) -> None:
-    """The refusal names what is missing or too much, and keeps the legs."""
+def test_what_is_not_a_swap_has_a_reason(net: dict[str, int], reason: str) -> None:
+    """The refusal names what is missing or too much, and keeps what moved."""
     found = swap_of(net)
 
     assert isinstance(found, NoSwap)
     assert (found.code, found.net) == ("incomplete_events", net)
-    assert said in found.reason
+    assert reason in found.reason
 
 
 def test_amounts_are_exact_up_to_what_the_table_holds() -> None:
@@ -196,5 +198,5 @@ def test_amounts_are_exact_up_to_what_the_table_holds() -> None:
     ],
 )
 def test_the_provider_argument_is_decoded(argument: str | None, expected: str | None) -> None:
-    """An optional principal is the address inside it, or nobody."""
+    """An optional principal is the address inside it, or none."""
     assert provider_of(argument) == expected

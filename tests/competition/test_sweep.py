@@ -1,11 +1,21 @@
-"""The sweep: what it finds, what it asks, what it does when something fails, and what it leaves alone."""
+"""The sweep: what it finds, which calls it makes, how it follows reorgs and changes of the rules."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.competition import World, as_rows, chain_of, open_world, register, sweep
+from support.competition import (
+    CADENCE_MS,
+    World,
+    as_rows,
+    chain_of,
+    number,
+    open_world,
+    register,
+    sweep,
+    sweep_within,
+)
 from tocsin.competition import totals
 from tocsin.competition.allowlist import AllowList, built_in
 from tocsin.competition.rules import Rules
@@ -14,7 +24,6 @@ from tocsin.competition.sweep import CURSOR, Sweep
 from tocsin.competition.totals import drift
 from tocsin.platform.shared.json_values import decode, encode
 from tocsin.simulator.wallets import Wallet
-from tocsin.tasks.sweep_competition import CADENCE_MS
 
 HOUR_S = 3_600
 CONTRACTS = len(built_in().contracts)
@@ -30,16 +39,17 @@ async def test_the_result_has_the_documented_shape(tmp_path: Path) -> None:
         chain.swap(chain.wallets[0], "one_sided")
         chain.swap(chain.strangers[0])
         chain.mine()
-        outcome = await sweep(world)
+        result = await sweep(world)
         rows = await world.rows()
 
-    result = decode(encode(outcome.result, "the result"))
+    counters = decode(encode(result.counters, "the counters"))
     reasons = {"tx_failed": 1, "incomplete_events": 1, "sender_not_registered": 1, "sender_not_genesis": 1}
-    assert result["rejectionReasons"] == reasons
-    assert (result["inserted"], result["rejected"], result["pending"]) == (10, 4, 0)
-    assert (result["scanned"], result["contractsScanned"], result["failedWallets"]) == (10, CONTRACTS, 0)
-    assert {"startedAt", "durationMs", "found", "alreadyKnown", "cursor"} < set(result)
-    assert (outcome.error, outcome.limited_until) == (None, None)
+    assert counters["rejectionReasons"] == reasons
+    assert (counters["inserted"], counters["rejected"], counters["pending"]) == (10, 4, 0)
+    assert (counters["scanned"], counters["failedWallets"]) == (10, 0)
+    assert counters["contractsScanned"] == CONTRACTS
+    assert {"startedAt", "durationMs", "found", "alreadyKnown", "cursor"} < set(counters)
+    assert (result.error, result.limited_until) == (None, None)
     assert rows == as_rows(chain.truth())
 
 
@@ -54,13 +64,13 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
         first = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await first.prepare()
         await first.read_contracts()
-        await first.settle()
+        await first.verify_queued()
         asked = world.calls("tx/multiple")
         before = world.calls()
         second = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await second.prepare()
         await second.read_contracts()
-        await second.settle()
+        await second.verify_queued()
         rows = await world.rows()
 
     assert rows == as_rows(chain.truth())
@@ -69,11 +79,11 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
         max(1, -(-len(chain.index.of(contract)) // 50)) for contract in world.rules.allowlist.contracts
     )
     assert world.calls() - before == pages
-    assert second.result()["alreadyKnown"] == len(rows)
+    assert second.counters()["alreadyKnown"] == len(rows)
 
 
 async def test_long_routes_take_one_call_for_twenty_of_a_sender(tmp_path: Path) -> None:
-    """More events than one answer holds: the sender's balance changes tell all of them at once."""
+    """More events than one answer has: one call returns the balance changes of twenty at once."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         while sum(len(tx.events) > 100 for tx in chain.transactions.values()) < 20:
@@ -130,11 +140,11 @@ async def test_more_than_five_hundred_transactions_between_visits(tmp_path: Path
             chain.mine()
         await world.clock.sleep(HOUR_S)
         world.simulator.advance()
-        outcome = await sweep(world)
+        result = await sweep(world)
         by_wallets = await fresh_database_by_wallets(world)
         rows = await world.rows()
 
-    assert outcome.result["inserted"] == 300
+    assert result.counters["inserted"] == 300
     assert rows == as_rows(chain.truth())
     assert by_wallets == rows
 
@@ -148,7 +158,7 @@ async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
         walk = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await walk.prepare()
         await walk.read_wallets(walk.visits())
-        await walk.settle()
+        await walk.verify_queued()
     return await world.rows()
 
 
@@ -235,7 +245,7 @@ async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path
         noted = await world.all("SELECT code, count(*) AS n FROM refusals GROUP BY code")
         call = sent[0].payload
         contracts = {call.contract: frozenset({call.function})}  # type: ignore[union-attr]  # a call, not a transfer
-        grown = Rules(built_in().plus(AllowList(contracts)))
+        grown = Rules(built_in().plus(AllowList(contracts)), world.rules.start_s)
         await sweep(world, rules=grown)
         rows = await world.rows()
 
@@ -280,7 +290,7 @@ async def test_a_reorg_takes_swaps_out_and_brings_them_back(fate: Any, depth: in
 
 
 async def test_a_failed_transaction_that_is_mined_again_may_succeed(tmp_path: Path) -> None:
-    """A refusal belongs to its block: in another one the same transaction is judged anew, both ways."""
+    """A refusal belongs to its block: in another one the same transaction is judged again, both ways."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0])
@@ -298,8 +308,8 @@ async def test_a_failed_transaction_that_is_mined_again_may_succeed(tmp_path: Pa
     assert [refusals for _, refusals in outcomes] == [refused, [], refused, []]
 
 
-async def test_a_pending_trade_stays_its_agents(tmp_path: Path) -> None:
-    """First reporter wins: what its agent sent while it waited is the agent's once it is mined."""
+async def test_a_pending_trade_keeps_its_agent_as_source(tmp_path: Path) -> None:
+    """The first source stays: a trade that its agent submitted while it was pending has the source `agent`."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)
@@ -311,13 +321,13 @@ async def test_a_pending_trade_stays_its_agents(tmp_path: Path) -> None:
         found = await world.all("SELECT source FROM swaps")
         left = await world.all("SELECT * FROM candidates")
 
-    assert waiting.result["pending"] == 1
+    assert waiting.counters["pending"] == 1
     assert found == [{"source": "agent"}]
     assert left == []
 
 
-async def test_a_transaction_that_never_comes_is_let_go(tmp_path: Path) -> None:
-    """It is looked at ever more rarely, after a week no longer; mined later, the sweep finds it anyway."""
+async def test_a_transaction_that_is_never_mined_is_dismissed(tmp_path: Path) -> None:
+    """It is asked for less and less often, and dismissed after a week; mined later, the sweep finds it anyway."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)
@@ -336,20 +346,20 @@ async def test_a_transaction_that_never_comes_is_let_go(tmp_path: Path) -> None:
     assert len(rows) == 1
 
 
-async def test_the_lap_visits_every_wallet_and_keeps_its_place(tmp_path: Path) -> None:
-    """A 96th of the wallets each quarter of an hour, in order; the cursor is cleared when a lap ends."""
+async def test_the_daily_pass_visits_every_wallet_and_keeps_its_place(tmp_path: Path) -> None:
+    """A 96th of the wallets each quarter of an hour, in order; the cursor is cleared when the pass ends."""
     async with open_world(tmp_path, chain_of(200)) as world:
-        while (await sweep(world)).result["scanned"] >= 100:  # every one for the first time
+        while number((await sweep(world)).counters, "scanned") >= 100:  # every one for the first time
             await world.clock.sleep(900)
         await world.db.prepare("DELETE FROM competition_state WHERE key = ?").bind(CURSOR).run()
         visited: list[str] = []
         cursors = []
         for _ in range(67):
             world.simulator.requests.clear()
-            outcome = await sweep(world)
+            result = await sweep(world)
             paths = [request.path for request in world.simulator.requests]
             visited += [path.split("/")[4] for path in paths if "." not in path.split("/")[4]]
-            cursors.append(outcome.result["cursor"])
+            cursors.append(result.counters["cursor"])
             await world.clock.sleep(900)
 
     wallets = sorted(wallet.address for wallet in world.simulator.chain.wallets)
@@ -358,7 +368,7 @@ async def test_the_lap_visits_every_wallet_and_keeps_its_place(tmp_path: Path) -
     assert cursors[66] is None
 
 
-async def test_an_interrupted_long_walk_goes_on(tmp_path: Path) -> None:
+async def test_a_long_walk_that_is_cut_off_continues(tmp_path: Path) -> None:
     """A contract's history of many pages is read over several short runs, and never from its head again."""
     async with open_world(tmp_path, chain_of(3), latency_s=2.0) as world:
         chain = world.simulator.chain
@@ -367,12 +377,12 @@ async def test_an_interrupted_long_walk_goes_on(tmp_path: Path) -> None:
             chain.mine()
         await world.clock.sleep(HOUR_S)
         world.simulator.advance()
-        runs = 0
+        outcomes: list[str] = []
         while len(await world.rows()) < 1000:
-            await sweep(world, world.run(slice_s=60.0))
-            runs += 1
-            assert runs < 30
+            outcomes.append((await sweep_within(world, 60.0)).outcome)
+            assert len(outcomes) < 30
         rows = await world.rows()
 
     assert rows == as_rows(chain.truth())
-    assert runs > 1
+    assert len(outcomes) > 1
+    assert outcomes[0] == "partial"

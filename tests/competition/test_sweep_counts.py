@@ -1,11 +1,11 @@
-"""Every way a queued transaction can end is counted in the sweep's result, in the field meant for it."""
+"""Every way a queued transaction can end is counted in the sweep's counters, in the field meant for it."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.competition import World, open_world
+from support.competition import CADENCE_MS, World, open_world
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.competition import swap_store
@@ -35,7 +35,7 @@ COUNTERS = {
 
 
 async def queued(world: World, code: Code) -> tuple[str, Rules]:
-    """A transaction that will end so, and the rules under which it does."""
+    """A transaction that will end with this code, and the rules under which it does."""
     chain, rules = world.simulator.chain, world.rules
     if code is Code.TX_NOT_FOUND:
         return "0x" + "ab" * 32, rules
@@ -72,16 +72,16 @@ async def test_every_code_is_counted_where_it_belongs(
             async def broken(*_: Any) -> None:
                 raise ZeroDivisionError
 
-            monkeypatch.setattr(Verifier, "settle", broken)
-        run = Sweep(world.run(), rules, cadence_ms=900_000)
+            monkeypatch.setattr(Verifier, "verify", broken)
+        run = Sweep(world.run(), rules, cadence_ms=CADENCE_MS)
         await run.prepare()
-        await run.settle()  # the queue alone: the lists would find it too
-        result = run.result()
+        await run.verify_queued()  # the queue alone: the lists would find it too
+        counters = run.counters()
 
     counter = COUNTERS.get(code, "rejected")
-    counted = {name: result[name] for name in ("rejected", "pending", "failed", "alreadyKnown")}
+    counted = {name: counters[name] for name in ("rejected", "pending", "failed", "alreadyKnown")}
     expected = dict.fromkeys(counted, 0) | {counter: 1}
     if code is Code.VERIFY_THREW:
-        expected["failed"] = 1  # it stays queued, and comes again
+        expected["failed"] = 1  # it stays queued, and is tried again
     assert counted == expected
-    assert result["rejectionReasons"] == ({str(code): 1} if counter == "rejected" else {})
+    assert counters["rejectionReasons"] == ({str(code): 1} if counter == "rejected" else {})

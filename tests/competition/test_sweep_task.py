@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from support.scripted_fetch import always, response
-from support.task_run import task_bench
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.rules import Rules
+from support.competition import open_world
 from tocsin.competition.sweep import Sweep
+from tocsin.settings import Settings
 from tocsin.tasks.sweep_competition import sweep_task
 
 
@@ -14,9 +12,8 @@ async def test_a_sweep_that_did_nothing_has_the_result_of_one_that_was_cut_off_a
     tmp_path: Path,
 ) -> None:
     """So `lastSweepResult` always has the same fields."""
-    rules = Rules(built_in())
-    task = sweep_task(rules)
-    async with task_bench(tmp_path, always(response({}))) as bench:
-        result = Sweep(bench.context(task), rules, cadence_ms=task.cadence_ms).result()
+    task = sweep_task(Settings())
+    async with open_world(tmp_path) as world:
+        counters = Sweep(world.run(), world.rules, cadence_ms=task.cadence_ms).counters()
 
-    assert result == {**task.empty_result, "startedAt": result["startedAt"], "durationMs": 0}
+    assert counters == {**task.empty_result, "startedAt": counters["startedAt"], "durationMs": 0}

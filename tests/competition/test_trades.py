@@ -8,6 +8,7 @@ from support.competition import open_world
 from tocsin.competition.submit import submit
 from tocsin.competition.trades import trade_counts, trades_of
 from tocsin.errors import UsageError
+from tocsin.shapes.competition import TradeCounts, TradePage
 
 
 async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
@@ -15,50 +16,50 @@ async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         wallet = chain.wallets[0].address
-        sent = [chain.swap(who) for who in (wallet, chain.wallets[1].address) for _ in range(7)]
+        sent = [chain.swap(sender) for sender in (wallet, chain.wallets[1].address) for _ in range(7)]
         chain.mine()
         for tx in sent:
             await submit(world.request(), world.rules, {"txid": tx.tx_id})
         expected = sorted((tx.tx_id for tx in sent[:7]), reverse=True)
         for limit in (1, 3, 7, 200):
-            found: list[str] = []
+            txids: list[str] = []
             cursor = None
             while True:
                 page = await trades_of(world.db, wallet, limit=limit, after=cursor)
-                assert len(page["trades"]) <= limit
-                found += [row["txid"] for row in page["trades"]]
-                cursor = page["next_cursor"]
+                assert len(page.trades) <= limit
+                txids += [trade.txid for trade in page.trades]
+                cursor = page.next_cursor
                 if cursor is None:
                     break
-            assert found == expected
+            assert txids == expected
 
-        standing = await trade_counts(world.db, wallet)
+        counts = await trade_counts(world.db, wallet)
 
     burn_time = sent[0].block.burn_time_s if sent[0].block else 0
-    assert standing == {
-        "address": wallet,
-        "agent_id": 1,
-        "registered": True,
-        "trade_count": 7,
-        "verified_trade_count": 7,
-        "first_trade_at": burn_time,
-        "last_trade_at": burn_time,
-    }
+    assert counts == TradeCounts(
+        address=wallet,
+        agent_id=1,
+        registered=True,
+        trade_count=7,
+        verified_trade_count=7,
+        first_trade_at=burn_time,
+        last_trade_at=burn_time,
+    )
 
 
 async def test_an_unknown_wallet_has_nothing(tmp_path: Path) -> None:
-    """It is told to be unregistered, with zeros, and its list is empty."""
+    """Its counts are zeros, it is not registered, and its list is empty."""
     async with open_world(tmp_path) as world:
         stranger = world.simulator.chain.strangers[0].address
-        standing = await trade_counts(world.db, stranger)
+        counts = await trade_counts(world.db, stranger)
         page = await trades_of(world.db, stranger)
 
-    assert (standing["registered"], standing["trade_count"], standing["agent_id"]) == (False, 0, None)
-    assert page == {"trades": [], "next_cursor": None}
+    assert (counts.registered, counts.trade_count, counts.agent_id) == (False, 0, None)
+    assert page == TradePage(trades=[], next_cursor=None)
 
 
 @pytest.mark.parametrize("address", ["", "SP", "bc1qxy", "ST" + "0" * 39, "SP" + "a" * 39, "SP" + "0" * 41])
-async def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
+async def test_what_is_not_an_address_is_refused(address: str, tmp_path: Path) -> None:
     """The sentence says what an address looks like."""
     async with open_world(tmp_path) as world:
         with pytest.raises(UsageError, match="SP or SM"):
@@ -82,8 +83,8 @@ async def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> No
         "A" * 100_000,
     ],
 )
-async def test_what_is_no_cursor_is_refused(cursor: str, tmp_path: Path) -> None:
-    """Only what a page said leads to the next."""
+async def test_what_is_not_a_cursor_is_refused(cursor: str, tmp_path: Path) -> None:
+    """Only the cursor of a page leads to the next one."""
     async with open_world(tmp_path) as world:
         with pytest.raises(UsageError, match="next_cursor"):
             await trades_of(world.db, world.simulator.chain.wallets[0].address, after=cursor)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.competition import open_world, register
+from support.competition import open_world, register, verdict_of
 from support.reference_cases import VERIFY_CASES, answering
 from support.scripted_fetch import ScriptedFetch
 from support.simulated import quiet_simulator
@@ -19,6 +19,7 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreUnavailable
 from tocsin.platform.shared.json_values import decode, encode
+from tocsin.shapes.competition import SubmitAnswer
 from tocsin.simulator.call_kinds import REFUSED_KINDS, SWAP_KINDS
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.wallets import Wallet, WalletTier
@@ -32,7 +33,7 @@ READS = {
 
 
 class TroubledDatabase:
-    """A database that fails at one kind of statement, or that somebody else writes to just before it."""
+    """A database that fails at one kind of statement, or to which another writer writes just before it."""
 
     def __init__(
         self, db: Database, fail_on: str | None = None, winner: dict[str, Any] | None = None
@@ -57,7 +58,7 @@ class TroubledDatabase:
 
 
 class Failing:
-    """A statement that does not come back."""
+    """A statement that fails."""
 
     def bind(self, *_values: object) -> "Failing":
         return self
@@ -91,38 +92,39 @@ def agent(sender: dict[str, bool]) -> list[Wallet]:
 
 @pytest.mark.parametrize("case", VERIFY_CASES, ids=lambda case: case["name"])
 async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
-    """Every case of the reference ends the same. Tokens are asked for apart: a verdict may take two calls."""
-    told, given = case["hiro"], case["db"]
-    fetch = ScriptedFetch(lambda request: answering(told, request))
-    wallets = agent(given["sender"])
-    if given["existing_row"]:
+    """Every case of the reference ends the same. A verdict may take two calls."""
+    hiro, stored = case["hiro"], case["db"]
+    fetch = ScriptedFetch(lambda request: answering(hiro, request))
+    wallets = agent(stored["sender"])
+    if stored["existing_row"]:
         wallets = agent({"registered": True, "genesis": True, "has_identity": True})
     async with open_world(
         tmp_path,
         fetch=lambda _: fetch,
-        wrap=lambda db: TroubledDatabase(db, given["fail_on"], given["row_after_lost_race"]),
+        wrap=lambda db: TroubledDatabase(db, stored["fail_on"], stored["row_after_lost_race"]),
     ) as world:
         plain = world.db._db  # type: ignore[attr-defined]  # the database under the troubled one
         await register(plain, wallets)
-        if given["existing_row"]:
-            await store(plain, given["existing_row"])
-        found = await submit(world.request(), world.rules, {"txid": case["txid"]})
-        stored = (await plain.prepare("SELECT count(*) AS n FROM swaps").first())["n"]
+        if stored["existing_row"]:
+            await store(plain, stored["existing_row"])
+        answer = await submit(world.request(), world.rules, {"txid": case["txid"]})
+        swaps = (await plain.prepare("SELECT count(*) AS n FROM swaps").first())["n"]
 
-    found = decode(encode(found, "the answer"))
     expected = case["expected"]
     if case["source"] == "cron":  # a submission is the agent's own; the row differs in that word only
         expected = {**expected, "row": {**expected["row"], "source": "agent"}}
-    assert found["status"] == expected["status"]
+    assert SubmitAnswer.from_json(decode(encode(answer.to_json(), "the answer"))) == answer
+    assert verdict_of(answer) == expected["status"]
     if "code" in expected:
-        assert found["code"] == expected["code"]
-        assert found["httpStatus"] == MEANINGS[Code(expected["code"])].status
+        assert answer.code == expected["code"]
+        assert answer.http_status == MEANINGS[Code(expected["code"])].status
     if "row" in expected:
         amounts = {name: str(expected["row"][name]) for name in ("amount_in", "amount_out")}
-        assert {**expected["row"], **amounts}.items() <= found["row"].items()
-        assert found["inserted"] == expected["inserted"]
-    assert stored == (expected["status"] == "verified")
-    attempts = 3 if "network_error" in told or told.get("status") == 503 else 1
+        assert answer.trade is not None
+        assert {**expected["row"], **amounts}.items() <= answer.trade.to_json().items()
+        assert answer.code == (None if expected["inserted"] else Code.TXID_ALREADY_VERIFIED)
+    assert swaps == (expected["status"] == "verified")
+    attempts = 3 if "network_error" in hiro or hiro.get("status") == 503 else 1
     assert bool(fetch.requests) == bool(case["expected_hiro_calls"])
     assert len(fetch.requests) <= 2 * attempts
 
@@ -134,13 +136,13 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
         chain = world.simulator.chain
         sent = [chain.swap(chain.wallets[0], kind) for _ in range(3)]
         chain.mine()
-        found = [await submit(world.request(), world.rules, {"txid": tx.tx_id.upper()}) for tx in sent]
+        answers = [await submit(world.request(), world.rules, {"txid": tx.tx_id.upper()}) for tx in sent]
         rows = await world.rows()
 
     assert rows == [vars_of(swap) for swap in chain.truth()]
     assert len(rows) == (3 if kind in SWAP_KINDS else 0)
     if kind in REFUSED_KINDS:
-        assert {answer["code"] for answer in found} == {EXPECTED_CODES[kind]}
+        assert {answer.code for answer in answers} == {EXPECTED_CODES[kind]}
 
 
 EXPECTED_CODES = {
@@ -181,7 +183,7 @@ async def test_a_refusal_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["registered", "genesis", "not_registered"])
 async def test_a_refusal_ends_when_its_sender_becomes_eligible(tier: str, tmp_path: Path) -> None:
-    """Who completes what was missing may send the same trade again, and it counts."""
+    """An agent that completes its registration may submit the same trade again, and it counts."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         stranger = chain.strangers[0].address
@@ -194,8 +196,8 @@ async def test_a_refusal_ends_when_its_sender_becomes_eligible(tier: str, tmp_pa
         after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
         left = await world.all("SELECT * FROM refusals")
 
-    assert before["code"] == ("sender_not_genesis" if tier == "registered" else "sender_not_registered")
-    assert (after["status"], after["inserted"]) == ("verified", True)
+    assert before.code == ("sender_not_genesis" if tier == "registered" else "sender_not_registered")
+    assert (verdict_of(after), after.code) == ("verified", None)
     assert left == []
 
 
@@ -207,11 +209,12 @@ async def test_a_refusal_ends_when_the_list_grows(tmp_path: Path) -> None:
         chain.mine()
         before = await submit(world.request(), world.rules, {"txid": tx.tx_id})
         call = tx.payload
-        grown = Rules(built_in().plus(AllowList({call.contract: frozenset({call.function})})))  # type: ignore[union-attr]  # a call, not a transfer
+        added = AllowList({call.contract: frozenset({call.function})})  # type: ignore[union-attr]  # a call, not a transfer
+        grown = Rules(built_in().plus(added), world.rules.start_s)
         after = await submit(world.request(), grown, {"txid": tx.tx_id})
 
-    assert before["code"] == "contract_not_allowlisted"
-    assert after["status"] == "verified"
+    assert before.code == "contract_not_allowlisted"
+    assert verdict_of(after) == "verified"
 
 
 async def test_the_campaign_has_an_end(tmp_path: Path) -> None:
@@ -227,11 +230,11 @@ async def test_the_campaign_has_an_end(tmp_path: Path) -> None:
         late = await submit(world.request(), ends_now, {"txid": tx.tx_id})
         in_time = await submit(world.request(), ends_next, {"txid": tx.tx_id})
 
-    assert (late["code"], in_time["status"]) == ("after_comp_end", "verified")
+    assert (late.code, verdict_of(in_time)) == ("after_comp_end", "verified")
 
 
-async def test_pending_is_not_stored_and_is_remembered_if_it_would_count(tmp_path: Path) -> None:
-    """A waiting trade that would count is queued for another look; one that never would is not."""
+async def test_a_pending_trade_is_queued_if_it_would_count(tmp_path: Path) -> None:
+    """A pending trade is not recorded; one that would count is queued, one that never would is not."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         good = chain.swap(chain.wallets[0], wait_ms=None)
@@ -239,18 +242,18 @@ async def test_pending_is_not_stored_and_is_remembered_if_it_would_count(tmp_pat
             chain.swap(chain.wallets[0], "off_list_contract", wait_ms=None),
             chain.swap(chain.strangers[0], wait_ms=None),
         ]
-        found = [await submit(world.request(), world.rules, {"txid": tx.tx_id}) for tx in (good, *bad)]
+        answers = [await submit(world.request(), world.rules, {"txid": tx.tx_id}) for tx in (good, *bad)]
         queued = await world.all("SELECT txid, source FROM candidates")
         rows = await world.rows()
 
-    assert [answer["httpStatus"] for answer in found] == [202, 202, 202]
-    assert all(answer["retryable"] for answer in found)
+    assert [answer.http_status for answer in answers] == [202, 202, 202]
+    assert all(answer.retryable for answer in answers)
     assert queued == [{"txid": good.tx_id, "source": "agent"}]
     assert rows == []
 
 
 @pytest.mark.parametrize("fate", ["forked", "dropped", "vanished", "pending"])
-async def test_what_a_reorg_took_away_is_not_refused_for_good(fate: Any, tmp_path: Path) -> None:
+async def test_a_trade_that_a_reorg_removed_is_not_refused_for_good(fate: Any, tmp_path: Path) -> None:
     """Off the canonical chain nothing is final: no row, no refusal, and it counts once it is mined again."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
@@ -265,39 +268,40 @@ async def test_what_a_reorg_took_away_is_not_refused_for_good(fate: Any, tmp_pat
         after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
 
     codes = {"forked": "pending", "pending": "pending", "dropped": "tx_failed", "vanished": "tx_not_found"}
-    assert before["code"] == codes[fate]
+    assert before.code == codes[fate]
     assert kept == []
-    assert after["status"] == "verified"
+    assert verdict_of(after) == "verified"
 
 
-async def test_an_upstream_that_limits_us_tells_when_to_come_back(tmp_path: Path) -> None:
-    """A 429 is no refusal: nothing is kept, and the answer says when to ask again."""
+async def test_a_429_gives_the_time_to_try_again(tmp_path: Path) -> None:
+    """A 429 is not a refusal: nothing is kept, and the answer has the time to try again."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         world.simulator.faults.add(SimulatedFault(kind="limited", retry_after=300))
-        found = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id})
         kept = await world.all("SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates")
 
-    assert (found["code"], found["httpStatus"], found["retryable"]) == ("tx_fetch_failed", 502, True)
-    assert found["retryAt"] >= world.clock.now() + 290_000
+    assert (answer.code, answer.http_status, answer.retryable) == ("tx_fetch_failed", 502, True)
+    assert answer.retry_at is not None
+    assert answer.retry_at >= world.clock.now() + 290_000
     assert kept == []
 
 
 @pytest.mark.parametrize(
     "argument", [None, [], "0x", {}, {"txid": 5}, {"txid": "0x12"}, {"txid": "z" * 64}, {"txid": ["0x"]}]
 )
-async def test_what_is_no_transaction_id_is_refused_without_a_call(argument: Any, tmp_path: Path) -> None:
-    """The answer says what an id looks like; nothing is asked and nothing stored."""
+async def test_what_is_not_a_transaction_id_is_refused_without_a_call(argument: Any, tmp_path: Path) -> None:
+    """The answer says what an id looks like; no call is made and nothing is stored."""
     async with open_world(tmp_path) as world:
-        found = await submit(world.request(), world.rules, argument)
+        answer = await submit(world.request(), world.rules, argument)
 
-    assert (found["code"], found["httpStatus"], found["retryable"]) == ("malformed_txid", 400, False)
+    assert (answer.code, answer.http_status, answer.retryable) == ("malformed_txid", 400, False)
     assert world.calls() == 0
 
 
-async def test_the_provider_is_recorded_where_the_contract_tells(tmp_path: Path) -> None:
+async def test_the_provider_is_recorded_where_the_call_names_it(tmp_path: Path) -> None:
     """The optional principal in the call becomes the address, or nothing."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
@@ -305,15 +309,15 @@ async def test_the_provider_is_recorded_where_the_contract_tells(tmp_path: Path)
         chain.mine()
         for tx in sent:
             await submit(world.request(), world.rules, {"txid": tx.tx_id})
-        found = {row["txid"]: row["provider"] for row in await world.all("SELECT txid, provider FROM swaps")}
+        rows = await world.all("SELECT txid, provider FROM swaps")
 
     expected = {tx.tx_id: tx.payload.arguments[1].value for tx in sent}  # type: ignore[union-attr]  # calls, not transfers
-    assert found == expected
+    assert {row["txid"]: row["provider"] for row in rows} == expected
     assert len(set(expected.values())) == 2
 
 
 def test_every_code_has_its_meaning() -> None:
-    """Status, sentence and retryability are told for every code, and the route's table holds."""
+    """Every code has a status, a sentence and whether to retry, and the route's table is right."""
     assert set(MEANINGS) == set(Code)
     for code, meaning in MEANINGS.items():
         assert meaning.sentence.endswith("."), code

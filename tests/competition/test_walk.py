@@ -11,9 +11,9 @@ from tocsin.chain_model import MinedAt, Page, Transaction
 from tocsin.competition.walk import (
     ABOVE_ALL,
     BELOW_ALL,
+    DEEP_BLOCKS,
+    DEEP_S,
     FAILURES_MAX,
-    SETTLED_BLOCKS,
-    SETTLED_S,
     Anchor,
     Mark,
     Step,
@@ -35,7 +35,7 @@ def row(number: int, height: int, index: int = 0, fork: int = 0, burn_time: int 
 
 
 @dataclass
-class List:
+class ListedChain:
     """A principal's list that grows and is reorganised, and a reader of it that may be cut off."""
 
     rows: list[Transaction] = field(default_factory=list)  # oldest first
@@ -92,8 +92,8 @@ class List:
 
 
 moves = st.one_of(
-    st.tuples(st.just("mine"), st.integers(1, 2 * SETTLED_BLOCKS), st.integers(1, 9)),
-    st.tuples(st.just("reorg"), st.integers(1, 5 * SETTLED_BLOCKS), st.integers(0, 99)),
+    st.tuples(st.just("mine"), st.integers(1, 2 * DEEP_BLOCKS), st.integers(1, 9)),
+    st.tuples(st.just("reorg"), st.integers(1, 5 * DEEP_BLOCKS), st.integers(0, 99)),
     st.tuples(st.just("visit"), st.integers(1, 4), st.just(0)),
 )
 
@@ -102,7 +102,7 @@ moves = st.one_of(
 @given(st.lists(moves, max_size=25))
 def test_after_a_finished_visit_every_row_was_seen_in_its_block(steps: list[tuple[str, int, int]]) -> None:
     """Through growth, reorgs of any depth and visits cut off after any page, nothing is passed over."""
-    chain = List()
+    chain = ListedChain()
     for kind, a, b in steps:
         if kind == "mine":
             chain.mine(a, b)
@@ -116,11 +116,11 @@ def test_after_a_finished_visit_every_row_was_seen_in_its_block(steps: list[tupl
 
 
 def test_a_quiet_list_costs_one_page() -> None:
-    """Once its rows are settled, a list without news is read to its first row."""
-    chain = List()
+    """Once its rows are deep in the chain, a list without new rows is read to its first row."""
+    chain = ListedChain()
     for _ in range(30):
-        chain.mine(2 * SETTLED_BLOCKS, 3)
-    chain.height += 2 * SETTLED_BLOCKS
+        chain.mine(2 * DEEP_BLOCKS, 3)
+    chain.height += 2 * DEEP_BLOCKS
     chain.visit(1_000)
     before = chain.pages
     chain.visit(1_000)
@@ -128,11 +128,11 @@ def test_a_quiet_list_costs_one_page() -> None:
     assert chain.pages == before + 1
 
 
-def test_a_long_walk_goes_on_where_it_was_cut_off() -> None:
+def test_a_long_walk_continues_where_it_was_cut_off() -> None:
     """Visits of two pages read a list of twenty in eleven, not by beginning again each time."""
-    chain = List()
+    chain = ListedChain()
     for _ in range(80):
-        chain.mine(2 * SETTLED_BLOCKS, 1)
+        chain.mine(2 * DEEP_BLOCKS, 1)
     visits = 0
     while not chain.visit(2):
         visits += 1
@@ -141,15 +141,15 @@ def test_a_long_walk_goes_on_where_it_was_cut_off() -> None:
     assert len(chain.seen) == 80
 
 
-def test_a_page_tells_which_stretch_of_the_chain_it_speaks_for() -> None:
+def test_a_page_names_the_stretch_of_the_chain_that_it_covers() -> None:
     """Stretches follow each other without a hole, from above everything to the anchor."""
-    chain = List()
+    chain = ListedChain()
     for _ in range(3):
-        chain.mine(2 * SETTLED_BLOCKS, 3)
+        chain.mine(2 * DEEP_BLOCKS, 3)
     chain.visit(1_000)
     anchor = chain.mark.anchor
     assert anchor is not None
-    chain.mine(2 * SETTLED_BLOCKS, 7)
+    chain.mine(2 * DEEP_BLOCKS, 7)
     taken: list[Step] = []
     mark = chain.mark
     while not taken or not taken[-1].done:
@@ -165,7 +165,7 @@ def test_a_page_tells_which_stretch_of_the_chain_it_speaks_for() -> None:
 
 
 def test_the_walk_ends_where_the_campaign_begins() -> None:
-    """Older rows are not looked at, and do not keep the walk going."""
+    """Older rows are left out, and do not keep the walk going."""
     page = Page((row(2, 9, burn_time=START_S), row(1, 8, burn_time=START_S - 1)), "7:0")
     taken = step(Mark(), page, start_s=START_S, tip=9, now=0)
 
@@ -174,9 +174,9 @@ def test_the_walk_ends_where_the_campaign_begins() -> None:
     assert taken.above == BELOW_ALL
 
 
-def test_what_is_old_by_the_clock_is_settled_too() -> None:
-    """Where nothing newer tells how deep a block is, its age does; the newest of those is the anchor."""
-    now = (START_S + 100 + SETTLED_S) * 1000
+def test_what_is_old_by_the_clock_is_deep_too() -> None:
+    """Where nothing newer shows how deep a block is, its age does; the newest of those is the anchor."""
+    now = (START_S + 100 + DEEP_S) * 1000
     page = Page((row(3, 101), row(2, 100), row(1, 50)), None)
 
     assert step(Mark(), page, start_s=START_S, tip=101, now=now).mark.anchor == anchor_at(page.items[1])
@@ -186,8 +186,8 @@ def test_what_is_old_by_the_clock_is_settled_too() -> None:
     assert step(Mark(), page, start_s=START_S, tip=101, now=0).mark.anchor is None
 
 
-def test_visits_urgent_ones_first_then_the_lap() -> None:
-    """Never walked and failed ones come at once; one that fails again and again waits for its turn."""
+def test_visits_urgent_wallets_first_then_the_daily_pass() -> None:
+    """Wallets never read and failed ones come at once; one that keeps failing waits for its turn."""
     walked = Mark(Anchor("0x1", "0x", 1, 0), None, walked_at=5)
     marks = {
         "A": walked,
@@ -198,10 +198,10 @@ def test_visits_urgent_ones_first_then_the_lap() -> None:
     wallets = ["A", "B", "C", "D", "E"]
 
     def choose(cursor: str | None, share: int, urgent_max: int = 10) -> Visits:
-        return choose_visits(wallets, marks, cursor, urgent_max=urgent_max, lap_share=share)
+        return choose_visits(wallets, marks, cursor, urgent_max=urgent_max, pass_share=share)
 
-    assert choose(None, 2) == Visits(("C", "B"), ("A", "B"), ends_lap=False)
-    assert choose("C", 2, 1) == Visits(("C",), ("D", "E"), ends_lap=True)
-    assert choose("D", 3).lap == ("E",)
-    assert choose("E", 5) == Visits(("C", "B"), tuple(wallets), ends_lap=True)
-    assert choose_visits([], {}, "E", urgent_max=1, lap_share=1) == Visits((), (), ends_lap=True)
+    assert choose(None, 2) == Visits(("C", "B"), ("A", "B"), ends_pass=False)
+    assert choose("C", 2, 1) == Visits(("C",), ("D", "E"), ends_pass=True)
+    assert choose("D", 3).daily_pass == ("E",)
+    assert choose("E", 5) == Visits(("C", "B"), tuple(wallets), ends_pass=True)
+    assert choose_visits([], {}, "E", urgent_max=1, pass_share=1) == Visits((), (), ends_pass=True)

@@ -22,18 +22,18 @@ def read(url: str) -> str:
 
 
 def trades(service: ServiceProcess, address: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     after = ""
     while True:
         page = ask(f"{service.url}/api/competition/trades?address={address}&limit=200{after}")[1]
-        found += page["trades"]
+        rows += page["trades"]
         if page["next_cursor"] is None:
-            return found
+            return rows
         after = f"&cursor={page['next_cursor']}"
 
 
 def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
-    """Every swap of the truth is there with its amounts, and the board counts what the lists hold."""
+    """Every swap of the truth is there with its amounts, and the board counts them."""
     with running_simulator(wallets=9) as upstreams:
         url = root_of(upstreams)
         import_agents(tmp_path / "data", read(f"{url}/_agents"))
@@ -48,13 +48,13 @@ def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
             assert truth
             for swap in truth:
                 row = found[swap["txid"]]
-                told = ("token_in", "amount_in", "token_out", "amount_out", "burn_block_time")
-                assert {name: row[name] for name in told} == {name: swap[name] for name in told}
+                names = (*AMOUNTS, "burn_block_time")
+                assert {name: row[name] for name in names} == {name: swap[name] for name in names}
             assert sum(row["tradeCount"] for row in board) >= len(truth)
 
 
 def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
-    """With -9, at random moments of a sweep over a slow upstream: afterwards nothing is missing or twice."""
+    """By SIGKILL, at random moments of a sweep over a slow upstream: nothing is missing or recorded twice."""
     chance = Random(5)
     with running_simulator(wallets=9) as upstreams:
         url, data = root_of(upstreams), tmp_path / "data"
@@ -65,7 +65,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
         for _ in range(5):
             with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + SWEEP):
                 until(lambda service=service: service.status()["tasks"]["sweep"]["running"])  # type: ignore[misc]  # bound at once
-                time.sleep(chance.uniform(0, 0.5))  # another process's time, which only passes really
+                time.sleep(chance.uniform(0, 0.5))  # another process: its time is real
                 service.kill()
         ask(f"{url}/_control/calm", body={})
         with running(ServiceProcess(data, **upstreams)) as service:
@@ -75,7 +75,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
             rows = [
                 row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
             ]
-        told = Process("tocsin", "rebuild", "--data-dir", str(data)).end()
+        rebuild = Process("tocsin", "rebuild", "--data-dir", str(data)).end()
 
     found = {row["txid"]: row for row in rows}
     assert cut >= 3
@@ -83,7 +83,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
     assert len(truth) >= 60
     for txid, swap in truth.items():
         assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
-    assert told[1] == "All totals agree with the swaps.\n"
+    assert rebuild[1] == "All totals agree with the swaps.\n"
 
 
 def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from support.processes import Process, ServiceProcess, ask, calling, running, un
 from support.simulator_process import running_simulator
 
 
-def test_prices_are_there_without_anybody_asking(tmp_path: Path) -> None:
+def test_prices_are_there_without_a_request(tmp_path: Path) -> None:
     """A fresh start: the alarm rings by itself, prices are served, and it is ready."""
     with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
         until(lambda: ask(f"{service.url}/api/prices?tokens=stx")[1]["prices"])
@@ -36,7 +36,7 @@ def test_the_demo_has_its_agents_before_the_first_sweep(tmp_path: Path) -> None:
 
 
 def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
-    """After the restart it is armed, the run is written down as interrupted and run again at once."""
+    """After the restart the alarm is set, the run is recorded as interrupted, and it is run again at once."""
     with running_simulator() as upstreams:
         url = upstreams["HIRO_API_URL"].removesuffix("/hiro")
         slow = {"kind": "hang", "upstream": "tenero", "path": "tokens"}
@@ -88,7 +88,7 @@ def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Pat
 
 
 def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    """It names the holder and the directory, and says nothing else."""
+    """It names the process that holds the directory, and the directory; there is no stack trace."""
     with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
         code, _out, error = ServiceProcess(tmp_path, **upstreams).end()
 
@@ -99,7 +99,7 @@ def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
-    """Exit code 1, the name, the problem, an example; no trace of a stack."""
+    """Exit code 1, the name, the problem, an example; no stack trace."""
     code, _out, error = ServiceProcess(tmp_path, TOCSIN_TENERO_CADENCE="often").end()
 
     assert code == 1
@@ -107,8 +107,8 @@ def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
-def test_it_stops_when_told_to(tmp_path: Path) -> None:
-    """SIGTERM: everything is closed, the exit code is 0, and the next start finds its state."""
+def test_it_stops_on_sigterm(tmp_path: Path) -> None:
+    """Everything is closed, the exit code is 0, and the next start finds its state."""
     with running_simulator() as upstreams:
         service = ServiceProcess(tmp_path, **upstreams).ready()
         until(lambda: service.status()["lastTeneroRunAt"])

@@ -1,9 +1,10 @@
-"""The competition on a simulated chain: a database, a client with a real budget, and contexts."""
+"""The competition on a simulated chain: a database, a client with a real budget, and real contexts."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,14 +13,20 @@ from support.captured_log import CapturedLog
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
-from tocsin.bindings import JSON, KV, Clock, Database, Fetch
+from tocsin.bindings import Clock, Database, Fetch
 from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter
-from tocsin.budget.call_session import CallSession, request_session, task_session
+from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
+from tocsin.budget.call_session import request_session, task_session
 from tocsin.competition.allowlist import built_in
+from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules
-from tocsin.errors import RunStopped
-from tocsin.scheduler.task import Outcome
+from tocsin.scheduler.context import ContextBindings, TaskContext, WorkContext
+from tocsin.scheduler.run import Run
+from tocsin.scheduler.task import TaskResult
+from tocsin.settings import Settings
+from tocsin.shapes.base import FreeForm
+from tocsin.shapes.competition import SubmitAnswer
+from tocsin.shapes.scheduler import RunRecord
 from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.truth import TrueSwap
@@ -27,46 +34,10 @@ from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
-from tocsin.upstream.tenero import TeneroClient
 
 ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
-
-
-@dataclass
-class Context:
-    """A `TaskContext` for one run. `stop_after` checkpoints it must end."""
-
-    db: Database
-    hiro: HiroClient
-    clock: Clock
-    logger: CapturedLog
-    session: CallSession
-    started_at: int
-    slice_s: float = 600.0
-    stop_after: int | None = None
-    shown: list[tuple[int, int, dict[str, JSON]]] = field(default_factory=list)
-
-    @property
-    def kv(self) -> KV:
-        raise NotImplementedError
-
-    @property
-    def tenero(self) -> TeneroClient:
-        raise NotImplementedError
-
-    def time_left_s(self) -> float:
-        return self.slice_s - (self.clock.now() - self.started_at) / 1000
-
-    def progress(self, done: int, total: int, /, **counters: JSON) -> None:
-        self.shown.append((done, total, counters))
-
-    def checkpoint(self) -> None:
-        if self.stop_after is not None:
-            if self.stop_after == 0:
-                raise RunStopped("paused")
-            self.stop_after -= 1
-        if self.time_left_s() <= 0:
-            raise RunStopped("the time slice is over")
+CADENCE_MS = Settings().sweep_cadence
+PAUSED = "the scheduler is paused"
 
 
 @dataclass
@@ -78,27 +49,34 @@ class World:
     clock: Clock
     rules: Rules
     hiro: HiroClient
-    gate: BudgetLimiter
     log: CapturedLog = field(default_factory=CapturedLog)
 
-    def run(self, *, stop_after: int | None = None, slice_s: float = 600.0) -> Context:
-        """A context for one run of a task."""
-        return self._context(task_session(self.log), slice_s, stop_after)
+    def run(self, *, stop_after: int | None = None, slice_s: float = 600.0) -> TaskContext:
+        """A context for one run of a task; after this many checkpoints the next one stops it, as a pause does."""
+        checkpoints = count(1)
 
-    def request(self) -> Context:
-        """A context for one visitor's request."""
-        return self._context(request_session(self.log), 600.0, None)
+        def stop_reason() -> str | None:
+            return PAUSED if stop_after is not None and next(checkpoints) > stop_after else None
 
-    def _context(self, session: CallSession, slice_s: float, stop_after: int | None) -> Context:
-        return Context(
-            self.db, self.hiro, self.clock, self.log, session, self.clock.now(), slice_s, stop_after
+        return TaskContext(
+            self._bindings(),
+            task_session(self.log),
+            slice_ms=int(slice_s * 1000),
+            stop_reason=stop_reason,
         )
+
+    def request(self) -> WorkContext:
+        """A context for one visitor's request."""
+        return WorkContext(self._bindings(), request_session(self.log))
+
+    def _bindings(self) -> ContextBindings:
+        return ContextBindings(self.clock, {"hiro": self.hiro}, self.db)
 
     async def rows(self) -> list[dict[str, Any]]:
         """The recorded swaps as the simulator's truth writes them."""
-        found = (await self.db.prepare(_SWAPS).all()).results
+        swaps = (await self.db.prepare(_SWAPS).all()).results
         return [
-            {**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])} for row in found
+            {**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])} for row in swaps
         ]
 
     async def all(self, sql: str, *values: str | int | None) -> list[dict[str, Any]]:
@@ -127,15 +105,17 @@ async def open_world(
     """A simulated chain whose wallets are registered; without one, a quiet one of three wallets."""
     simulator = simulator or quiet_simulator(VirtualClock())
     log = CapturedLog()
-    gate = BudgetLimiter.restore("hiro", plan, None, simulator.clock, Random(7).random, log, lambda _: None)
+    budget = restored_budget(plan, None, simulator.clock)
+    limiter = BudgetLimiter("hiro", budget, simulator.clock, Random(7).random, log, lambda _: None)
     wire = fetch(simulator)
     if isinstance(wire, SimulatedFetch):
         wire.latency_s = latency_s
-    client = UpstreamClient(hiro_upstream(HIRO_URL, "key"), wire, gate, simulator.clock, Random(8).random)
+    upstream = hiro_upstream(HIRO_URL, "key", plan)
+    client = UpstreamClient(upstream, wire, limiter, simulator.clock, Random(8).random)
     async with open_competition(directory) as db:
         await register(db, simulator.chain.wallets)
         rules = rules or Rules(built_in(), simulator.chain.campaign.start_s, simulator.chain.campaign.end_s)
-        yield World(wrap(db), simulator, simulator.clock, rules, HiroClient(client), gate, log)
+        yield World(wrap(db), simulator, simulator.clock, rules, HiroClient(client), log)
 
 
 async def register(db: Database, wallets: Iterable[Wallet]) -> None:
@@ -170,13 +150,42 @@ def as_rows(truth: Iterable[TrueSwap]) -> list[dict[str, Any]]:
     return [{name: getattr(swap, name) for name in TrueSwap.__dataclass_fields__} for swap in truth]
 
 
-async def sweep(world: World, context: Context | None = None, rules: Rules | None = None) -> Outcome:
+async def sweep(world: World, context: TaskContext | None = None, rules: Rules | None = None) -> TaskResult:
     """One run of the task."""
-    return await sweep_task(rules or world.rules).run(context or world.run())
+    return await sweep_task(Settings(), rules or world.rules).run(context or world.run())
+
+
+async def sweep_within(world: World, slice_s: float) -> RunRecord:
+    """One run of the task within a time slice, as the scheduler records it."""
+    task = replace(sweep_task(Settings(), world.rules), slice_ms=int(slice_s * 1000))
+    record = RunRecord(
+        id=1,
+        task=task.name,
+        trigger="alarm",
+        slot_at=None,
+        missed_slots=0,
+        started_at=world.clock.now(),
+        result=dict(task.empty_result),
+    )
+    return await Run(task, record, world.run(slice_s=slice_s)).execute()
+
+
+def number(counters: FreeForm, name: str) -> int:
+    """A counter that must be a whole number."""
+    value = counters[name]
+    assert type(value) is int, (name, value)
+    return value
+
+
+def verdict_of(answer: SubmitAnswer) -> str:
+    """The verdict in the words of `Explanation.status`."""
+    if answer.trade is not None:
+        return "verified"
+    return "pending" if answer.code == Code.PENDING else "rejected"
 
 
 def chain_of(wallets: int, *, all_eligible: bool = True) -> Simulator:
-    """A quiet simulator with so many agents, by default all of them eligible."""
+    """A quiet simulator with this many agents, by default all of them eligible."""
     simulator = quiet_simulator(VirtualClock(), wallets=wallets)
     if all_eligible:
         chain = simulator.chain

@@ -16,11 +16,14 @@ from support.local_store import open_kv
 from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET
 from tocsin.bindings import JSON
 from tocsin.competition.request_jobs import competition_jobs
+from tocsin.platform.shared.json_values import decode, encode
 from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.scheduler.readiness import HealthSnapshot
+from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.web.app import create_app
-from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
+from tocsin.web.deps import Keys, WebDeps
 
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
@@ -28,18 +31,24 @@ JSON_TYPE = {"content-type": "application/json"}
 BEARER = {**JSON_TYPE, "authorization": f"Bearer {CHAINHOOK_SECRET}"}
 
 
-class Performer:
-    """The part of the scheduler's stub that requests use."""
+class JobStub:
+    """The part of the scheduler's stub that requests use: it runs the real jobs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._jobs = competition_jobs(world.rules)
         self.asked: list[str] = []
 
-    async def perform(self, job: str, argument: JSON) -> JSON:
+    async def run_job(self, job: str, argument: JSON) -> JSON:
         self.asked.append(job)
-        told = json.loads(json.dumps(argument))  # as it would arrive
-        return json.loads(json.dumps(await self._jobs[job](self._world.request(), told)))
+        arrived = _sent(argument, "the argument")
+        return _sent(await self._jobs[job](self._world.request(), arrived), "the result")
+
+
+def _sent(value: JSON, name: str) -> JSON:
+    """The value after its way through RPC."""
+    arrived: JSON = decode(encode(value, name))
+    return arrived
 
 
 @dataclass
@@ -49,7 +58,7 @@ class CompetitionSite:
     world: World
     site: WebDeps
     app: ASGIApp
-    performer: Performer
+    performer: JobStub
 
     async def get(self, target: str, **headers: str) -> Answer:
         return await asgi.ask(self.app, target, headers=headers)
@@ -84,9 +93,9 @@ async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[C
             await put_token_price(
                 kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now())
             )
-        performer = Performer(world)
+        performer = JobStub(world)
         site = WebDeps(
-            scheduler=lambda: performer,  # type: ignore[arg-type,return-value]  # as much of it as is asked
+            scheduler=lambda: SchedulerClient(performer),
             kv=kv,
             db=world.db,
             clock=world.clock,
@@ -143,7 +152,7 @@ def _transaction_1(tx: ChainTransaction) -> Any:
     kind: Any = {"type": "NativeTokenTransfer"}
     if isinstance(tx.payload, SimulatedCall):
         data = {"contract_identifier": tx.payload.contract, "method": tx.payload.function}
-        kind = {"type": "SimulatedCall", "data": data}
+        kind = {"type": "ContractCall", "data": data}
     return {
         "transaction_identifier": {"hash": tx.tx_id},
         "metadata": {"success": True, "sender": tx.sender, "kind": kind},

@@ -10,7 +10,7 @@ from tocsin.upstream.tenero import token_address
 
 @dataclass
 class Market:
-    """Prices on pages of the list, or only for whoever asks by address."""
+    """Prices on pages of the list, or only by address."""
 
     pages: list[dict[str, float | None]]
     unlisted: dict[str, float | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The reference's own test cases, and a Hiro that answers with what they hold, in v3 and `tx/multiple`."""
+"""The reference's own test cases, and a Hiro that sends what they contain, in v3 and `tx/multiple`."""
 
 import json
 import re
@@ -37,18 +37,18 @@ def completed(tx: Mapping[str, Any]) -> dict[str, Any]:
     return {"fee_rate": str(FEE), "sponsored": False, **mined, **tx, "events": events}
 
 
-def answering(told: Mapping[str, Any], request: Request) -> FetchResponse:
-    """What Hiro would say: `told` is a case's `hiro` field."""
-    if "network_error" in told:
-        raise FetchFailed(told["network_error"])
-    if told["status"] not in {200, 404}:
-        return response({"error": "unavailable"}, status=told["status"])
-    body = completed(told["body"]) if told["status"] == 200 else None
+def answering(case: Mapping[str, Any], request: Request) -> FetchResponse:
+    """What Hiro would send: `case` is a case's `hiro` field."""
+    if "network_error" in case:
+        raise FetchFailed(case["network_error"])
+    if case["status"] not in {200, 404}:
+        return response({"error": "unavailable"}, status=case["status"])
+    body = completed(case["body"]) if case["status"] == 200 else None
     path, _, query = request.url.partition("://")[2].partition("/")[2].partition("?")
     if "tx/multiple" in path:
         (txid,) = re.findall(r"tx_id=(0x[0-9a-f]{64})$", query)
-        found = {"found": True, "result": body} if body else {"found": False, "result": {"tx_id": txid}}
-        return response({txid: found})
+        entry = {"found": True, "result": body} if body else {"found": False, "result": {"tx_id": txid}}
+        return response({txid: entry})
     if body is None or body["tx_status"].startswith("dropped"):
         return NOT_FOUND
     if path.endswith("/balance-changes"):

@@ -1,4 +1,4 @@
-"""Agents for imports, and the reference's tables as its exports have them."""
+"""Agents for imports, and the reference's tables as its exports contain them."""
 
 import json
 import sqlite3

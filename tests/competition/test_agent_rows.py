@@ -1,4 +1,4 @@
-"""Agents and claims from lines of JSON: what fits, what is refused, and what the tables hold afterwards."""
+"""Agents and claims from lines of JSON: what is imported, what is refused, and the tables afterwards."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.competition import open_world
+from support.competition import open_world, verdict_of
 from support.roster import address, line, open_roster, rows
-from tocsin.commands.import_agents import LINE_MAX, REFUSALS_MAX, ImportReport, TableCounts, read_rows, take
+from tocsin.commands.import_agents import (
+    ERRORS_MAX,
+    LINE_MAX,
+    ImportReport,
+    TableCounts,
+    import_rows,
+    read_rows,
+)
 from tocsin.competition.agent_rows import COLUMNS, TABLES, RowError, lines_of, read_line
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreUnavailable
@@ -19,16 +26,16 @@ from tocsin.simulator.wallets import import_lines
 
 def import_into(directory: Path, *lines: str) -> ImportReport:
     with open_roster(directory) as connection:
-        return take(connection, lines_of(lines))
+        return import_rows(connection, lines_of(lines))
 
 
 def test_the_columns_are_those_of_the_tables(tmp_path: Path) -> None:
     """A column that a migration adds must be added to what can be imported."""
     with open_roster(tmp_path) as connection:
         for table in TABLES:
-            found = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
+            columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
             kinds = {"TEXT": "text", "INTEGER": "whole"}
-            assert {name: kinds[kind] for name, kind in found} == COLUMNS[table]
+            assert {name: kinds[kind] for name, kind in columns} == COLUMNS[table]
 
 
 def test_every_field_is_stored_as_given(tmp_path: Path) -> None:
@@ -41,22 +48,22 @@ def test_every_field_is_stored_as_given(tmp_path: Path) -> None:
 
     report = import_into(tmp_path, json.dumps({**agent, "claim": claim}))
 
-    assert report.taken == {"agents": TableCounts(1, 0, 0), "claims": TableCounts(1, 0, 0)}
+    assert report.imported == {"agents": TableCounts(1, 0, 0), "claims": TableCounts(1, 0, 0)}
     with open_roster(tmp_path) as connection:
         assert rows(connection, "agents") == [agent]
         assert rows(connection, "claims") == [{"btc_address": "bc1qa", **claim}]
 
 
 def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given(tmp_path: Path) -> None:
-    """A field that is not given stays as it is, null empties it, and the counts tell."""
+    """A field that is not given stays as it is, null empties it, and the counts show it."""
     first = line(1, display_name="Ann", bns_name="ann.btc", claim={"status": "pending", "tweet_url": "u"})
     import_into(tmp_path, first, line(2))
 
     again = import_into(tmp_path, first, line(2))
     changed = import_into(tmp_path, line(1, bns_name=None, claim={"status": "verified"}), line(3))
 
-    assert again.taken == {"agents": TableCounts(0, 0, 2), "claims": TableCounts(0, 0, 1)}
-    assert changed.taken == {"agents": TableCounts(1, 1, 0), "claims": TableCounts(0, 1, 0)}
+    assert again.imported == {"agents": TableCounts(0, 0, 2), "claims": TableCounts(0, 0, 1)}
+    assert changed.imported == {"agents": TableCounts(1, 1, 0), "claims": TableCounts(0, 1, 0)}
     with open_roster(tmp_path) as connection:
         ann = rows(connection, "agents")[0]
         (claim,) = rows(connection, "claims")
@@ -65,7 +72,7 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("nonsense", "not JSON"),
         ("[]", "not an object"),
@@ -74,7 +81,7 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
         (json.dumps({"btc_address": "bc1"}), "stx_address is missing"),
         (json.dumps({"btc_address": "a b", "stx_address": address(1)}), "btc_address: expected"),
         (line(1, stx_address="ST" + "0" * 38), "found 'ST0"),
-        (line(1, nickname="x"), "there is no field 'nickname'; known are btc_address"),
+        (line(1, nickname="x"), "there is no field 'nickname'; the fields are btc_address"),
         (line(1, erc8004_agent_id="7"), "erc8004_agent_id: expected a whole number"),
         (line(1, erc8004_agent_id=True), "erc8004_agent_id: expected a whole number"),
         (line(1, erc8004_agent_id=-1), "erc8004_agent_id: expected a whole number"),
@@ -82,34 +89,34 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
         (line(1, erc8004_agent_id=2**63), "more than 64 bits"),
         (line(1, display_name=7), "display_name: expected text or null, found 7"),
         (line(1, display_name=["x"]), "display_name: expected text or null, found a list"),
-        (line(1, display_name="\0"), "display_name: holds a character"),
-        (line(1, display_name="\ud800"), "display_name: holds a character"),
+        (line(1, display_name="\0"), "display_name: has a character"),
+        (line(1, display_name="\ud800"), "display_name: has a character"),
         (line(1, claim="verified"), "claim: expected an object"),
         (line(1, claim={}), "claim.status: expected one of pending, verified, rewarded, failed"),
         (line(1, claim={"status": "done"}), "found 'done'"),
         (line(1, claim={"status": "verified", "x": 1}), "there is no field claim.'x'"),
         (line(1, claim={"status": "verified", "btc_address": "bc1other"}), "claim: expected an object"),
         (line(1, claim={"status": "verified", "reward_satoshis": 1.5}), "claim.reward_satoshis: expected"),
-        ('{"btc_address": "a", "btc_address": "b"}', "a field is there twice"),
+        ('{"btc_address": "a", "btc_address": "b"}', "a field is listed twice"),
         ('{"erc8004_agent_id": ' + "9" * 5000 + "}", "more than 64 bits"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_line_and_reason_and_nothing_is_written(
-    text: str, said: str, tmp_path: Path
+def test_a_wrong_line_is_refused_with_number_and_reason_and_nothing_is_written(
+    text: str, message: str, tmp_path: Path
 ) -> None:
-    """All or nothing: the good lines around it are not taken either."""
+    """All or nothing: the good lines around it are not imported either."""
     report = import_into(tmp_path, line(8), text, line(9))
 
     assert [refusal.line for refusal in report.refused] == [2]
-    assert said in report.refused[0].reason
-    assert report.taken == {}
+    assert message in report.refused[0].reason
+    assert report.imported == {}
     with open_roster(tmp_path) as connection:
         assert rows(connection, "agents") == []
 
 
 def test_duplicates_are_refused_with_both_lines(tmp_path: Path) -> None:
-    """Neither a btc_address nor a stx_address may be there twice; all of it is told, in the file's order."""
+    """Neither a btc_address nor a stx_address may be there twice; all errors are listed, in the file's order."""
     report = import_into(tmp_path, line(1), line(2), line(1), "x", line(3, stx_address=address(2)), line(1))
 
     assert [(refusal.line, refusal.reason[:49]) for refusal in report.refused] == [
@@ -121,11 +128,11 @@ def test_duplicates_are_refused_with_both_lines(tmp_path: Path) -> None:
     assert report.refused[2].reason.endswith("is on line 2 already")
 
 
-def test_many_refusals_are_counted_and_the_first_are_told(tmp_path: Path) -> None:
+def test_many_errors_are_counted_and_the_first_are_listed(tmp_path: Path) -> None:
     """A file of another kind does not fill the screen."""
-    report = import_into(tmp_path, *["x"] * (REFUSALS_MAX + 50))
+    report = import_into(tmp_path, *["x"] * (ERRORS_MAX + 50))
 
-    assert (len(report.refused), report.refused_count) == (REFUSALS_MAX, REFUSALS_MAX + 50)
+    assert (len(report.refused), report.refused_count) == (ERRORS_MAX, ERRORS_MAX + 50)
 
 
 def test_an_address_of_another_agent_is_refused(tmp_path: Path) -> None:
@@ -137,7 +144,7 @@ def test_an_address_of_another_agent_is_refused(tmp_path: Path) -> None:
 
 
 async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path: Path) -> None:
-    """Recorded swaps belong to the address that sent them: they are neither lost nor handed on."""
+    """Recorded swaps belong to the address that sent them: they are neither lost nor given to another."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         trader, idle = chain.wallets[:2]
@@ -150,16 +157,16 @@ async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path
             for wallet in (trader, idle)
         )
         kept = await world.all("SELECT sender FROM swaps")
-        found = await world.all("SELECT stx_address FROM agents WHERE btc_address = ?", idle.btc_address)
+        agents = await world.all("SELECT stx_address FROM agents WHERE btc_address = ?", idle.btc_address)
 
     assert f"has swaps recorded as {trader.address}" in refused.refused[0].reason
-    assert moved.taken["agents"] == TableCounts(0, 1, 0)
+    assert moved.imported["agents"] == TableCounts(0, 1, 0)
     assert kept == [{"sender": trader.address}]
-    assert found == [{"stx_address": address(7)}]
+    assert agents == [{"stx_address": address(7)}]
 
 
-async def test_an_import_beside_an_open_database_is_seen_by_it_at_once(tmp_path: Path) -> None:
-    """Tiers are read from the tables: who is imported counts from the next look on."""
+async def test_an_import_into_an_open_database_is_seen_by_it_at_once(tmp_path: Path) -> None:
+    """Tiers are read from the tables each time: an imported agent counts at once."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         stranger = chain.strangers[0].address
@@ -170,24 +177,24 @@ async def test_an_import_beside_an_open_database_is_seen_by_it_at_once(tmp_path:
         after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
         known = import_into(tmp_path, *import_lines(chain.wallets).splitlines())
 
-    assert (before["code"], after["status"]) == ("sender_not_registered", "verified")
+    assert (before.code, verdict_of(after)) == ("sender_not_registered", "verified")
     assert known.refused == []
 
 
-def test_a_database_that_stays_locked_is_told_and_nothing_is_taken(tmp_path: Path) -> None:
+def test_a_database_that_stays_locked_is_an_error_and_nothing_is_imported(tmp_path: Path) -> None:
     """Each side waits for the other for a while; then it is an error that says to try again."""
     with open_roster(tmp_path) as other, open_roster(tmp_path) as connection:
         connection.execute("PRAGMA busy_timeout = 1")
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match=r"import: database is locked.*try again later"):
-            take(connection, lines_of([line(1)]))
+            import_rows(connection, lines_of([line(1)]))
         other.execute("COMMIT")
         assert rows(other, "agents") == []
 
-    assert import_into(tmp_path, line(1)).taken["agents"] == TableCounts(1, 0, 0)
+    assert import_into(tmp_path, line(1)).imported["agents"] == TableCounts(1, 0, 0)
 
 
-def test_files_are_read_as_they_come(tmp_path: Path) -> None:
+def test_files_are_read_as_they_are(tmp_path: Path) -> None:
     """A byte order mark, CRLF, empty lines, a line without an end; too long and broken ones are named."""
     file = tmp_path / "agents.jsonl"
     good = [line(number).encode() for number in (1, 2)]
@@ -195,12 +202,12 @@ def test_files_are_read_as_they_come(tmp_path: Path) -> None:
     seen: list[int] = []
     file.write_bytes(b"\xef\xbb\xbf" + good[0] + b"\r\n\r\n" + too_long + b"\n\xff\xfe\n  \n" + good[1])
 
-    found = list(read_rows(file, seen.append))
+    read = list(read_rows(file, seen.append))
 
-    assert [row.line for row in found] == [1, 3, 4, 6]
-    assert [row.reason for row in found if isinstance(row, RowError)] == [
+    assert [row.line for row in read] == [1, 3, 4, 6]
+    assert [row.reason for row in read if isinstance(row, RowError)] == [
         f"it is longer than {LINE_MAX} bytes",
-        "it is not UTF-8: save the file as that",
+        "it is not UTF-8: save the file as UTF-8",
     ]
     assert seen[-1] == file.stat().st_size
 
@@ -215,14 +222,14 @@ def test_files_are_read_as_they_come(tmp_path: Path) -> None:
         ),
     ).map(lambda value: json.dumps(value).encode())
 )
-def test_no_line_is_more_than_refused(raw: bytes) -> None:
-    """Whatever stands there, it is rows or one refusal, and a row always has its keys."""
-    found = list(read_line(1, raw))
+def test_any_line_gives_rows_or_one_error(raw: bytes) -> None:
+    """Whatever the line contains; and a row always has its keys."""
+    read = list(read_line(1, raw))
 
-    assert len(found) >= 1
-    for row in found:
+    assert len(read) >= 1
+    for row in read:
         if isinstance(row, RowError):
-            assert len(found) == 1
+            assert len(read) == 1
             assert 0 < len(row.reason) < 600
         else:
             assert row.staged()[2]
