@@ -5,7 +5,7 @@ READY := .venv/.ready
 WORKERD := tests/cloudflare/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve test check fmt bench screenshots conformance lock clean
+.PHONY: help .venv demo serve test check types fmt bench screenshots conformance lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ conformance: $(READY) ## replay workerd's recordings [SCENARIOS=path TRACES=path
 	@cd tests && ../$(BIN)/python -m conformance \
 	  $(if $(SCENARIOS),--scenarios $(abspath $(SCENARIOS))) $(if $(TRACES),--traces $(abspath $(TRACES))) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(REAL_TIME),--real-time) $(if $(OUT),--out $(abspath $(OUT)))
+
+types: $(READY) ## the pages' JSDoc types, made from the shapes
+	@$(BIN)/python tools/js_types.py
 
 fmt: $(READY) ## format and fix what can be fixed
 	@$(BIN)/ruff format .

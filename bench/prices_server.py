@@ -10,8 +10,7 @@ import uvloop
 from null_logger import NullLogger
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tocsin.competition.allowlist import AllowList
-from tocsin.competition.rules import Rules
+from tocsin.competition.rules import rules_of
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.platform.local.sqlite.data_dir import DataDir
@@ -19,9 +18,12 @@ from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
 from tocsin.platform.local.sqlite.migrations import load
 from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
+from tocsin.scheduler.readiness import HealthSnapshot
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.settings import Settings
 from tocsin.web.app import create_app
-from tocsin.web.deps import HealthSnapshot, Keys, SchedulerStub, WebDeps
+from tocsin.web.deps import Keys, WebDeps
 
 
 async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -50,7 +52,7 @@ async def bare(app: ASGIApp) -> ASGIApp:
     return handler
 
 
-def no_scheduler() -> SchedulerStub:
+def no_scheduler() -> SchedulerClient:
     raise NotImplementedError("prices need no scheduler")
 
 
@@ -64,7 +66,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
     token_ids = [*STATIC_TOKENS, *(f"SP{'A' * 38}.token-{n}::token-{n}" for n in range(tokens))][:tokens]
     for number, token_id in enumerate(token_ids):
         await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
-    await publish_tracked(kv, token_ids)
+    await publish_tokens(kv, token_ids)
 
     async def healthy() -> HealthSnapshot:
         return HealthSnapshot(0.0, None, clock.now())
@@ -76,7 +78,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         clock=clock,
         logger=NullLogger(),
         keys=Keys(),
-        rules=Rules(AllowList({})),
+        rules=rules_of(Settings()),
         health=healthy,
         version="bench",
     )

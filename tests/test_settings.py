@@ -1,4 +1,4 @@
-"""Settings are read together, and every problem is told with its fix."""
+"""Settings are read together, and every problem is reported with its fix."""
 
 import re
 from dataclasses import fields
@@ -9,25 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin import settings as module
-from tocsin.settings import ALL, Settings, SettingsError, about, duration, read, read_env_file, secret_values
+from tocsin.durations import parse_duration
+from tocsin.settings import (
+    ALL,
+    Setting,
+    Settings,
+    SettingsError,
+    read,
+    read_env_file,
+    secret_values,
+    setting_of,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 
 def test_nothing_set_gives_the_defaults() -> None:
-    """An empty environment is a good one, and the admin routes are closed."""
+    """An empty environment is fine, and the admin routes are closed."""
     assert read({}) == Settings()
     assert read({}).admin_key is None
 
 
 @pytest.mark.parametrize("known", ALL, ids=lambda known: known.name)
-def test_every_example_is_taken(known: module.Setting) -> None:
-    """What a message or the docs show as an example works."""
+def test_every_example_is_accepted(known: Setting) -> None:
+    """The examples in messages and in the docs work."""
     known.parse(known.example)
 
 
-def test_all_problems_are_told_at_once_with_an_example_and_without_the_secret() -> None:
+def test_all_problems_are_reported_at_once_with_an_example_and_without_the_secret() -> None:
     """One start, one list: names, problems, examples; a wrong secret is not repeated."""
     wrong = {
         "TOCSIN_PORT": "eighty",
@@ -39,15 +48,15 @@ def test_all_problems_are_told_at_once_with_an_example_and_without_the_secret() 
     with pytest.raises(SettingsError) as caught:
         read(wrong)
 
-    told = str(caught.value)
-    assert len(told.splitlines()) == 1 + 5
-    assert "TOCSIN_PORT: 'eighty' is not a whole number from 0 to 65535. Example: TOCSIN_PORT=8787" in told
-    assert "Did you mean TOCSIN_TENERO_CADENCE?" in told
-    assert "s3" not in told
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1 + 5
+    assert "TOCSIN_PORT: 'eighty' is not a whole number from 0 to 65535. Example: TOCSIN_PORT=8787" in message
+    assert "Did you mean TOCSIN_TENERO_CADENCE?" in message
+    assert "s3" not in message
 
 
 @pytest.mark.parametrize(
-    ("given_", "expected"),
+    ("environment", "expected"),
     [
         ({"TOCSIN_SWEEP_SLICE": "15m"}, "must be shorter than TOCSIN_SWEEP_CADENCE"),
         ({"TOCSIN_TENERO_CADENCE": "4m"}, "must be shorter than TOCSIN_TENERO_CADENCE"),
@@ -55,22 +64,35 @@ def test_all_problems_are_told_at_once_with_an_example_and_without_the_secret() 
         ({"WORKER_LOGS_URL": "https://logs.example"}, "give both or neither"),
     ],
 )
-def test_what_does_not_fit_together_is_told(given_: dict[str, str], expected: str) -> None:
+def test_values_that_do_not_fit_together_are_reported(environment: dict[str, str], expected: str) -> None:
     """Each value is fine alone."""
     with pytest.raises(SettingsError, match=expected):
-        read(given_)
+        read(environment)
+
+
+def test_a_slice_must_leave_time_for_the_alarm() -> None:
+    """An alarm's handler ends after 15 minutes on both platforms: no cadence makes a longer slice work."""
+    with pytest.raises(SettingsError) as caught:
+        read({"TOCSIN_SWEEP_CADENCE": "1h", "TOCSIN_SWEEP_SLICE": "59m"})
+
+    (problem,) = str(caught.value).splitlines()[1:]
+    assert problem == (
+        "  TOCSIN_SWEEP_SLICE: may be 14 minutes at most, whatever the cadence: an alarm's handler ends after"
+        " 15 minutes. Example: TOCSIN_SWEEP_SLICE=14m"
+    )
+    assert read({"TOCSIN_SWEEP_CADENCE": "1h", "TOCSIN_SWEEP_SLICE": "14m"}).sweep_slice == 840_000
 
 
 @given(st.dictionaries(st.sampled_from([known.name for known in ALL]), st.text(max_size=30)))
-def test_any_text_is_taken_or_refused_with_our_error(environment: dict[str, str]) -> None:
+def test_any_text_is_accepted_or_refused_with_our_error(environment: dict[str, str]) -> None:
     """No value of any setting raises anything else."""
-    told = ""
+    message = ""
     try:
         read(environment)
     except SettingsError as error:
-        told = str(error)
+        message = str(error)
 
-    problems = [line for line in told.splitlines()[1:] if line.startswith("  ")]
+    problems = [line for line in message.splitlines()[1:] if line.startswith("  ")]
     assert all(re.match(r"  [A-Z_]+( and [A-Z_]+)?: ", line) for line in problems)
 
 
@@ -80,10 +102,10 @@ def test_any_text_is_taken_or_refused_with_our_error(environment: dict[str, str]
 )
 def test_durations(text: str, expected: int) -> None:
     """A number and a unit, in milliseconds."""
-    assert duration(text) == expected
+    assert parse_duration(text) == expected
 
 
-def test_an_env_file_is_understood() -> None:
+def test_an_env_file_is_read() -> None:
     """Comments, blank lines, export and quotes; a line that is neither is named by number."""
     text = "# keys\n\nexport ADMIN_KEY='a secret key'\nTOCSIN_PORT = 9000\nURL=https://x/?a=b\n"
 
@@ -97,30 +119,34 @@ def test_an_env_file_is_understood() -> None:
 
 
 def test_every_secret_is_known_to_be_one() -> None:
-    """Redaction covers all keys and secrets, both of a pair too."""
-    made: dict[str, Any] = {f.name: f"secret-of-{f.name}" for f in fields(Settings) if about(f).secret}
-    made["chainhook_secret"] = ("first-secret", "second-secret")
+    """Redaction covers all keys and secrets, and both of a pair."""
+    secrets: dict[str, Any] = {
+        setting.name: f"secret-of-{setting.name}"
+        for setting in fields(Settings)
+        if setting_of(setting).secret
+    }
+    secrets["chainhook_secret"] = ("first-secret", "second-secret")
 
-    assert set(secret_values(Settings(**made))) == {
-        *(value for value in made.values() if isinstance(value, str)),
+    assert set(secret_values(Settings(**secrets))) == {
+        *(value for value in secrets.values() if isinstance(value, str)),
         "first-secret",
         "second-secret",
     }
-    assert {f.name for f in fields(Settings) if re.search("key|secret", f.name)} == set(made)
+    assert {one.name for one in fields(Settings) if re.search("key|secret", one.name)} == set(secrets)
 
 
 def table() -> str:
     rows = ["| setting | default | example | what for |", "|---|---|---|---|"]
     for setting in fields(Settings):
-        known = about(setting)
+        known = setting_of(setting)
         default = "none" if setting.default in {None, ()} else _shown(known, setting.default)
         mark = " (secret)" if known.secret else ""
         rows.append(f"| `{known.name}` | {default} | `{known.example}` | {known.text}{mark} |")
     return "\n".join(rows)
 
 
-def _shown(known: module.Setting, default: Any) -> str:
-    if known.parse is duration:
+def _shown(known: Setting, default: Any) -> str:
+    if known.parse is parse_duration:
         return f"`{default // 60_000}m`"
     if isinstance(default, bool):
         return "`yes`" if default else "`no`"
@@ -132,8 +158,8 @@ def test_the_docs_list_every_setting() -> None:
     assert table() in PAGE.read_text()
 
 
-def test_every_wrong_line_of_a_file_is_told() -> None:
-    """Not only the first; and a file in another encoding is told, not a traceback."""
+def test_every_wrong_line_of_a_file_is_reported() -> None:
+    """Not only the first; and a file in another encoding is an error with a sentence, not a traceback."""
     with pytest.raises(SettingsError, match=r"(?s)line 1:.*line 3:"):
         read_env_file(b"what\nA=1\n1B=2\n")
     with pytest.raises(SettingsError, match="UTF-8"):

@@ -43,7 +43,7 @@ def picture(browser: Browser, state: State, look: str, path: Path, *, whole: boo
 
 
 def settle(page: Page) -> None:
-    """The next frames show what the page was told by now."""
+    """Wait for the frames that show what the page has received by now."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 

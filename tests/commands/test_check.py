@@ -1,4 +1,4 @@
-"""`tocsin check`: each thing that would stop or harm a start is told with its fix, and nothing is written."""
+"""`tocsin check`: each thing that would stop or harm a start is a finding with its fix; nothing is written."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tocsin.commands.check import findings
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.service import SCHEMAS
+from tocsin.commands.data_files import load_migrations
 from tocsin.settings import Settings
 
 FINE = Settings(admin_key="a-long-random-text")
@@ -17,17 +16,17 @@ FINE = Settings(admin_key="a-long-random-text")
 
 def found(directory: Path, **changes: Any) -> list[str]:
     settings = replace(FINE, data_dir=str(directory / "data"), **changes)
-    return findings(settings, {name: load(path) for name, path in SCHEMAS.items()})
+    return findings(settings, load_migrations())
 
 
 def test_all_is_fine_and_nothing_is_made(tmp_path: Path) -> None:
-    """A new directory is the start's to make."""
+    """A new directory is made by the start."""
     assert found(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"admin_key": None}, "ADMIN_KEY is not set"),
         ({"admin_key": "abcd"}, "ADMIN_KEY is short"),
@@ -38,15 +37,15 @@ def test_all_is_fine_and_nothing_is_made(tmp_path: Path) -> None:
         ({"allowlist": "nowhere.json"}, "TOCSIN_ALLOWLIST: nowhere.json cannot be read"),
     ],
 )
-def test_what_would_harm_is_told_with_its_fix(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """One finding for one thing."""
+def test_each_problem_is_a_finding_with_its_fix(changes: dict[str, Any], text: str, tmp_path: Path) -> None:
+    """One finding for one problem."""
     (finding,) = found(tmp_path, **changes)
 
-    assert said in finding
+    assert text in finding
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "text"),
     [
         (lambda data: data.write_text(""), "is not a directory that can be written"),
         (lambda data: (data.mkdir(), (data / "db.sqlite").write_text("what")), "db.sqlite"),
@@ -56,18 +55,18 @@ def test_what_would_harm_is_told_with_its_fix(changes: dict[str, Any], said: str
         ),
     ],
 )
-def test_a_data_directory_that_cannot_be_used_is_told(
-    spoil: Callable[[Path], Any], said: str, tmp_path: Path
+def test_a_data_directory_that_cannot_be_used_is_a_finding(
+    spoil: Callable[[Path], Any], text: str, tmp_path: Path
 ) -> None:
-    """Before a start would find out."""
+    """Before a start fails."""
     spoil(tmp_path / "data")
     (finding,) = found(tmp_path)
 
-    assert said in finding
+    assert text in finding
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes no write, though its permissions say that it does."""
+def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be written, although its permissions allow it."""
 
     def full(_descriptor: int, _data: bytes) -> int:
         raise OSError(28, "No space left on device")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -16,14 +17,19 @@ from typer.testing import CliRunner
 from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess
 from support.processes import running as process
-from support.scripted_scheduler import ADMIN_KEY, task_status
+from support.scripted_scheduler import ADMIN_KEY
 from support.simulator_process import running_simulator
+from support.statuses import run_record, task_status
 from support.virtual_time import START_MS
 from support.web_thread import NAME, Running, served_in_thread
 from tocsin.cli import app
+from tocsin.commands import check as check_command
 from tocsin.commands.service_client import client_of
+from tocsin.shapes.scheduler import Progress, RunError, Status
 
 TOCSIN = Path(sys.executable).parent / "tocsin"
+UTC_MINUTE = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
+UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def tocsin(
     *arguments: str, port: int, directory: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command; it knows the port and the key unless told otherwise."""
+    """Run the command, with the port and the key unless the environment has others."""
     known = {"PATH": os.environ["PATH"], "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
     return subprocess.run(
         [TOCSIN, *arguments],
@@ -59,26 +65,27 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
     assert "48,211" in done.stdout
 
 
-def test_status_as_json_is_what_the_service_said(running: Running) -> None:
+def test_status_as_json_is_what_the_service_sent(running: Running) -> None:
     """For scripts."""
     done = tocsin("status", "--json", port=running.port)
 
-    told = json.loads(done.stdout)
-    assert told["tasks"]["sweep"]["lastError"]["message"] == "hiro said 503"
-    assert set(told) == set(running.scheduler.shown)
+    status = Status.from_json(json.loads(done.stdout))
+    assert str(status.tasks["sweep"].last_error) == "TaskFailed: hiro said 503"
+    assert replace(status, now=running.scheduler.shown.now) == running.scheduler.shown
+    assert json.loads(done.stdout) == status.to_json()
 
 
-def test_refresh_runs_a_task_and_says_what_came_of_it(running: Running) -> None:
-    """The counters of its result, and success."""
+def test_refresh_runs_a_task_and_prints_its_result(running: Running) -> None:
+    """Its outcome and the counters of its result."""
     done = tocsin("refresh", "tenero", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "tenero: ok succeeded=9 failed=0" in done.stdout
+    assert "tenero: ok tokensAttempted=9 succeeded=9 failed=0" in done.stdout
     assert ("refresh_now", "tenero") in running.scheduler.calls
 
 
 def test_a_failed_refresh_exits_with_1(running: Running) -> None:
-    """Alone or among all, and its error is told."""
+    """Alone or among all, and its error is printed."""
     done, every = (tocsin("refresh", task, port=running.port) for task in ("sweep", "all"))
 
     assert (done.returncode, every.returncode) == (1, 1)
@@ -90,8 +97,8 @@ def test_a_failed_refresh_exits_with_1(running: Running) -> None:
 def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
     """The command reads the status again and again until the run has ended."""
     scheduler = running.scheduler
-    tasks = {"tenero": task_status(running={"startedAt": START_MS, "done": 3, "total": 9})}
-    running.do(lambda: scheduler.shown.update(tasks=tasks))
+    tasks = {**scheduler.shown.tasks, "tenero": task_status(running=Progress(START_MS, 3, 9, 7))}
+    running.do(lambda: scheduler.show(tasks=tasks))
     scheduler.statuses_per_refresh = 2
     done = tocsin("refresh", "tenero", port=running.port)
     scheduler.statuses_per_refresh = 0
@@ -112,30 +119,25 @@ def test_pause_and_resume(running: Running) -> None:
     assert "Paused until 2099-01-01 00:00:00 UTC" in until.stdout
     assert "Paused until 2099-01-01" in shown.stdout
     assert resumed.stdout == "Resumed.\n"
-    assert running.scheduler.shown["pausedUntil"] is None
+    assert running.scheduler.shown.paused_until is None
 
 
 def test_runs_lists_the_history(running: Running) -> None:
     """Of one task, if one is named."""
     running.scheduler.history = [
-        {
-            "task": "sweep",
-            "trigger": "alarm",
-            "outcome": "failed",
-            "startedAt": START_MS,
-            "durationMs": 2_140,
-            "result": {"scanned": 3},
-            "error": {"class": "X", "message": "hiro said 503"},
-        },
-        {
-            "task": "tenero",
-            "trigger": "refresh",
-            "outcome": "running",
-            "startedAt": START_MS,
-            "durationMs": None,
-            "result": {},
-            "error": None,
-        },
+        run_record(
+            id=3, task="sweep", outcome="failed", result={"scanned": 3}, error=RunError("X", "hiro said 503")
+        ),
+        run_record(id=2, task="sweep", outcome="partial", reason="its time slice was nearly over"),
+        run_record(
+            id=1,
+            trigger="refresh",
+            outcome="running",
+            ended_at=None,
+            duration_ms=None,
+            result={},
+            slot_at=None,
+        ),
     ]
 
     everything = tocsin("runs", port=running.port)
@@ -143,12 +145,14 @@ def test_runs_lists_the_history(running: Running) -> None:
 
     assert "2026-05-13 19:30:00 UTC" in everything.stdout
     assert "scanned=3" in everything.stdout
-    assert "hiro said 503" in everything.stdout
+    assert "X: hiro said 503" in everything.stdout
+    assert re.search(r"sweep +alarm +partial .* its time slice was nearly over", everything.stdout)
+    assert re.search(r"tenero +refresh +running +-", everything.stdout)
     assert [run["task"] for run in json.loads(one.stdout)["runs"]] == ["tenero"]
 
 
 def test_prices_and_board_need_no_key(running: Running) -> None:
-    """What visitors see, anybody may see."""
+    """They show what visitors see."""
     shown = tocsin("prices", port=running.port, ADMIN_KEY="")
     one = tocsin("prices", "stx", "--json", port=running.port, ADMIN_KEY="")
     board = tocsin("board", port=running.port, ADMIN_KEY="")
@@ -163,15 +167,21 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "code", "said"),
+    ("arguments", "environment", "code", "sentence"),
     [
-        (("prices", "no-id"), {}, 2, "'no-id' is no token id"),
-        (("refresh", "bogus"), {}, 2, "tenero, sweep or all"),
+        (("prices", "no-id"), {}, 2, "'no-id' is not a token id"),
+        (("refresh", "bogus"), {}, 2, "tenero, sweep, all"),
         (("refresh",), {}, 2, "Missing argument"),
-        (("pause",), {}, 2, "Say for how long"),
-        (("pause", "--for", "2h", "--until", "1"), {}, 2, "Say for how long"),
-        (("pause", "--for", "soon"), {}, 2, "such as 90s, 15m, 2h or 1d"),
-        (("pause", "--until", "1"), {}, 2, "still to come"),
+        (("pause",), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),
+        (("pause", "--for", "2h", "--until", "1"), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),
+        (
+            ("pause", "--for", "soon"),
+            {},
+            2,
+            "'soon' is not a duration: a number and ms, s, m, h or d, such as",
+        ),
+        (("pause", "--until", "soon"), {}, 2, "'soon' is not a time: write 2026-05-13T21:30"),
+        (("pause", "--until", "1"), {}, 2, "That time is past"),
         (("status",), {"ADMIN_KEY": ""}, 2, "set ADMIN_KEY"),
         (("status",), {"ADMIN_KEY": "wrong"}, 1, "ADMIN_KEY"),
         (("status",), {"TOCSIN_PORT": "ninety"}, 2, "such as 8787"),
@@ -180,18 +190,18 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
     ],
 )
 def test_every_mistake_is_a_sentence_and_an_exit_code(
-    running: Running, arguments: tuple[str, ...], environment: Mapping[str, str], code: int, said: str
+    running: Running, arguments: tuple[str, ...], environment: Mapping[str, str], code: int, sentence: str
 ) -> None:
-    """2 for wrong usage, 1 for what failed, and never a traceback."""
+    """2 for wrong usage, 1 for a failure, and never a traceback."""
     done = tocsin(*arguments, **{"port": running.port, **environment})  # type: ignore[arg-type]
 
     assert done.returncode == code
-    assert said in done.stderr
+    assert sentence in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_service_that_does_not_run_gives_a_sentence_with_the_fix() -> None:
-    """Nobody listens there."""
+    """Nothing listens there."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         done = tocsin("status", port=free.getsockname()[1])
@@ -200,8 +210,8 @@ def test_a_service_that_does_not_run_gives_a_sentence_with_the_fix() -> None:
     assert "Start it with `tocsin serve`" in done.stderr
 
 
-def test_whoever_else_answers_is_not_taken_for_the_service() -> None:
-    """Another program on the port is named as that."""
+def test_another_program_on_the_port_is_not_taken_for_the_service() -> None:
+    """The sentence names the problem and the fix."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         command = subprocess.Popen(
             [TOCSIN, "prices", "--port", str(server.getsockname()[1])], stderr=subprocess.PIPE, text=True
@@ -213,7 +223,7 @@ def test_whoever_else_answers_is_not_taken_for_the_service() -> None:
         _, errors = command.communicate(timeout=60)
 
     assert command.returncode == 1
-    assert "does not speak HTTP" in errors
+    assert "does not answer in HTTP" in errors
 
 
 def test_the_environment_comes_before_the_file_and_options_before_both(tmp_path: Path) -> None:
@@ -252,14 +262,14 @@ HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "structlog", "sql
 
 
 def test_the_command_imports_only_what_it_needs() -> None:
-    """A quick start: nothing of the service, the network or the tables before a command wants it."""
+    """A quick start: nothing of the service, the network or the tables before a command needs it."""
     script = "import sys, tocsin.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script, *HEAVY], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
 
 
-def test_simulate_says_where_it_is_and_stops_on_an_interrupt() -> None:
+def test_simulate_prints_its_address_and_stops_on_an_interrupt() -> None:
     """Only the simulator, until Ctrl-C."""
     command = subprocess.Popen([TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None
@@ -272,7 +282,7 @@ def test_simulate_says_where_it_is_and_stops_on_an_interrupt() -> None:
 
 
 def test_a_port_in_use_is_a_sentence() -> None:
-    """The simulator cannot start there, and says why."""
+    """The simulator cannot start there, and prints why."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = tocsin("simulate", "--port", str(taken.getsockname()[1]), port=1)
 
@@ -281,14 +291,16 @@ def test_a_port_in_use_is_a_sentence() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_serve_and_check_are_the_services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The options go where they belong; findings are printed, each a line, and make the exit code 1."""
+def test_serve_and_check_pass_options_and_findings_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The options reach the service; findings are printed, each a line, and make the exit code 1."""
     seen: list[dict[str, object]] = []
     findings: list[str] = []
     service = ModuleType("tocsin.service")
     service.serve = lambda **options: seen.append(options)  # type: ignore[attr-defined]
-    service.check = lambda: findings  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tocsin.service", service)
+    monkeypatch.setattr(check_command, "check", lambda: findings)
     runner = CliRunner()
 
     runner.invoke(app, ["serve", "--demo", "--port", "0", "--data-dir", str(tmp_path)])
@@ -302,7 +314,7 @@ def test_serve_and_check_are_the_services(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_every_command_is_documented() -> None:
-    """docs/commands.md names each of them, and no other."""
+    """docs/commands.md lists exactly these."""
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     known = {
         command.name or command.callback.__name__ for command in app.registered_commands if command.callback
@@ -312,18 +324,30 @@ def test_every_command_is_documented() -> None:
 
 
 def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
-    """Against `tocsin serve` and the simulator: every command understands what it is told."""
+    """Against `tocsin serve` and the simulator: every command understands the responses."""
     with running_simulator() as upstreams, process(ServiceProcess(tmp_path / "data", **upstreams)) as service:
         port = int(service.url.rpartition(":")[2])
-        known = {"port": port, "ADMIN_KEY": SERVICE_KEY}
-        refreshed = tocsin("refresh", "tenero", **known)  # type: ignore[arg-type]
-        paused = tocsin("pause", "--for", "2h", **known)  # type: ignore[arg-type]
-        status = tocsin("status", **known)  # type: ignore[arg-type]
-        runs = tocsin("runs", "--task", "tenero", **known)  # type: ignore[arg-type]
-        prices = tocsin("prices", **known)  # type: ignore[arg-type]
 
-    assert [done.returncode for done in (refreshed, paused, status, runs, prices)] == [0] * 5
+        def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            return tocsin(*arguments, port=port, ADMIN_KEY=SERVICE_KEY)
+
+        refreshed, paused, status = (
+            command("refresh", "tenero"),
+            command("pause", "--for", "2h"),
+            command("status"),
+        )
+        past, too_far = command("pause", "--until", "2020-01-01T00:00"), command("pause", "--for", "30d")
+        runs, prices, board = command("runs", "--task", "tenero"), command("prices"), command("board")
+        resumed = command("resume")
+
+    done = (refreshed, paused, status, runs, prices, board, resumed)
+    assert [one.returncode for one in done] == [0] * len(done)
     assert "tenero: ok" in refreshed.stdout
+    assert re.fullmatch(rf"Paused until {UTC_TIME}. `tocsin resume` ends it.\n", paused.stdout)
     assert "Paused until" in status.stdout
+    limit = rf"Give one at most 7 days ahead, {UTC_MINUTE} at the latest\.\n"
+    assert re.fullmatch(rf"That time is past: it is {UTC_MINUTE} now\. {limit}", past.stderr)
+    assert re.fullmatch(rf"That is too far ahead for a pause\. {limit}", too_far.stderr)
+    assert (past.returncode, too_far.returncode) == (2, 2)
     assert "succeeded=3" in runs.stdout
     assert "tenero" in prices.stdout

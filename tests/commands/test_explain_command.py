@@ -1,4 +1,4 @@
-"""`tocsin explain` as a process: a transaction of the simulated chain, of a file, and what goes wrong."""
+"""`tocsin explain` as a process: a transaction of the simulated chain, of a file, and its errors."""
 
 import json
 import socket
@@ -9,6 +9,7 @@ import pytest
 
 from support.processes import Process, ask
 from support.simulator_process import running_simulator
+from tocsin.shapes.competition import Explanation
 
 SWAP = Path(__file__).parents[1] / "data/hiro/swap_simple_synthetic.json"
 
@@ -18,7 +19,7 @@ def explain(*arguments: str, **environment: str) -> tuple[int, str, str]:
 
 
 def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Path) -> None:
-    """By its id, in any spelling; no directory is made, and what Hiro does not know is a verdict too."""
+    """By its id, in any spelling; no directory is made, and an id that Hiro does not have is a verdict too."""
     data = tmp_path / "data"
     with running_simulator() as upstreams:
         url = upstreams["HIRO_API_URL"].removesuffix("/hiro")
@@ -30,13 +31,15 @@ def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Pat
         people = explain(truth["txid"], **at)
         absent = explain("0x" + "0" * 64, "--json", **at)
 
-    told: Any = json.loads(out)
+    explanation: Any = json.loads(out)
     assert (code, error) == (0, "")
-    assert list(told) == ["status", "code", "reason", "steps", "swap"]
-    assert told["swap"] == {
+    assert list(explanation) == ["status", "code", "reason", "steps", "swap"]
+    assert [sorted(step) for step in explanation["steps"]] == [["detail", "name", "ok"]] * 7
+    assert explanation["swap"] == {
         name: truth[name] for name in ("token_in", "amount_in", "token_out", "amount_out")
     }
-    assert (told["status"], [step["ok"] for step in told["steps"]]) == ("verified", [True] * 7)
+    assert (explanation["status"], [step["ok"] for step in explanation["steps"]]) == ("verified", [True] * 7)
+    assert Explanation.from_json(explanation).to_json() == explanation
     assert people[0] == 0
     assert "✗  sender       the sender is not a registered agent (there is no " in people[1]
     assert people[1].rstrip().endswith("Register, then send it again.")
@@ -44,7 +47,7 @@ def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Pat
     assert not data.exists()
 
 
-def test_a_hiro_that_does_not_answer_is_told(tmp_path: Path) -> None:
+def test_a_hiro_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     """Exit code 1, a line per failed attempt and a sentence, and no key in any of them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -59,21 +62,21 @@ def test_a_hiro_that_does_not_answer_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "sentence"),
     [
-        ((), 2, "Say which transaction"),
-        (("0x" + "0" * 64, "--file", str(SWAP)), 2, "Say which transaction"),
+        ((), 2, "Name one transaction"),
+        (("0x" + "0" * 64, "--file", str(SWAP)), 2, "Name one transaction"),
         (("0x12",), 2, "64 hex digits"),
         (("--file", "absent.json"), 2, "does not exist"),
         (("--file", str(SWAP), "--as", "nobody"), 2, "is not one of"),
-        (("--file", __file__), 1, "is no transaction as Hiro sends it: not JSON"),
+        (("--file", __file__), 1, "is not a transaction as Hiro sends it: not JSON"),
         (("--file", str(SWAP)), 0, ""),
     ],
 )
-def test_exit_codes(arguments: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
+def test_exit_codes(arguments: tuple[str, ...], code: int, sentence: str, tmp_path: Path) -> None:
     """0 when it could be judged, 1 when there was nothing to judge, 2 for wrong usage."""
-    found, _out, error = explain(*arguments, "--data-dir", str(tmp_path))
+    returned, _out, error = explain(*arguments, "--data-dir", str(tmp_path))
 
-    assert found == code
-    assert said in error
+    assert returned == code
+    assert sentence in error
     assert "Traceback" not in error

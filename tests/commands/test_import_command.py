@@ -1,4 +1,4 @@
-"""`tocsin import` as a process: without a service, beside one, and beside one of another version."""
+"""`tocsin import` as a process: without a service, with one, and with one of another version."""
 
 import subprocess
 import sys
@@ -28,8 +28,8 @@ def count(data_dir: Path, table: str = "agents") -> int:
     return number
 
 
-def test_a_file_is_taken_into_a_new_directory_and_again_into_the_same(tmp_path: Path) -> None:
-    """No service is needed; what was taken is told, and a second time nothing changes."""
+def test_a_file_is_imported_into_a_new_directory_and_again_into_the_same(tmp_path: Path) -> None:
+    """No service is needed; the counts are printed, and a second time nothing changes."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"
     file.write_text(line(1, claim={"status": "verified"}) + "\n" + line(2) + "\n")
 
@@ -48,8 +48,8 @@ def test_a_file_is_taken_into_a_new_directory_and_again_into_the_same(tmp_path: 
     assert count(data) == 2
 
 
-def test_a_refused_line_is_named_and_nothing_is_taken(tmp_path: Path) -> None:
-    """Exit code 1; each refusal is a line on stderr that no value can disguise."""
+def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
+    """Exit code 1; each refusal is a line on stderr, without control characters."""
     file = tmp_path / "agents.jsonl"
     file.write_text(line(1) + "\n" + line(2, stx_address="\x1b[2J[bold]") + "\n")
 
@@ -63,7 +63,7 @@ def test_a_refused_line_is_named_and_nothing_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "code", "said"),
+    ("name", "content", "code", "sentence"),
     [
         ("nothing.jsonl", b"\n", 1, "holds no agents and no claims"),
         ("other.sql", b"CREATE TABLE x (y);", 1, "holds no agents and no claims"),
@@ -71,20 +71,20 @@ def test_a_refused_line_is_named_and_nothing_is_taken(tmp_path: Path) -> None:
         ("absent.jsonl", None, 2, "does not exist"),
     ],
 )
-def test_what_is_no_roster_is_told(
-    name: str, content: bytes | None, code: int, said: str, tmp_path: Path
+def test_a_file_that_is_not_a_roster_is_refused(
+    name: str, content: bytes | None, code: int, sentence: str, tmp_path: Path
 ) -> None:
     """A sentence and an exit code for each."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    found, out, error = tocsin("import", str(tmp_path / name), "--data-dir", str(tmp_path / "data"))
+    returned, out, error = tocsin("import", str(tmp_path / name), "--data-dir", str(tmp_path / "data"))
 
-    assert (found, out) == (code, "")
-    assert said in error
+    assert (returned, out) == (code, "")
+    assert sentence in error
     assert "Traceback" not in error
 
 
-def test_beside_a_running_service_agents_count_from_the_next_sweep_on(tmp_path: Path) -> None:
+def test_with_a_running_service_agents_count_from_the_next_sweep_on(tmp_path: Path) -> None:
     """The service holds the directory; the command writes to the same database, and the sweep notices."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"
     roomy = {f"TOCSIN_HIRO_PLAN_{window}": "none" for window in ("SECOND", "MINUTE", "MONTH")}
@@ -109,7 +109,7 @@ def test_beside_a_running_service_agents_count_from_the_next_sweep_on(tmp_path: 
 
 
 def test_a_running_service_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    """Older or newer: the sentence says which, and what to do."""
+    """Older or newer: the sentence names which, and the fix."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"
     file.write_text(line(1) + "\n")
     migrations = tmp_path / "sql"

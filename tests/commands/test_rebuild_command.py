@@ -1,4 +1,4 @@
-"""`tocsin rebuild` as a process: totals that somebody spoilt are told and mended."""
+"""`tocsin rebuild` as a process: wrong totals are reported and corrected."""
 
 from contextlib import closing
 from pathlib import Path
@@ -13,8 +13,8 @@ def rebuild(data_dir: Path) -> tuple[int, str, str]:
     return Process("tocsin", "rebuild", "--data-dir", str(data_dir)).end()
 
 
-async def test_spoilt_totals_are_counted_anew(tmp_path: Path) -> None:
-    """The first time it tells what differed, the second time that all is well."""
+async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
+    """The first time it prints what differed, the second time that all totals agree."""
     async with open_competition(tmp_path) as db:
         await one_trade(db)
     with closing(sqlite_file.connect(tmp_path / "db.sqlite")) as connection:
@@ -23,12 +23,12 @@ async def test_spoilt_totals_are_counted_anew(tmp_path: Path) -> None:
 
     first, again = rebuild(tmp_path), rebuild(tmp_path)
 
-    assert first == (0, "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nCounted anew.\n", "")
+    assert first == (0, "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nCounted again.\n", "")
     assert again == (0, "All totals agree with the swaps.\n", "")
 
 
-def test_without_a_database_it_says_where_it_looked(tmp_path: Path) -> None:
-    """Nothing is made that was not there."""
+def test_without_a_database_it_prints_where_it_looked(tmp_path: Path) -> None:
+    """No file or directory is made."""
     code, out, error = rebuild(tmp_path / "nowhere")
 
     assert (code, out) == (2, "")

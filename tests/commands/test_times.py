@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.commands.times import (
-    parse_duration_ms,
-    parse_instant_ms,
-    shown_ago,
-    shown_duration,
-    shown_instant,
-    shown_until,
-)
+from tocsin.commands.times import check_duration, parse_instant_ms, shown_ago, shown_instant, shown_until
+from tocsin.durations import long_duration, parse_duration, short_duration
 from tocsin.errors import UsageError
 
 NOW = 1_778_700_600_000
@@ -21,15 +15,16 @@ NOW = 1_778_700_600_000
     ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)]
 )
 def test_durations(text: str, ms: int) -> None:
-    """A number and a unit."""
-    assert parse_duration_ms(text) == ms
+    """A number and a unit; a command passes the text on as it is."""
+    assert parse_duration(text) == ms
+    assert check_duration(text) == text
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "0h", "-2h", "2H", "1.5h", "2h30"])
-def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+def test_a_text_that_is_not_a_duration_is_refused_with_examples(text: str) -> None:
     """The sentence shows how to write one."""
-    with pytest.raises(UsageError, match="90s, 15m, 2h or 1d"):
-        parse_duration_ms(text)
+    with pytest.raises(UsageError, match=r"is not a duration: .* such as 90s, 15m, 2h or 1d"):
+        check_duration(text)
 
 
 def test_instants() -> None:
@@ -56,10 +51,27 @@ def test_instants() -> None:
 )
 def test_durations_are_shown_in_two_units(ms: int, text: str) -> None:
     """As much as one reads at a glance."""
-    assert shown_duration(ms) == text
+    assert short_duration(ms) == text
 
 
-def test_moments_are_shown_beside_now() -> None:
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (1_000, "1 second"),
+        (90_000, "90 seconds"),
+        (840_000, "14 minutes"),
+        (5_400_000, "90 minutes"),
+        (3_600_000, "1 hour"),
+        (7 * 86_400_000, "7 days"),
+        (1_500, "1.5 seconds"),
+    ],
+)
+def test_durations_in_sentences_use_the_largest_exact_unit(ms: int, text: str) -> None:
+    """In words, with the plural where it belongs."""
+    assert long_duration(ms) == text
+
+
+def test_moments_are_shown_relative_to_now() -> None:
     """Past, present, future and never."""
     assert shown_ago(NOW - 61_000, NOW) == "1m 1s ago"
     assert shown_ago(None, NOW) == "never"
@@ -72,5 +84,6 @@ def test_moments_are_shown_beside_now() -> None:
 
 @given(st.integers(0, 10**12))
 def test_every_duration_can_be_shown(ms: int) -> None:
-    """And never as nothing."""
-    assert shown_duration(ms)
+    """The text is never empty."""
+    assert short_duration(ms)
+    assert long_duration(ms)

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from support.pages_driver import MINUS, open_agent, open_board, panel, row_of
 from support.pages_server import World, now_ms
-from support.pages_world import AEUSDC, OBSCURE, SBTC, STX, Json
+from support.pages_world import AEUSDC, OBSCURE, SBTC, STX, Json, trade_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -15,15 +15,8 @@ TXID = "0x" + "ab" * 32
 
 
 def swap(sender: str, given: tuple[str, str], received: tuple[str, str], number: int = 0) -> Json:
-    return {
-        "txid": f"0x{number:064x}" if number else TXID,
-        "sender": sender,
-        "token_in": given[0],
-        "amount_in": given[1],
-        "token_out": received[0],
-        "amount_out": received[1],
-        "burn_block_time": now_ms() // 1000 - 3600,
-    }
+    txid, at_s = f"0x{number:064x}" if number else TXID, now_ms() // 1000 - 3600
+    return trade_of(sender, txid=txid, given=given, received=received, at_s=at_s).to_json()
 
 
 @pytest.fixture
@@ -56,8 +49,8 @@ def test_trades_token_by_token(page: Page, world: World, address: str) -> None:
     expect(shown.locator(".tokens li").filter(has_text="aeUSDC")).to_contain_text("+$90.00")
 
 
-def test_unpriced_trades_are_left_out_and_said(page: Page, address: str) -> None:
-    """A trade with an unpriced side counts on neither side, and the panel says so."""
+def test_unpriced_trades_are_left_out_and_counted(page: Page, address: str) -> None:
+    """A trade with an unpriced side counts on neither side, and the panel shows how many there are."""
     open_board(page)
     shown = open_agent(page, address)
 
@@ -67,7 +60,7 @@ def test_unpriced_trades_are_left_out_and_said(page: Page, address: str) -> None
 
 
 def test_trade_activity(page: Page, address: str) -> None:
-    """The chart of the last thirty days says in words what it shows."""
+    """The chart of the last thirty days has a description in words."""
     open_board(page)
     shown = open_agent(page, address)
 
@@ -91,14 +84,14 @@ def test_a_link_opens_an_agent_and_back_closes_it(page: Page, address: str) -> N
 
 
 def test_an_address_that_is_not_on_the_board(page: Page) -> None:
-    """A link to somebody without trades says so."""
+    """A link to an agent without trades explains that."""
     open_board(page, "?agent=SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR")
 
     expect(panel(page)).to_contain_text("This address is not on the board")
     expect(panel(page)).to_contain_text("No verified trades yet")
 
 
-def test_trades_that_cannot_be_had(page: Page, world: World, address: str) -> None:
+def test_trades_that_cannot_be_loaded(page: Page, world: World, address: str) -> None:
     """The reason is shown, with a button to try again."""
     world.faults["/api/competition/trades"] = (503, "The database is busy.")
     open_board(page)
@@ -128,7 +121,7 @@ def test_many_trades_come_in_steps(page: Page, world: World, address: str) -> No
 
 
 def test_a_new_trade_appears_in_the_open_panel(page: Page, world: World, address: str) -> None:
-    """When the board has news of the agent that is looked at, its trades are read again."""
+    """When the board has news of the agent that is shown, its trades are read again."""
     page.clock.install()
     open_board(page)
     shown = open_agent(page, address)
@@ -143,7 +136,7 @@ def test_a_new_trade_appears_in_the_open_panel(page: Page, world: World, address
 
 
 def test_a_rotated_wallet_is_the_same_agent(page: Page, world: World, address: str) -> None:
-    """Both wallets' trades, newest first; both addresses are shown, lead here, and are found."""
+    """Both wallets' trades, newest first; links and searches work with both addresses."""
     before = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR"
     older = [swap(before, (AEUSDC, "1000000"), (STX, "2000000"), number) for number in range(1, 6)]
     world.trades[before] = [{**one, "burn_block_time": one["burn_block_time"] - 3600} for one in older]

@@ -10,7 +10,8 @@ from playwright.sync_api import Page, expect
 
 from support.pages_driver import enter_key, events, open_console, said, task_card, verdict
 from support.pages_server import PagesServer, World, now_ms
-from support.pages_world import HOUR, MINUTE, Json
+from support.pages_world import Json
+from support.statuses import HOUR, MINUTE
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -23,7 +24,7 @@ Change: TypeAlias = Callable[[Json], None]
 
 
 def test_a_wrong_key_opens_nothing(page: Page) -> None:
-    """A wrong key is refused in words, and kept nowhere."""
+    """A wrong key is refused with a sentence, and kept nowhere."""
     page.goto("/console")
     enter_key(page, "guessed")
 
@@ -32,8 +33,8 @@ def test_a_wrong_key_opens_nothing(page: Page) -> None:
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_a_service_without_a_key_says_so(page: Page, world: World) -> None:
-    """When no key is configured, the service's own sentence is shown."""
+def test_a_service_without_a_key_shows_its_sentence(page: Page, world: World) -> None:
+    """When no key is configured, the page shows what the service sent."""
     world.faults[STATUS] = (503, "ADMIN_KEY is not set: set it and restart.")
     page.goto("/console")
     enter_key(page, KEY)
@@ -66,11 +67,11 @@ def test_lock_forgets_the_key(page: Page) -> None:
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_a_key_that_is_changed_under_the_open_console(page: Page, world: World) -> None:
-    """When the key is no longer taken, the console locks itself."""
+def test_a_key_that_changes_while_the_console_is_open(page: Page, world: World) -> None:
+    """When the key is no longer accepted, the console locks itself."""
     open_console(page, KEY)
     world.key = "another"
-    world.emit("alarm.armed", nextAlarmAt=now_ms())  # news, so that the console looks
+    world.emit("alarm.armed", nextAlarmAt=now_ms())  # an event, so that the console asks again
 
     expect(page.get_by_role("alert")).to_have_text("That is not the admin key.")
     expect(page.locator("#desk")).to_be_hidden()
@@ -110,7 +111,7 @@ TROUBLES: list[tuple[Change, str, str]] = [
     (lambda status: status.update(nextAlarmAt=None), "No alarm is armed", "on time"),
     (lambda status: status.update(nextAlarmAt=now_ms() - 5 * MINUTE), "The alarm is late", "on time"),
     (of_tenero(overdue=True), "Overdue", "overdue"),
-    (of_tenero(blind=True), "Failing", "failing"),
+    (of_tenero(failing=True), "Failing", "failing"),
     (of_tenero(enabled=False), "Alive, partly off", "Disabled in the settings"),
     (
         lambda status: status["consecutiveFailures"].update(tenero=2),
@@ -123,50 +124,22 @@ TROUBLES: list[tuple[Change, str, str]] = [
 ]
 
 
-def test_says_the_worst_that_is_true(page: Page, world: World) -> None:
-    """Whatever an operator should know first is the title; the card says it of its task, with the reason."""
+def test_the_title_is_the_worst_that_is_true(page: Page, world: World) -> None:
+    """The title has what an operator should know first; the card has it for its task, with the reason."""
     open_console(page, KEY)
     calm = json.dumps(world.status)
     for change, title, on_card in TROUBLES:
         world.status = json.loads(calm)
         change(world.status)
-        world.emit("alarm.armed", nextAlarmAt=now_ms())  # news, so that the console looks
+        world.emit("alarm.armed", nextAlarmAt=now_ms())  # an event, so that the console asks again
         expect(task_card(page, "Token prices")).to_contain_text(on_card)
         expect(verdict(page)).to_have_text(title)
-
-
-def test_a_day_of_runs_as_picture_and_table(page: Page, world: World) -> None:
-    """The whole day: each run is a bar with its outcome; picture and table say the same in words."""
-    open_console(page, KEY)
-    mine = [run for run in world.runs if run["task"] == "tenero"]
-    failed = [run for run in mine if run["outcome"] == "failed"]
-
-    expect(page.locator("#timeline-title")).to_have_text(re.compile("^Runs of the last 2[34] h$"))
-    assert len(mine) >= 287
-    lane = page.locator("#lanes li").first
-    expect(lane.locator("rect")).to_have_count(len(mine))
-    expect(lane.locator("rect[data-outcome=failed]")).to_have_count(len(failed))
-    label = f"Token prices: {len(mine)} runs, {len(failed)} failed"
-    expect(lane.get_by_role("img", name=label)).to_be_visible()
-    lane.locator("rect[data-outcome=failed]").first.hover()
-    expect(page.locator("#pointed")).to_contain_text("failed")
-    page.get_by_text("As a table").click()
-    expect(page.locator("#runs tr").first).to_contain_text("alarm")
-
-
-def test_a_run_that_has_only_just_begun_has_a_bar(page: Page, world: World) -> None:
-    """The page's idea of the service's clock may lag behind it: no bar is shorter than nothing."""
-    begun = {"id": 10**6, "startedAt": now_ms() + 5_000, "endedAt": None, "durationMs": None}
-    world.runs.insert(0, {**world.runs[0], **begun, "outcome": "running"})
-    open_console(page, KEY)
-
-    bar = page.locator("#lanes rect[data-outcome=running]")
-    expect(bar).to_have_attribute("height", re.compile(r"^\d+(\.\d+)?%$"))
 
 
 def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
     """Gauges with a projection, prices with their age, refusals by reason."""
     world.status["budgets"]["hiro"]["spent"]["month"] = 140_000
+    world.status["budgets"]["hiro"]["reported"]["anonymous"] = True
     world.status["budgets"]["tenero"]["closedUntil"] = now_ms() + 60_000
     open_console(page, KEY)
 
@@ -174,6 +147,7 @@ def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
     expect(hiro).to_contain_text("140,000 of 150,000 calls")
     expect(hiro).to_contain_text("At this pace used up on")
     expect(page.locator("#budgets li").filter(has_text="tenero")).to_contain_text("after a 429")
+    expect(hiro).to_contain_text("48 of 500 in the last minute, counted as an anonymous caller.")
     expect(page.get_by_role("meter", name="Calls to hiro this month")).to_have_attribute(
         "aria-valuenow", "140000"
     )
@@ -185,8 +159,8 @@ def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
     ]
 
 
-def test_refusals_that_nobody_could_count(page: Page, world: World) -> None:
-    """No refusals and no answer are two things; when there is an answer again, it shows."""
+def test_refusals_that_could_not_be_counted(page: Page, world: World) -> None:
+    """No refusals and no answer are different; when there is an answer again, it shows."""
     world.refusals = None
     open_console(page, KEY)
     expect(page.locator("#no-refusals")).to_have_text("Not known: the database gave no answer.")
@@ -200,7 +174,7 @@ def test_refusals_that_nobody_could_count(page: Page, world: World) -> None:
 
 
 def test_refresh_shows_progress_and_result(page: Page, world: World) -> None:
-    """A refresh shows its progress as it comes, and then what came of it."""
+    """A refresh shows its progress as it comes, and then its result."""
     go_on = world.hold("tenero")
     open_console(page, KEY)
     card = task_card(page, "Token prices")
@@ -218,7 +192,7 @@ def test_refresh_shows_progress_and_result(page: Page, world: World) -> None:
 
 
 def test_refresh_all(page: Page) -> None:
-    """Every task's result is told."""
+    """Every task's result is shown."""
     open_console(page, KEY)
     page.get_by_role("button", name="Refresh all").click()
 
@@ -226,7 +200,7 @@ def test_refresh_all(page: Page) -> None:
     expect(said(page)).to_contain_text("Swap sweep done in")
 
 
-def test_an_action_that_fails_says_why(page: Page, world: World) -> None:
+def test_an_action_that_fails_shows_why(page: Page, world: World) -> None:
     """A refused action leaves everything as it was, in the service's words."""
     open_console(page, KEY)
     world.faults[STATUS] = (429, "Too many requests: wait a minute.")
@@ -235,8 +209,8 @@ def test_an_action_that_fails_says_why(page: Page, world: World) -> None:
     expect(said(page)).to_contain_text("Not done: Too many requests: wait a minute.")
 
 
-def test_pause_asks_for_how_long_and_resume_undoes_it(page: Page, world: World) -> None:
-    """A pause is confirmed with its end; resume takes it back; both say what happened."""
+def test_pause_asks_for_a_duration_and_resume_ends_it(page: Page, world: World) -> None:
+    """A pause is confirmed with its end; resume ends it; both show what happened."""
     open_console(page, KEY)
     page.get_by_role("button", name="Pause…").click()
     dialog = page.get_by_role("dialog", name="Pause scheduled runs")
@@ -291,7 +265,7 @@ def test_a_pause_keeps_to_the_longest(page: Page, world: World) -> None:
 
 
 def test_events_appear_as_they_happen(page: Page, world: World) -> None:
-    """Each event is a line, newest first; progress of a run takes one line; unknown events are told too."""
+    """Each event is a line, newest first; progress of a run takes one line; unknown events show their fields."""
     open_console(page, KEY)
     world.emit("run.started", task="sweep", run=7, trigger="alarm", slotAt=1)
     for done in range(1, 6):
@@ -304,8 +278,8 @@ def test_events_appear_as_they_happen(page: Page, world: World) -> None:
     expect(events(page).nth(2)).to_contain_text("run 7 started by alarm")
 
 
-def test_a_lost_connection_is_seen_and_taken_up_again(page: Page, world: World, server: PagesServer) -> None:
-    """It says that it is disconnected and since when; reconnected, it misses no event and repeats none."""
+def test_a_lost_connection_is_shown_and_resumed(page: Page, world: World, server: PagesServer) -> None:
+    """It shows that it is disconnected and since when; reconnected, it misses no event and repeats none."""
     open_console(page, KEY)
     world.emit("scheduler.resumed")
     expect(events(page)).to_have_count(1)
@@ -328,7 +302,7 @@ def test_a_lost_connection_is_seen_and_taken_up_again(page: Page, world: World, 
 
 
 def test_reconnects_by_itself(page: Page, server: PagesServer) -> None:
-    """Without anybody's help the console is live again when the service is."""
+    """Without any action the console is live again when the service is."""
     page.clock.install()
     open_console(page, KEY)
     server.stop()
@@ -341,7 +315,7 @@ def test_reconnects_by_itself(page: Page, server: PagesServer) -> None:
 
 
 def test_a_silent_stream_is_given_up(page: Page, world: World) -> None:
-    """A connection that says nothing for a minute is taken for dead and opened anew."""
+    """A connection without a byte for a minute counts as dead and is opened again."""
     page.clock.install()
     open_console(page, KEY)
     before = len(world.asked(f"{STATUS}/events"))

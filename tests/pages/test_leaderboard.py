@@ -45,7 +45,7 @@ def by(world: World, sort: str, *, reverse: bool) -> list[str]:
 
 
 def test_shows_every_agent_by_trades(page: Page, world: World) -> None:
-    """The first look is by trades, with rank, identity, figures and signs in words, not colour alone."""
+    """The first view is by trades, with rank, identity, figures and signs, not colours alone."""
     open_board(page)
 
     assert keys(page) == by(world, "trades", reverse=True)
@@ -78,7 +78,7 @@ def test_sorts_by_each_column_in_both_directions(page: Page, world: World) -> No
 
 
 def test_search_finds_names_addresses_and_identities(page: Page, world: World) -> None:
-    """Search narrows the board, keeps each agent's rank, and says when nobody is found."""
+    """Search narrows the board, keeps each agent's rank, and has a message when no agent matches."""
     open_board(page)
     wanted = by(world, "trades", reverse=True)[7]
     row = next(row for row in world.rows if row["stxAddress"] == wanted)
@@ -129,7 +129,7 @@ def test_a_link_keeps_the_view(page: Page, world: World) -> None:
 
 
 def test_a_malformed_link_shows_the_board(page: Page, world: World) -> None:
-    """What cannot be understood in a link is ignored."""
+    """Parts of a link that cannot be read are ignored."""
     for query in ("?sort=evil&dir=up&page=-3", "?page=999999&agent=<b>", "?sort=__proto__"):
         open_board(page, query)
 
@@ -155,7 +155,7 @@ def test_a_new_swap_changes_the_row_in_place(page: Page, world: World) -> None:
 
 
 def test_focus_stays_when_its_row_moves(page: Page, world: World) -> None:
-    """Somebody who has tabbed to an agent is still there after an update that moves it."""
+    """A focused agent keeps the focus after an update that moves its row."""
     page.clock.install()
     open_board(page)
     last = keys(page)[-1]
@@ -178,8 +178,8 @@ def test_asks_only_for_what_changed(page: Page, world: World) -> None:
     assert "if-none-match" in world.asked("/api/competition/leaderboard")[-1]["headers"]
 
 
-def test_does_not_ask_while_nobody_looks(page: Page, world: World) -> None:
-    """A hidden page is quiet; it asks at once when it is looked at again."""
+def test_does_not_ask_while_the_page_is_hidden(page: Page, world: World) -> None:
+    """A hidden page makes no requests; it asks at once when it is visible again."""
     page.clock.install()
     open_board(page)
     page.evaluate(
@@ -195,7 +195,7 @@ def test_does_not_ask_while_nobody_looks(page: Page, world: World) -> None:
 
 
 def test_unpriced_tokens_are_marked_and_explained(page: Page, world: World) -> None:
-    """An agent with unpriced tokens carries a mark, and the page says what it means."""
+    """An agent with unpriced tokens has a mark, and the page explains it."""
     marked = [row for row in world.rows if row["unpricedTokens"]]
     assert marked[0]["unpricedTokens"] == [OBSCURE]
     open_board(page)
@@ -212,7 +212,7 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e&amp;\"'"
 
 
 def test_names_are_text(page: Page, world: World) -> None:
-    """What an agent calls itself is shown letter by letter where it can be seen; it never becomes markup."""
+    """An agent's name is shown letter by letter where it is visible; it never becomes markup."""
     hostile: Json = world.rows[0]
     hostile.update(displayName=HOSTILE, bnsName='"><svg onload=alert(3)>', tradeCount=10**6)
     hostile.update(btcAddress="javascript:alert(4)", unpricedTokens=["<b>token</b>"])
@@ -231,7 +231,7 @@ def test_names_are_text(page: Page, world: World) -> None:
 
 
 @pytest.mark.parametrize("blank", ["   ", "\u200b\u2060\ufeff", "\u3164 \u2800", "\u200d", "\x00\x1b"])
-def test_a_name_that_cannot_be_seen_is_none(page: Page, world: World, blank: str) -> None:
+def test_an_invisible_name_is_not_used(page: Page, world: World, blank: str) -> None:
     """The agent is called by its next name, everywhere: a link without text could not be found or clicked."""
     first, second = world.rows[:2]
     first.update(displayName=blank, bnsName="found.btc", tradeCount=10**6)

@@ -36,7 +36,7 @@ def test_the_board_does_not_wait_for_prices(page: Page, world: World) -> None:
 
 
 def test_no_trades_yet(page: Page, world: World) -> None:
-    """An empty board says what will appear, and fills by itself."""
+    """An empty board explains what will appear, and fills by itself."""
     page.clock.install()
     rows, world.rows = world.rows, []
     open_board(page)
@@ -61,8 +61,8 @@ def test_no_prices_yet(page: Page, world: World) -> None:
     expect(page.locator("#sum-volume")).to_have_text(NONE)
 
 
-def test_stale_prices_are_said(page: Page, world: World) -> None:
-    """When most prices are stale the page says so, and how old they are."""
+def test_stale_prices_are_marked(page: Page, world: World) -> None:
+    """When most prices are stale the page shows that, and how old they are."""
     world.prices_as_of = now_ms() - 47 * 60_000
     world.prices = sample_prices(now_ms(), age_ms=47 * 60_000, stale=True)
     open_board(page)
@@ -73,7 +73,7 @@ def test_stale_prices_are_said(page: Page, world: World) -> None:
     expect(page.locator("#prices-age")).to_have_text("47 min")
 
 
-def test_an_error_says_why_and_tries_again(page: Page, world: World) -> None:
+def test_an_error_shows_why_and_tries_again(page: Page, world: World) -> None:
     """A refusal is shown in the service's own words; the button asks again at once."""
     world.faults[BOARD] = (503, "The database is busy: try again in a moment.")
     page.goto("/leaderboard")
@@ -89,7 +89,7 @@ def test_an_error_says_why_and_tries_again(page: Page, world: World) -> None:
 
 
 def test_the_service_goes_away_and_comes_back(page: Page, server: PagesServer) -> None:
-    """The open page keeps its board, says that it is old, and recovers by itself."""
+    """The open page keeps its board, shows that it is old, and recovers by itself."""
     page.clock.install()
     open_board(page)
     shown = page.locator(ROWS).count()
@@ -135,7 +135,7 @@ def test_a_reload_paints_from_the_browsers_cache(page: Page, world: World) -> No
 
 
 def test_a_broken_cache_is_ignored(page: Page, world: World) -> None:
-    """Whatever stands in the browser's storage, the board comes from the service."""
+    """Whatever the browser's storage holds, the board comes from the service."""
     page.goto("/static/icon.svg")
     for kept in ("not json", "{}", '{"savedAt": 9e15, "pages": [1]}'):
         page.evaluate("(kept) => localStorage.setItem('tocsin:board:2', kept)", kept)
@@ -145,7 +145,7 @@ def test_a_broken_cache_is_ignored(page: Page, world: World) -> None:
 
 
 def test_a_wrong_clock_makes_no_wrong_ages(page: Page, world: World) -> None:
-    """Ages are told by the service's clock, not the visitor's."""
+    """Ages are computed by the service's clock, not the visitor's."""
     page.clock.install(time=now_ms() / 1000 + 5 * 86_400)
     open_board(page)
 

@@ -1,7 +1,10 @@
-"""The pages' pure modules, asked in the browser that runs them."""
+"""The pages' pure modules, called in the browser that runs them, and the types of what they read."""
 
 import json
-from collections.abc import Iterator
+import re
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -11,14 +14,20 @@ from playwright.sync_api import Browser, Page
 from support.browser import watched_page
 from support.pages_driver import MINUS, NONE
 from support.pages_server import PagesServer, World
-from support.pages_world import HOUR, Json, sample_prices
+from support.pages_world import Json, sample_prices
+from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status, task_status
+from tocsin.shapes.scheduler import Outcome, RunError
+from tocsin.web.static_pages import STATIC
 
 pytestmark = pytest.mark.xdist_group("browser")
+
+ROOT = Path(__file__).parents[2]
+MODULES = STATIC / "js"
 
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
-    """One page for all: the modules asked here keep no state."""
+    """One page for all: the modules tested here keep no state."""
     with watched_page(browser, shared_server.url) as page:
         page.goto("/console")
         yield page
@@ -58,7 +67,7 @@ def test_amounts_are_exact(page: Page, units: str, decimals: int, shown: str) ->
     ],
 )
 def test_ages(page: Page, ms: int, shown: str) -> None:
-    """Ages are told in their largest unit."""
+    """Ages are shown in their largest unit."""
     assert ask(page, "format", "m.ago(a)", ms) == shown
 
 
@@ -73,7 +82,7 @@ def test_ages(page: Page, ms: int, shown: str) -> None:
     ],
 )
 def test_money_has_its_sign(page: Page, value: float | None, shown: str) -> None:
-    """A gain and a loss differ by more than colour; what rounds to nothing has no sign."""
+    """A gain and a loss differ by more than colour; a value that rounds to zero has no sign."""
     assert ask(page, "money", "m.signedUsd(a)", value) == shown
 
 
@@ -146,15 +155,92 @@ def test_a_month_is_projected_at_its_pace(
     page: Page, spent: int, limit: int | None, at_end: int, runs_out: bool
 ) -> None:
     """Half-way through a month twice the spent is expected; a limit below that is reached before the end."""
-    budget = {
-        "monthEndsAt": 1_780_272_000_000,  # 2026-06-01
-        "limits": {"month": limit},
-        "spent": {"month": spent},
-    }
-    half_way = 1_780_272_000_000 - 31 * 12 * HOUR
-    found = ask(page, "budgets", "m.projection(a[0], a[1])", [budget, half_way])
+    month_ends_at = 1_780_272_000_000  # 2026-06-01
+    budget = budget_status(minute=(0, None), month=(spent, limit), month_ends_at=month_ends_at)
+    half_way = month_ends_at - 31 * 12 * HOUR
+    projection = ask(page, "budgets", "m.projection(a[0], a[1])", [budget.to_json(), half_way])
 
-    assert found["atEnd"] == at_end
-    assert (found["runsOutAt"] is not None) == runs_out
+    assert projection["atEnd"] == at_end
+    assert (projection["runsOutAt"] is not None) == runs_out
     if runs_out:
-        assert half_way < found["runsOutAt"] < budget["monthEndsAt"]
+        assert half_way < projection["runsOutAt"] < month_ends_at
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "reason", "words", "mood"),
+    [
+        ("ok", None, None, "Swap sweep done in 210 ms (run 7): scanned 5", "live"),
+        (
+            "partial",
+            None,
+            "its time slice was nearly over",
+            "Swap sweep partial (run 7): its time slice",
+            "warn",
+        ),
+        (
+            "failed",
+            RunError("Limited", "hiro said 429"),
+            None,
+            "Swap sweep failed (run 7): hiro said 429",
+            "bad",
+        ),
+        ("stopped", None, "the scheduler is paused", "Swap sweep stopped (run 7): the scheduler is", "bad"),
+    ],
+)
+def test_outcomes_in_words(
+    page: Page, outcome: Outcome, error: RunError | None, reason: str | None, words: str, mood: str
+) -> None:
+    """Every outcome of a refresh has a sentence with its reason, and a mood for its colour."""
+    record = run_record(task="sweep", outcome=outcome, error=error, reason=reason, result={"scanned": 5})
+    result = refresh_result(record).to_json()
+
+    assert ask(page, "task-words", "m.refreshWords('sweep', a)", result).startswith(words)
+    assert ask(page, "task-words", "m.moodOf(a.run.outcome)", result) == mood
+
+
+def test_a_failing_task_is_the_verdict(page: Page) -> None:
+    """The field is `failing`; a task that is not failing is fine."""
+    verdicts = {
+        failing: ask(
+            page,
+            "verdict",
+            "m.verdictOf(a, a.now)",
+            scheduler_status(
+                tasks={"tenero": task_status(failing=failing)},
+                next_run_after={"tenero": None},
+                consecutive_failures={"tenero": 0},
+            ).to_json(),
+        )
+        for failing in (True, False)
+    }
+
+    assert verdicts[True] == {
+        "mood": "bad",
+        "title": "Failing",
+        "text": "Token prices: every recent run failed.",
+    }
+    assert verdicts[False]["title"] == "Alive"
+
+
+def test_the_types_are_up_to_date() -> None:
+    """types.js is made from the service's shapes."""
+    types_js: Callable[[], str] = runpy.run_path(str(ROOT / "tools" / "js_types.py"))["types_js"]
+
+    assert (MODULES / "types.js").read_text() == types_js(), "run `make types`"
+
+
+def test_the_types_are_used_and_never_loaded() -> None:
+    """A comment may name a type, and the type exists; no code imports the file."""
+    types = (MODULES / "types.js").read_text()
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", types, flags=re.DOTALL)
+    known = set(re.findall(r"\}\} (\w+)\n", types))
+    used = set()
+    for module in MODULES.glob("*.js"):
+        text = module.read_text()
+        without_comments = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        assert "types.js" not in without_comments, module
+        used |= set(re.findall(r'import\("\./types\.js"\)\.(\w+)', text))
+
+    assert code.strip() == "export {};"
+    assert len(used) >= 10
+    assert used <= known

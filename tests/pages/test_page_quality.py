@@ -18,7 +18,7 @@ KEY = "operator-key"
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_everybody_can_use_it(page: Page, world: World, state: State) -> None:
+def test_the_page_is_accessible(page: Page, world: World, state: State) -> None:
     """An audit finds nothing wrong, in light and dark; on a small phone nothing is cut off."""
     page.emulate_media(reduced_motion="reduce")
     state(page, world)
@@ -32,8 +32,8 @@ def test_everybody_can_use_it(page: Page, world: World, state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [board, agent, console])
-def test_a_phone_is_told_the_same(page: Page, world: World, state: State) -> None:
-    """On a phone, where a table looks like cards, it is still a table to those who cannot see it."""
+def test_the_page_is_accessible_on_a_phone(page: Page, world: World, state: State) -> None:
+    """On a phone, where a table looks like cards, it is still a table for a screen reader."""
     page.emulate_media(reduced_motion="reduce")
     page.set_viewport_size(PHONE)
     state(page, world)
@@ -50,6 +50,7 @@ def test_is_light(page: Page, world: World, state: State) -> None:
 
     sizes = {answer.url: len(answer.body()) for answer in answers if "/api/" not in answer.url}
     assert sum(sizes.values()) <= WEIGHT_MAX, sizes
+    assert not any(url.endswith("types.js") for url in sizes)
 
 
 def test_the_leaderboard_by_keyboard(page: Page, world: World) -> None:
@@ -107,8 +108,8 @@ def test_motion_is_reduced_on_request(page: Page, world: World) -> None:
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_a_change_draws_the_eye(page: Page, world: World) -> None:
-    """Without that request, a changed value is marked for a moment."""
+def test_a_changed_value_is_marked(page: Page, world: World) -> None:
+    """Without that request, a changed value is highlighted for a moment."""
     page.clock.install()
     open_board(page)
     world.rows[0]["tradeCount"] = 10**6

@@ -44,7 +44,7 @@ def upstreams() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path, upstreams: dict[str, str]) -> Path:
-    """A data directory with the simulator's agents; the first has a name that tries its luck."""
+    """A data directory with the simulator's agents; the first has a hostile name."""
     with urlopen(f"{root_of(upstreams)}/_agents", timeout=30) as answer:
         agents = [json.loads(line) for line in answer.read().decode().splitlines()]
     agents[0] |= {"display_name": HOSTILE, "bns_name": '"><svg onload=alert(2)>.btc'}
@@ -79,7 +79,7 @@ def trade(upstreams: dict[str, str], service: ServiceProcess, address: str, coun
 
 
 def test_the_board_sorts_searches_and_drills_down(page: Page, service: ServiceProcess) -> None:
-    """What the API says is what is shown; an agent's panel has its trades; a hostile name is text."""
+    """The page shows what the API returns; an agent's panel has its trades; a hostile name is text."""
     open_board(page)
     rows = board(service)
     for sort, name in (("pnl", "pnlUsd"), ("volume", "volumeUsd"), ("trades", "tradeCount")):
@@ -112,7 +112,7 @@ def test_a_new_swap_arrives_on_the_open_board(
 
 
 def test_the_board_outlives_its_service(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
-    """Killed under the open page: the board stays and says that it is old; started again, it is live."""
+    """Killed while the page is open: the board stays and is marked as old; started again, it is live."""
     with running(ServiceProcess(data_dir, **upstreams)) as first:
         until(lambda: board(first))
         port = first.url.rpartition(":")[2]
@@ -129,8 +129,8 @@ def test_the_board_outlives_its_service(browser: Browser, data_dir: Path, upstre
                 expect(state(page)).to_have_attribute("data-mood", "live")
 
 
-def test_stale_prices_are_said(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
-    """The prices of three hours ago, and nobody who refreshes them: the board is shown, and says so."""
+def test_stale_prices_are_marked(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
+    """Prices of three hours ago that are not refreshed: the board is shown, and marks them."""
     with running(ServiceProcess(data_dir, **upstreams)) as first:
         until(lambda: board(first) and ask(f"{first.url}/api/prices")[1]["prices"]["stx"]["priceUsd"])
     with closing(sqlite3.connect(data_dir / "kv.sqlite")) as kv, kv:
@@ -199,7 +199,7 @@ def test_both_pages_on_a_phone(page: Page) -> None:
 
 
 def test_a_wrong_key_opens_nothing(page: Page) -> None:
-    """It is told so, and the next try may be right."""
+    """The page shows that, and the next try may be right."""
     page.goto("/console")
     enter_key(page, "a-wrong-key")
     expect(page.locator("#desk")).to_be_hidden()
@@ -208,7 +208,7 @@ def test_a_wrong_key_opens_nothing(page: Page) -> None:
 
 
 def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess) -> None:
-    """Every action reaches the scheduler, and the console shows what it came to."""
+    """Every action reaches the scheduler, and the console shows its result."""
     open_console(page, ADMIN_KEY)
     expect(verdict(page)).to_have_text("Alive")
     card = task_card(page, "Token prices")
@@ -233,7 +233,7 @@ def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess
 def test_the_service_is_killed_and_started_again(
     browser: Browser, data_dir: Path, upstreams: dict[str, str]
 ) -> None:
-    """The open console says that it is disconnected, and is live again when the service is."""
+    """The open console shows that it is disconnected, and is live again when the service is."""
     with running(ServiceProcess(data_dir, **upstreams)) as first:
         port = first.url.rpartition(":")[2]
         with watched_page(browser, first.url) as page:

@@ -1,4 +1,4 @@
-"""Asks an ASGI application without a server."""
+"""Sends requests to an ASGI application without a server."""
 
 import asyncio
 import json
@@ -9,10 +9,12 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp
 
+from support.api_contract import CheckedApp
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer. Header names are lower-case."""
+    """A complete response. Header names are lower-case."""
 
     status: int
     headers: dict[str, str]
@@ -31,7 +33,10 @@ async def ask(
     body: bytes | AsyncIterator[bytes] = b"",
     client: str = "192.0.2.1",
 ) -> Answer:
-    """One request; a body in pieces comes without a Content-Length."""
+    """Send one request; a body in pieces comes without a Content-Length.
+
+    The response must be one that the app's own OpenAPI document lists, if it has one.
+    """
     path, _, query = target.partition("?")
     sent = {"host": "tocsin.test", **(headers or {})}
     pieces: list[bytes] = [body] if isinstance(body, bytes) else [piece async for piece in body]
@@ -64,12 +69,8 @@ async def ask(
     async def send(message: Any) -> None:
         messages.append(message)
 
-    await app(scope, receive, send)
+    await CheckedApp(app)(scope, receive, send)
     start, *rest = messages
-    told = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
-    assert len(told) == len(start["headers"]), "a header was sent twice"
-    return Answer(
-        start["status"],
-        told,
-        b"".join(message.get("body", b"") for message in rest),
-    )
+    received = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
+    assert len(received) == len(start["headers"]), "a header was sent twice"
+    return Answer(start["status"], received, b"".join(message.get("body", b"") for message in rest))

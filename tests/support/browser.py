@@ -1,4 +1,4 @@
-"""One Chromium for all tests of the pages, and pages that tell on themselves."""
+"""One Chromium for all tests of the pages, and pages that report their own errors."""
 
 import contextlib
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """While it is open, this thread has a running event loop: no `async def` test may run beside it."""
+    """While it is open, this thread has a running event loop: no `async def` test may run in it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
@@ -56,7 +56,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page]:
-    """A page of its own context; whatever the test does, it must not have offended."""
+    """A page with a context of its own; it must not do anything that `Watch` reports."""
     context = browser.new_context(viewport=WIDE, base_url=origin, timezone_id="UTC", **options)
     context.set_default_timeout(10_000)
     page = context.new_page()
@@ -70,13 +70,13 @@ def audit(page: Page, *rules: str) -> list[str]:
     """What axe-core finds wrong, rule and element by rule and element; all rules if none are named."""
     if not page.evaluate("'axe' in globalThis"):
         page.evaluate(AXE.read_text())
-    found: list[str] = page.evaluate(
+    violations: list[str] = page.evaluate(
         """async (rules) => {
              const runOnly = rules.length ? {runOnly: rules} : {};
              const {violations} = await axe.run(document, {resultTypes: ["violations"], ...runOnly});
-             const told = ({html, failureSummary}) => `${html} ${failureSummary}`;
-             return violations.flatMap(({id, nodes}) => nodes.map((node) => `${id}: ${told(node)}`));
+             const words = ({html, failureSummary}) => `${html} ${failureSummary}`;
+             return violations.flatMap(({id, nodes}) => nodes.map((node) => `${id}: ${words(node)}`));
            }""",
         rules,
     )
-    return found
+    return violations

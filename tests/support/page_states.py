@@ -1,4 +1,4 @@
-"""Every state that the pages have a face for, and how to get there: for audits and for screenshots."""
+"""Every state that the pages can show, and how to get there: for audits and for screenshots."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -7,7 +7,8 @@ from playwright.sync_api import Page, expect
 
 from support.pages_driver import open_board, open_console, panel, state, verdict
 from support.pages_server import World, now_ms
-from support.pages_world import MINUTE, sample_prices
+from support.pages_world import sample_prices
+from support.statuses import MINUTE
 
 BOARD = "/api/competition/leaderboard"
 
@@ -72,6 +73,16 @@ def console_in_trouble(page: Page, world: World) -> None:
     expect(verdict(page)).to_have_text("Overdue")
 
 
+def console_with_partial_runs(page: Page, world: World) -> None:
+    partial = {"outcome": "partial", "reason": "its time slice was nearly over", "error": None}
+    for run in world.runs[:4]:
+        run.update(partial)
+    world.emit("run.ended", task="sweep", run=8, trigger="alarm", durationMs=825_000, result={}, **partial)
+    open_console(page, world.key)
+    expect(page.locator("#lanes rect[data-outcome=partial]").first).to_be_visible()
+    page.get_by_text("As a table").click()
+
+
 def console_paused(page: Page, world: World) -> None:
     world.status["pausedUntil"] = now_ms() + 3_600_000
     open_console(page, world.key)
@@ -85,5 +96,5 @@ def pausing(page: Page, world: World) -> None:
 State: TypeAlias = Callable[[Page, World], None]
 STATES: list[State] = [
     board, board_with_everything_open, agent, loading, broken, stale, nobody,
-    gate, console, console_in_trouble, console_paused, pausing,
+    gate, console, console_in_trouble, console_with_partial_runs, console_paused, pausing,
 ]  # fmt: skip

@@ -28,7 +28,7 @@ def sort_by(page: Page, sort: str) -> None:
 
 
 def sorted_column(page: Page) -> tuple[str, str]:
-    """Which column is sorted, and how, as assistive technology is told."""
+    """Which column is sorted, and how, as assistive technology reads it."""
     header = page.locator(f"{BOARD} th[aria-sort]:not([aria-sort=none])")
     direction = header.get_attribute("aria-sort") or ""
     return header.locator("button").get_attribute("data-sort") or "", direction
@@ -39,7 +39,7 @@ def row_of(page: Page, address: str) -> Locator:
 
 
 def state(page: Page) -> Locator:
-    """The line that says whether the board is live."""
+    """The line that shows whether the board is live."""
     return page.locator("#state")
 
 
@@ -78,7 +78,7 @@ def task_card(page: Page, title: str) -> Locator:
 
 
 def said(page: Page) -> Locator:
-    """What the last action of the whole scheduler came to."""
+    """The result of the last action on the whole scheduler."""
     return page.locator("#said")
 
 

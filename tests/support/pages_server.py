@@ -1,4 +1,4 @@
-"""The pages on loopback, fed by an API that does what a test says, whenever it says it.
+"""The pages on loopback, with an API whose data a test may change at any moment.
 
 Run it by hand to look at the pages: `cd tests && ../.venv/bin/python -m support.pages_server 8788`.
 """
@@ -25,12 +25,28 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from support.captured_log import CapturedLog
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
+from support.statuses import refresh_result, run_record
 from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.shapes.base import FreeForm, SnakeShape
+from tocsin.shapes.competition import Board, TradePage
+from tocsin.shapes.prices import PriceList
+from tocsin.shapes.scheduler import (
+    Outcome,
+    Paused,
+    Progress,
+    Refreshed,
+    Resumed,
+    RunList,
+    SchedulerEvent,
+    SchedulerOverview,
+)
+from tocsin.shapes.service import ErrorBody
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.static_pages import page_routes
 
 PAGE_MAX = 200
 RUNS_MAX = 500
+ENDED_FIELDS = ("trigger", "outcome", "durationMs", "error", "reason", "result")
 
 
 def now_ms() -> int:
@@ -39,7 +55,7 @@ def now_ms() -> int:
 
 @dataclass
 class World:
-    """What the API answers. A test changes it at any moment, from its own thread."""
+    """What the API returns, as JSON of the service's shapes. A test changes it from its own thread."""
 
     key: str = "operator-key"
     rows: list[Json] = field(default_factory=list)
@@ -51,8 +67,9 @@ class World:
     runs: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
-    held: dict[str, threading.Event] = field(default_factory=dict)  # path → answered when set
+    held: dict[str, threading.Event] = field(default_factory=dict)  # path → response waits until it is set
     requests: list[Json] = field(default_factory=list)
+    refresh_outcome: tuple[Outcome, str | None] = ("ok", None)  # of the next refresh, with its reason
 
     @classmethod
     def sample(cls, agents: int = 24) -> "World":
@@ -64,7 +81,7 @@ class World:
         return world
 
     def hold(self, path: str) -> threading.Event:
-        """Answers to this path wait until the event is set."""
+        """Responses to this path wait until the event is set."""
         self.held[path] = threading.Event()
         return self.held[path]
 
@@ -74,7 +91,7 @@ class World:
 
     def emit(self, event: str, **fields: Any) -> None:
         seq = self.events[-1]["seq"] + 1 if self.events else now_ms()
-        self.events.append({"seq": seq, "at": now_ms(), "event": event, **fields})
+        self.events.append(SchedulerEvent(seq, now_ms(), event, fields).to_json())
 
     def asked(self, path: str) -> list[Json]:
         return [request for request in self.requests if request["path"] == path]
@@ -127,7 +144,7 @@ def serving_pages(world: World) -> Iterator[PagesServer]:
 
 
 class ScriptedApi:
-    """The routes. Each answers from the world as it is at that moment."""
+    """The routes. Each responds with the data as it is at that moment, in the service's shapes."""
 
     def __init__(self, server: PagesServer) -> None:
         self._server = server
@@ -155,63 +172,74 @@ class ScriptedApi:
         limit = min(PAGE_MAX, int(request.query_params.get("limit", "50")))
         page = [{**row, "rank": start + index + 1} for index, row in enumerate(rows[start : start + limit])]
         more = str(start + limit) if start + limit < len(rows) else None
-        body = {"rows": page, "asOf": self.world.prices_as_of, "pricesAsOf": self.world.prices_as_of}
-        return _tagged(request, {**body, "next": more})
+        as_of = self.world.prices_as_of
+        body: Json = {"rows": page, "asOf": as_of or now_ms(), "pricesAsOf": as_of, "next": more}
+        return _tagged(request, Board, body)
 
     async def trades(self, request: Request) -> Response:
-        found = self.world.trades.get(request.query_params["address"], [])
+        trades = self.world.trades.get(request.query_params["address"], [])
         start, limit = int(request.query_params.get("cursor", "0")), int(request.query_params["limit"])
-        more = str(start + limit) if start + limit < len(found) else None
-        return _tagged(request, {"trades": found[start : start + limit], "next_cursor": more})
+        more = str(start + limit) if start + limit < len(trades) else None
+        return _tagged(request, TradePage, {"trades": trades[start : start + limit], "next_cursor": more})
 
     async def prices(self, request: Request) -> Response:
         body = {"prices": self.world.prices, "missing": [], "supportedTokens": list(self.world.prices)}
-        return _tagged(request, body)
+        return _tagged(request, PriceList, body)
 
     async def scheduler(self, _request: Request) -> Response:
         status = {**self.world.status, "now": now_ms()}
-        return JSONResponse({"name": "v1", "status": status, "refusals": self.world.refusals})
+        overview = {"name": "v1", "status": status, "refusals": self.world.refusals}
+        return JSONResponse(shaped(SchedulerOverview, overview))
 
     async def runs(self, request: Request) -> Response:
         task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))
         if limit > RUNS_MAX:
-            return JSONResponse({"error": f"limit is 1 to {RUNS_MAX}.", "code": "bad_limit"}, 400)
-        return JSONResponse({"runs": [run for run in self.world.runs if task in {None, run["task"]}][:limit]})
+            return _refused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
+        runs = [run for run in self.world.runs if task in {None, run["task"]}][:limit]
+        return JSONResponse(shaped(RunList, {"name": "v1", "runs": runs}))
 
     async def act(self, request: Request) -> Response:
-        asked, status = request.query_params, self.world.status
-        if asked["action"] == "pause":
-            status["pausedUntil"] = int(asked["until"])
+        query, status = request.query_params, self.world.status
+        if query["action"] == "pause":
+            status["pausedUntil"] = int(query["until"])
             self.world.emit("scheduler.paused", until=status["pausedUntil"])
-            return JSONResponse({"name": "v1", "pausedUntil": status["pausedUntil"]})
-        if asked["action"] == "resume":
+            return JSONResponse(Paused("v1", status["pausedUntil"]).to_json())
+        if query["action"] == "resume":
             status["pausedUntil"] = None
             self.world.emit("scheduler.resumed")
-            return JSONResponse({"name": "v1", "resumed": True})
-        return JSONResponse(
-            {"name": "v1", "task": asked["task"], "result": await self._refresh(asked["task"])}
-        )
+            return JSONResponse(Resumed("v1").to_json())
+        result = await self._refresh(query["task"])
+        return JSONResponse(Refreshed("v1", query["task"], result).to_json())
 
-    async def _refresh(self, task: str) -> Json:
-        """A run of three steps; the second waits for the gate named after the task, if there is one."""
+    async def _refresh(self, task: str) -> FreeForm:
+        """A run of three steps; the second waits for the event named after the task, if there is one."""
         started, number = now_ms(), 5000 + len(self.world.events)
+        outcome, reason = self.world.refresh_outcome
+        record = run_record(
+            id=number,
+            trigger="refresh",
+            slot_at=None,
+            started_at=started,
+            ended_at=started + 900,
+            duration_ms=900,
+            outcome=outcome,
+            reason=reason,
+            result=prices_result(),
+        )
         names = list(self.world.status["tasks"]) if task == "all" else [task]
         for name in names:
             shown = self.world.status["tasks"][name]
             self.world.emit("run.started", task=name, run=number, trigger="refresh", slotAt=None)
             for done in range(1, 4):
-                shown["running"] = {"startedAt": started, "done": done, "total": 3, "run": number}
+                shown["running"] = Progress(started, done, 3, number).to_json()
                 self.world.emit("run.progressed", task=name, run=number, done=done, total=3)
                 while done == 2 and name in self.world.held and not self.world.held[name].is_set():
                     await asyncio.sleep(0.01)
             shown["running"] = None
-            self.world.emit(
-                "run.ended", task=name, run=number, trigger="refresh", outcome="ok", durationMs=900,
-                error=None, result=prices_result(),
-            )  # fmt: skip
-        about = {"id": number, "outcome": "ok", "error": None, "joined": False}
-        about["pausedUntil"] = self.world.status["pausedUntil"]
-        result = {"startedAt": started, "durationMs": 900, **prices_result(), "run": about}
+            ended = record.to_json()
+            fields = {field: ended[field] for field in ENDED_FIELDS}
+            self.world.emit("run.ended", **fields, task=name, run=number)
+        result = refresh_result(record, paused_until=self.world.status["pausedUntil"]).to_json()
         return dict.fromkeys(names, result) if task == "all" else result
 
     async def events(self, request: Request) -> Response:
@@ -232,7 +260,7 @@ class ScriptedApi:
 
 
 class Script:
-    """Middleware: writes down what is asked, and holds back or refuses what the world says."""
+    """Middleware: records the requests, and delays or refuses them as the test wants."""
 
     def __init__(self, app: ASGIApp, server: PagesServer) -> None:
         self._app = app
@@ -248,14 +276,33 @@ class Script:
         app = self._app
         if path in world.faults:
             status, sentence = world.faults[path]
-            app = JSONResponse({"error": sentence, "code": "scripted", "retryable": True}, status)
+            app = _refused(status, "scripted", sentence)
         elif path.startswith("/api/admin/") and request.headers.get("x-admin-key") != world.key:
-            app = JSONResponse({"error": "That is not the admin key.", "code": "unauthorized"}, 401)
+            app = _refused(401, "unauthorised", "That is not the admin key.")
         await app(scope, receive, send)
 
 
-def _tagged(request: Request, body: Json) -> Response:
-    text = json.dumps(body).encode()
+def shaped(shape: type[SnakeShape], body: Json) -> Json:
+    """The body, which must be exactly what the service would send as this shape."""
+    sent: Json = shape.from_json(body).to_json()
+    assert sent == body, f"this is not a {shape.__name__}: {_difference(sent, body)}"
+    return sent
+
+
+def _difference(sent: Any, body: Any) -> Any:
+    """The part of the body that the shape does not have, or has otherwise."""
+    if isinstance(sent, dict) and isinstance(body, dict):
+        names = [name for name in {**sent, **body} if sent.get(name) != body.get(name)]
+        return {name: _difference(sent.get(name), body.get(name)) for name in names}
+    return body
+
+
+def _refused(status: int, code: str, sentence: str) -> Response:
+    return JSONResponse(ErrorBody(sentence, code, retryable=status >= 500).to_json(), status)
+
+
+def _tagged(request: Request, shape: type[SnakeShape], body: Json) -> Response:
+    text = json.dumps(shaped(shape, body)).encode()
     tag = f'"{hashlib.sha256(text).hexdigest()[:16]}"'
     headers = {"ETag": tag, "Cache-Control": "public, max-age=30"}
     if request.headers.get("if-none-match") == tag:

@@ -1,13 +1,17 @@
-"""What the pages are shown in tests and screenshots: a board, its prices and trades. Seeded, plain JSON."""
+"""What the pages show in tests and screenshots: a board, its prices and trades. Seeded.
 
+Everything is built as the service's own shapes and turned into JSON, which tests may change.
+"""
+
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
 
-Json: TypeAlias = dict[str, Any]
+from support.statuses import HOUR, MINUTE
+from tocsin.shapes.competition import BoardRow, SwapSource, Trade
+from tocsin.shapes.prices import Price
 
-MINUTE = 60_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
+Json: TypeAlias = dict[str, Any]
 
 STX = "stx"
 SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
@@ -31,6 +35,7 @@ NAMES = (
     "Cobalt Wren", "Sage Lantern", "North Kiln", "Opal Drift", "Lucid Badger", "Marble Swift",
     "Ember Stoat", "Silent Mint", "Brass Heron",
 )  # fmt: skip
+SOURCES: tuple[SwapSource, ...] = ("agent", "cron")
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -39,91 +44,82 @@ def address(random: Random) -> str:
 
 
 def sample_prices(now: int, *, age_ms: int = 2 * MINUTE, stale: bool = False) -> Json:
-    found: Json = {}
-    for index, (token, (price, decimals)) in enumerate(PRICES.items()):
-        peg = token == AEUSDC
-        found[token] = {
-            "priceUsd": price,
-            "decimals": decimals,
-            "fetchedAt": now - age_ms - index * 1500,
-            "stale": stale and not peg,
-            "source": "peg" if peg else "tenero",
-        }
-    found[OBSCURE] = {
-        "priceUsd": None,
-        "decimals": None,
-        "fetchedAt": now - age_ms,
-        "stale": False,
-        "source": "tenero",
+    prices = {
+        token: Price(price, decimals, now - age_ms - index * 1500, stale=stale, source="tenero")
+        for index, (token, (price, decimals)) in enumerate(PRICES.items())
     }
-    return found
+    prices[AEUSDC] = Price(1.0, 6, None, stale=False, source="peg")
+    prices[OBSCURE] = Price(None, None, now - age_ms, stale=False, source="tenero")
+    return {token: price.to_json() for token, price in prices.items()}
 
 
-def sample_row(random: Random, index: int, now: int) -> Json:
+def sample_row(random: Random, index: int, now: int) -> BoardRow:
     """An agent without trades."""
     cycle, place = divmod(index, len(NAMES))
     name = f"{NAMES[place]} {cycle + 1}" if cycle else NAMES[place]
     wallet = address(random)
-    return {
-        "rank": 0,
-        "stxAddress": wallet,
-        "btcAddress": "bc1q" + "".join(random.choices("qpzry9x8gf2tvdw0s3jn54khce6mua7l", k=38)),
-        "displayName": None if place % 7 == 6 else name,
-        "bnsName": f"{name.lower().replace(' ', '-')}.btc" if place % 3 == 0 else None,
-        "erc8004AgentId": 12 + index * 3,
-        "tradeCount": 0,
-        "latestTradeAt": now - int(random.expovariate(1 / (9 * HOUR))) - 30_000,
-        "volumeUsd": None,
-        "pnlUsd": None,
-        "pnlPercent": None,
-        "unpricedTokens": [],
-        "wallets": [wallet],
-    }
+    return BoardRow(
+        rank=0,
+        stx_address=wallet,
+        btc_address="bc1q" + "".join(random.choices("qpzry9x8gf2tvdw0s3jn54khce6mua7l", k=38)),
+        display_name=None if place % 7 == 6 else name,
+        bns_name=f"{name.lower().replace(' ', '-')}.btc" if place % 3 == 0 else None,
+        erc8004_agent_id=12 + index * 3,
+        trade_count=0,
+        latest_trade_at=now - int(random.expovariate(1 / (9 * HOUR))) - 30_000,
+        volume_usd=None,
+        pnl_usd=None,
+        pnl_percent=None,
+        unpriced_tokens=[],
+        wallets=[wallet],
+    )
 
 
-def sample_trades(row: Json, random: Random, *, obscure: bool) -> list[Json]:
+def sample_trades(row: BoardRow, random: Random, *, obscure: bool) -> list[Trade]:
     """Newest first."""
     tokens = [STX, SBTC, STSTX, AEUSDC, WELSH, LEO]
-    at, size, skill = row["latestTradeAt"], random.lognormvariate(4.2, 0.9), random.gauss(1.01, 0.04)
-    found = []
+    at, size, skill = row.latest_trade_at, random.lognormvariate(4.2, 0.9), random.gauss(1.01, 0.04)
+    trades = []
     for number in range(max(1, int(random.lognormvariate(3.0, 1.0)))):
         token_in, token_out = random.sample(tokens, 2)
         if obscure and number % 6 == 2:
             token_out = OBSCURE
         worth = size * random.uniform(0.3, 2)
-        found.append(trade(row["stxAddress"], random, token_in, token_out, worth, skill, at))
+        trades.append(sample_trade(row.stx_address, random, token_in, token_out, worth, skill, at))
         at -= int(random.expovariate(1 / (11 * HOUR)))
-    return found
+    return trades
 
 
-def with_trades(row: Json, trades: list[Json]) -> Json:
+def with_trades(row: BoardRow, trades: list[Trade]) -> BoardRow:
     """The row as the board shows it for these trades, at the sample prices."""
     given = received = 0.0
-    for one in trades:
-        if one["token_in"] in PRICES and one["token_out"] in PRICES:
-            given += _worth(one["token_in"], one["amount_in"])
-            received += _worth(one["token_out"], one["amount_out"])
-    tokens = {token for one in trades for token in (one["token_in"], one["token_out"])}
-    return {
-        **row,
-        "tradeCount": len(trades),
-        "latestTradeAt": trades[0]["burn_block_time"] * 1000,
-        "volumeUsd": round(given, 2),
-        "pnlUsd": round(received - given, 2),
-        "pnlPercent": round((received - given) / given * 100, 2) if given else None,
-        "unpricedTokens": sorted(tokens - set(PRICES)),
-    }
+    for trade in trades:
+        if trade.token_in in PRICES and trade.token_out in PRICES:
+            given += _worth(trade.token_in, trade.amount_in)
+            received += _worth(trade.token_out, trade.amount_out)
+    tokens = {token for trade in trades for token in (trade.token_in, trade.token_out)}
+    return replace(
+        row,
+        trade_count=len(trades),
+        latest_trade_at=trades[0].burn_block_time * 1000,
+        volume_usd=round(given, 2),
+        pnl_usd=round(received - given, 2),
+        pnl_percent=round((received - given) / given * 100, 2) if given else None,
+        unpriced_tokens=sorted(tokens - set(PRICES)),
+    )
 
 
 def sample_board(count: int, now: int, seed: int = 7) -> tuple[list[Json], dict[str, list[Json]]]:
     """Rows, and the trades behind them by address."""
     random = Random(seed)
-    rows, trades = [], {}
+    rows: list[Json] = []
+    trades_of: dict[str, list[Json]] = {}
     for index in range(count):
         row = sample_row(random, index, now)
-        made = trades[row["stxAddress"]] = sample_trades(row, random, obscure=index % 8 == 3)
-        rows.append(with_trades(row, made))
-    return rows, trades
+        trades = sample_trades(row, random, obscure=index % 8 == 3)
+        rows.append(with_trades(row, trades).to_json())
+        trades_of[row.stx_address] = [trade.to_json() for trade in trades]
+    return rows, trades_of
 
 
 def _worth(token: str, units: str) -> float:
@@ -131,25 +127,45 @@ def _worth(token: str, units: str) -> float:
     return price * int(units) / 10.0**decimals
 
 
-def trade(
+def sample_trade(
     sender: str, random: Random, token_in: str, token_out: str, worth: float, skill: float, at: int
-) -> Json:
+) -> Trade:
     def units(token: str, value: float) -> str:
         price, decimals = PRICES.get(token, (0.01, 0))
         return str(int(value / price * 10**decimals))
 
-    return {
-        "txid": f"0x{random.getrandbits(256):064x}",
-        "sender": sender,
-        "contract_id": "SM1793C4R5PZ4NS4VQ4WMP7SKKYVH8JZEWSZ9HCCR.xyk-swap-helper-v-1-3",
-        "function_name": "swap-helper-a",
-        "token_in": token_in,
-        "token_out": token_out,
-        "amount_in": units(token_in, worth),
-        "amount_out": units(token_out, worth * random.gauss(skill, 0.05)),
-        "burn_block_time": at // 1000,
-        "tx_status": "success",
-        "scored_value": None,
-        "scored_at": None,
-        "source": random.choice(["agent", "cron"]),
-    }
+    return trade_of(
+        sender,
+        txid=f"0x{random.getrandbits(256):064x}",
+        given=(token_in, units(token_in, worth)),
+        received=(token_out, units(token_out, worth * random.gauss(skill, 0.05))),
+        at_s=at // 1000,
+        source=random.choice(SOURCES),
+    )
+
+
+def trade_of(
+    sender: str,
+    *,
+    txid: str,
+    given: tuple[str, str],
+    received: tuple[str, str],
+    at_s: int,
+    source: SwapSource = "agent",
+) -> Trade:
+    """A trade: tokens with amounts in their smallest units."""
+    return Trade(
+        txid=txid,
+        sender=sender,
+        contract_id="SM1793C4R5PZ4NS4VQ4WMP7SKKYVH8JZEWSZ9HCCR.xyk-swap-helper-v-1-3",
+        function_name="swap-helper-a",
+        token_in=given[0],
+        amount_in=given[1],
+        token_out=received[0],
+        amount_out=received[1],
+        burn_block_time=at_s,
+        block_height=at_s // 600,
+        tx_status="success",
+        source=source,
+        provider=None,
+    )

@@ -46,7 +46,7 @@ def until(look: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
 
 
 class Process:
-    """A command of ours. Its environment is only what is given, so that a test is the same everywhere."""
+    """A command of ours. Its environment is only what a test gives, so that it is the same everywhere."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
@@ -91,7 +91,7 @@ class ServiceProcess(Process):
         super().__init__("tocsin", "serve", **with_defaults)
 
     def ready(self) -> "ServiceProcess":
-        """Wait for the line that says where it is."""
+        """Wait for the log line with its URL."""
         while line := self.line():
             if '"service.started"' in line:
                 self.url: str = json.loads(line)["url"]
@@ -109,7 +109,7 @@ class ServiceProcess(Process):
 
 @contextmanager
 def calling(url: str) -> Iterator[None]:
-    """A POST that nobody waits for, because its server dies."""
+    """A POST without a response, because its server dies."""
 
     def call() -> None:
         with suppress(OSError, ValueError, http.client.HTTPException):

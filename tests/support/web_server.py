@@ -5,15 +5,17 @@ from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp
 
+from support.api_contract import CheckedApp
 from tocsin.platform.local.http.http_server import HttpServer
 
 
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[int]:
-    """Gives the port."""
-    server = HttpServer("127.0.0.1", 0)
-    await server.start(app)
+    """The port. Every response must be one that the app's own OpenAPI document lists, if it has one."""
+    server, checked = HttpServer("127.0.0.1", 0), CheckedApp(app)
+    await server.start(checked)
     try:
         yield server.port
     finally:
         await server.stop()
+    assert checked.broken == []

@@ -1,4 +1,4 @@
-"""The web app with a scripted scheduler on a real port, in a thread of its own, for commands to talk to."""
+"""The web app with a scripted scheduler on a real port, in a thread of its own, for commands to call."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class Running:
     loop: asyncio.AbstractEventLoop
 
     def do(self, work: Callable[[], object]) -> None:
-        """Run it on the server's loop, and wait until it has."""
+        """Run it on the server's loop, and wait until it is done."""
         done: Future[None] = Future()
 
         def run() -> None:
@@ -49,7 +49,7 @@ class Running:
 
 
 async def one_trade(db: Database) -> None:
-    """An agent whose name tries to give orders to the terminal, and its trade."""
+    """An agent whose name contains terminal commands, and its trade."""
     sender = "SP" + "A" * 38
     await db.batch(
         [
@@ -63,6 +63,7 @@ async def one_trade(db: Database) -> None:
 @contextmanager
 def served_in_thread(directory: Path) -> Iterator[Running]:
     started: Future[Running] = Future()
+    ended: Future[None] = Future()
     stop = asyncio.Event()
 
     async def main() -> None:
@@ -73,7 +74,15 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
                 started.set_result(Running(port, made.scheduler, asyncio.get_running_loop()))
                 await stop.wait()
 
-    thread = Thread(target=lambda: asyncio.run(main()))
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
+            (ended if started.done() else started).set_exception(error)
+        else:
+            ended.set_result(None)
+
+    thread = Thread(target=run)
     thread.start()
     running = started.result(timeout=30)
     try:
@@ -81,3 +90,4 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
     finally:
         running.loop.call_soon_threadsafe(stop.set)
         thread.join()
+    ended.result()

@@ -1,19 +1,37 @@
-"""`/api/admin/scheduler` and `/api/competition/cron`: the object's RPC for whoever has the key."""
+"""`/api/admin/scheduler` and `/api/competition/cron`: the object's RPC, for callers with the key."""
 
 import json
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from support.asgi import Answer, ask
-from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, Scene, scene
+from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, Scene, ScriptedScheduler, scene
+from support.statuses import DAY, run_record
 from support.virtual_time import START_MS
+from tocsin.bindings import JSON
 from tocsin.errors import ObjectReset, RemoteError
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.shapes.scheduler import Paused, SchedulerOverview
 from tocsin.web.app import create_app
 from tocsin.web.deps import Keys
 
 PATH = "/api/admin/scheduler"
 KEY = {"X-Admin-Key": ADMIN_KEY}
+
+
+RPC = ("arm", "status", "refresh_now", "pause_until", "resume", "runs", "events", "run_job")
+
+
+@pytest.mark.parametrize("method", RPC)
+def test_the_double_has_the_methods_of_the_object(method: str) -> None:
+    """With the same parameters: a test must not call what the object does not have."""
+    double, real = (
+        list(signature(getattr(cls, method)).parameters) for cls in (ScriptedScheduler, SchedulerDO)
+    )
+
+    assert double == real
 
 
 async def post(made: Scene, query: str) -> Answer:
@@ -26,13 +44,13 @@ async def test_the_status_is_passed_on(tmp_path: Path) -> None:
         answer = await ask(create_app(made.site), PATH, headers=KEY)
 
         assert answer.status == 200
-        assert answer.json() == {"name": "v1", "status": made.scheduler.shown, "refusals": {}}
+        assert answer.json() == SchedulerOverview("v1", made.scheduler.shown, {}).to_json()
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-robots-tag"] == "noindex"
 
 
 async def test_refusals_of_the_last_day_are_counted_by_code(tmp_path: Path) -> None:
-    """Whoever reported the transaction; what was refused more than a day ago is not told."""
+    """Of every source. What was refused more than a day ago is left out."""
     async with scene(tmp_path) as made:
         insert = made.site.db.prepare(
             "INSERT INTO refusals SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 'SP1',"
@@ -48,18 +66,18 @@ async def test_refusals_of_the_last_day_are_counted_by_code(tmp_path: Path) -> N
         await insert.bind(json.dumps(rows)).run()
         answer = await ask(create_app(made.site), PATH, headers=KEY)
 
-        told = list(answer.json()["refusals"].items())
-        assert told == [("contract_not_allowlisted", 2), ("tx_failed", 1)]
+        refusals = list(answer.json()["refusals"].items())
+        assert refusals == [("contract_not_allowlisted", 2), ("tx_failed", 1)]
 
 
 async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
-    """Just then an operator needs it; the log says what is missing."""
+    """An operator needs it most at such a time; the log has what is missing."""
     async with scene(tmp_path) as made:
         await made.site.db.close()  # type: ignore[attr-defined]
         answer = await ask(create_app(made.site), PATH, headers=KEY)
 
         assert (answer.status, answer.json()["refusals"]) == (200, None)
-        assert answer.json()["status"] == made.scheduler.shown
+        assert answer.json()["status"] == made.scheduler.shown.to_json()
         assert len(made.log.named("refusals.not_counted")) == 1
 
 
@@ -70,10 +88,10 @@ async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
     ("method", "path"),
     [("GET", PATH), ("POST", f"{PATH}?action=resume"), ("GET", f"{PATH}/runs"), ("GET", f"{PATH}/events")],
 )
-async def test_without_the_key_nothing_is_told_or_done(
+async def test_without_the_key_nothing_is_shown_or_done(
     tmp_path: Path, method: str, path: str, key: str
 ) -> None:
-    """401, in the one shape, and without the key in it."""
+    """401 in the shape of all errors, without the key in it."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), path, method=method, headers={"X-Admin-Key": key})
 
@@ -94,7 +112,7 @@ async def test_without_the_key_nothing_is_told_or_done(
 async def test_without_a_configured_key_the_route_refuses(
     tmp_path: Path, method: str, path: str, setting: str, unset: str | None
 ) -> None:
-    """It is closed, not open, and says which setting opens it."""
+    """It is closed, not open, and the sentence names the setting that opens it."""
     async with scene(tmp_path) as made:
         made.with_site(keys=Keys(unset, unset))
         answer = await ask(create_app(made.site), path, method=method, headers={"X-Admin-Key": ""})
@@ -105,7 +123,7 @@ async def test_without_a_configured_key_the_route_refuses(
 
 
 def test_keys_are_not_shown() -> None:
-    """A site that ends up in a log does not take its keys along."""
+    """Keys that end up in a log are not readable there."""
     assert "s3cret" not in repr(Keys("s3cret-a", "s3cret-c"))
 
 
@@ -121,7 +139,7 @@ async def test_pause_and_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["tenero", "sweep", "all"])
-async def test_refresh_runs_a_task_and_answers_its_result(tmp_path: Path, task: str) -> None:
+async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, task: str) -> None:
     """Each task, or all of them."""
     async with scene(tmp_path) as made:
         answer = await post(made, f"action=refresh&task={task}")
@@ -132,9 +150,13 @@ async def test_refresh_runs_a_task_and_answers_its_result(tmp_path: Path, task: 
 
 
 @pytest.mark.parametrize(
-    ("query", "code", "said"),
+    ("query", "code", "sentence"),
     [
-        ("", "unknown_action", "action=pause&until=UNIX_MS, action=resume, or action=refresh&task="),
+        (
+            "",
+            "unknown_action",
+            "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume, or action=refresh&task=",
+        ),
         ("action=stop", "unknown_action", "action=resume"),
         ("action=pause", "bad_until", "until=1778700600000"),
         ("action=pause&until=tomorrow", "bad_until", "whole number"),
@@ -142,37 +164,95 @@ async def test_refresh_runs_a_task_and_answers_its_result(tmp_path: Path, task: 
         ("action=pause&until=-5", "bad_until", "whole number"),
         ("action=pause&until=1e12", "bad_until", "whole number"),
         ("action=pause&until=٣٣٣", "bad_until", "whole number"),
-        ("action=pause&until=1", "bad_until", "still to come"),
+        ("action=pause&until=1", "bad_until", "That time is past"),
         ("action=refresh", "bad_task", "tenero, sweep or all"),
         ("action=refresh&task=../x", "bad_task", "tenero, sweep or all"),
-        ("action=refresh&task=nothing", "bad_task", "tenero, sweep or all"),
+        ("action=refresh&task=nothing", "bad_task", "tenero, sweep, all"),
     ],
 )
-async def test_a_wrong_action_says_what_is_accepted(tmp_path: Path, query: str, code: str, said: str) -> None:
+async def test_a_wrong_action_is_refused_with_what_is_accepted(
+    tmp_path: Path, query: str, code: str, sentence: str
+) -> None:
     """Refusals of the object itself are passed on as well."""
     async with scene(tmp_path) as made:
         answer = await post(made, query)
 
         assert (answer.status, answer.json()["code"]) == (400, code)
-        assert said in answer.json()["error"]
+        assert sentence in answer.json()["error"]
+
+
+PAUSES = {"90s": 90_000, "15m": 900_000, "2h": 7_200_000, "1d": DAY, "250ms": 250, "7d": 7 * DAY}
+
+
+@pytest.mark.parametrize(("duration", "ms"), PAUSES.items())
+async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(
+    tmp_path: Path, duration: str, ms: int
+) -> None:
+    """The service adds the duration to its own time; the answer is the object's."""
+    async with scene(tmp_path) as made:
+        await made.site.clock.sleep(86.4)
+        until = START_MS + 86_400 + ms
+        answer = await post(made, f"action=pause&for={duration}")
+
+        assert made.scheduler.calls == [("pause_until", until)]
+        assert (answer.status, answer.json()) == (200, {"name": "v1", "pausedUntil": until})
+
+
+async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> None:
+    """An object that shortens a pause is shown as it is, not as it was asked."""
+    async with scene(tmp_path) as made:
+
+        async def shorter(until: int) -> JSON:
+            return Paused("v2", until - 1).to_json()
+
+        made.scheduler.pause_until = shorter  # type: ignore[method-assign]
+        answer = await post(made, "action=pause&for=2h")
+
+        assert answer.json() == {"name": "v2", "pausedUntil": START_MS + 7_199_999}
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("for=2h&until=1778700600000", "Give one of for=2h and until=1778700600000."),
+        ("", "Give one of for=2h and until=1778700600000."),
+        ("for=soon", "for=soon is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=", "for= is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=0h", "for=0h is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=-2h", "for=-2h is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=1.5h", "for=1.5h is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=2H", "for=2H is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        (f"for={'9' * 60}d", f"for={'9' * 40} is not a duration: a number and ms, s, m, h or d, such as"),
+    ],
+)
+async def test_a_wrong_pause_is_refused_with_an_example(tmp_path: Path, query: str, sentence: str) -> None:
+    """400; the object is not asked."""
+    async with scene(tmp_path) as made:
+        answer = await post(made, f"action=pause&{query}")
+
+        assert (answer.status, answer.json()["code"]) == (400, "bad_until")
+        assert sentence in answer.json()["error"]
+        assert made.scheduler.calls == []
 
 
 async def test_the_run_history(tmp_path: Path) -> None:
-    """All tasks or one, 50 runs unless told otherwise."""
+    """Of all tasks or one, 50 runs by default."""
     async with scene(tmp_path) as made:
-        made.scheduler.history = [{"task": "sweep", "n": 2}, {"task": "tenero", "n": 1}]
+        partial = run_record(id=2, task="sweep", outcome="partial", reason="its time slice was nearly over")
+        made.scheduler.history = [partial, run_record(id=1)]
         app = create_app(made.site)
 
         everything = await ask(app, f"{PATH}/runs", headers=KEY)
         one = await ask(app, f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
 
-        assert everything.json() == {"name": "v1", "runs": made.scheduler.history}
-        assert one.json()["runs"] == [{"task": "tenero", "n": 1}]
+        assert everything.json() == {"name": "v1", "runs": [run.to_json() for run in made.scheduler.history]}
+        assert everything.json()["runs"][0]["reason"] == "its time slice was nearly over"
+        assert [(run["task"], run["id"]) for run in one.json()["runs"]] == [("tenero", 1)]
         assert made.scheduler.calls == [("runs", None, 50), ("runs", "tenero", 1)]
 
 
 @pytest.mark.parametrize(
-    ("query", "code", "said"),
+    ("query", "code", "sentence"),
     [
         ("limit=0", "bad_limit", "limit is 1 to 500."),
         ("limit=501", "bad_limit", "limit is 1 to 500."),
@@ -180,24 +260,24 @@ async def test_the_run_history(tmp_path: Path) -> None:
         ("limit=", "bad_limit", "limit=50"),
         ("limit=-1", "bad_limit", "limit=50"),
         ("task=%00", "bad_task", "tenero or sweep"),
-        ("task=price", "bad_task", "tenero or sweep"),
-        ("task=all", "bad_task", "tenero or sweep"),
+        ("task=price", "bad_task", "tenero, sweep"),
+        ("task=all", "bad_task", "tenero, sweep"),
     ],
 )
-async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, said: str) -> None:
-    """Numbers are numbers, within the bound, and a task is one there is; an example is one that works."""
+async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, sentence: str) -> None:
+    """A number within the bound, and the name of a task that exists; the examples work."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), f"{PATH}/runs?{query}", headers=KEY)
 
         assert (answer.status, answer.json()["code"]) == (400, code)
-        assert said in answer.json()["error"]
+        assert sentence in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
     "error", [ObjectReset("the object was reset"), RemoteError("StoreUnavailable: /data/db.sqlite is locked")]
 )
 async def test_a_scheduler_that_does_not_answer_is_a_503(tmp_path: Path, error: Exception) -> None:
-    """Retryable, logged, and without a word of what is inside."""
+    """Retryable, logged, and without any detail of what is inside."""
     async with scene(tmp_path) as made:
         made.scheduler.failing = error
         answer = await ask(create_app(made.site), PATH, headers=KEY)
@@ -219,8 +299,8 @@ async def test_the_cron_route_describes_itself(tmp_path: Path) -> None:
         assert made.scheduler.calls == []
 
 
-async def test_the_cron_route_passes_through_to_the_sweep(tmp_path: Path) -> None:
-    """With the secret only; the answer is the sweep's summary."""
+async def test_the_cron_route_runs_the_sweep(tmp_path: Path) -> None:
+    """With the secret only; it returns the sweep's summary."""
     async with scene(tmp_path) as made:
         app, path = create_app(made.site), "/api/competition/cron"
         refused = await ask(app, path, method="POST", headers={"X-Cron-Secret": "guess"})
@@ -231,8 +311,8 @@ async def test_the_cron_route_passes_through_to_the_sweep(tmp_path: Path) -> Non
         assert made.scheduler.calls == [("refresh_now", "sweep")]
 
 
-async def test_the_cron_route_says_when_to_try_again(tmp_path: Path) -> None:
-    """503 with Retry-After when the scheduler gives no answer."""
+async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
+    """503 when the scheduler does not answer."""
     async with scene(tmp_path) as made:
         made.scheduler.failing = ObjectReset("gone")
         answer = await ask(

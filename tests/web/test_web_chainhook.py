@@ -1,4 +1,4 @@
-"""Pushes of Chainhook: who may send them, what is read from them, and that none is lost or taken twice."""
+"""Pushes of Chainhook: who may send them, what is read from them, and that none is lost or counted twice."""
 
 import json
 from contextlib import suppress
@@ -14,6 +14,7 @@ from support.competition import as_rows, sweep
 from support.competition_site import BEARER, CHAINHOOK, JSON_TYPE, competition_site, push_1, push_2
 from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, scene
 from tocsin.competition import chainhook
+from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED
 from tocsin.errors import UsageError
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.app import create_app
@@ -30,8 +31,8 @@ def sample(name: str) -> Any:
 
 
 @pytest.mark.parametrize("push", [push_1, push_2])
-async def test_a_push_is_stored_and_settled(push: Any, tmp_path: Path) -> None:
-    """Both shapes: the swap is there when the work behind the answer is done, from the source chainhook."""
+async def test_a_push_is_stored_and_verified(push: Any, tmp_path: Path) -> None:
+    """Both shapes: the swap is there when the work behind the response is done, from the source chainhook."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         own, stranger = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
@@ -41,13 +42,13 @@ async def test_a_push_is_stored_and_settled(push: Any, tmp_path: Path) -> None:
 
         assert answer.status == 200
         assert answer.json()["ignored"] >= 1
-        assert made.performer.asked == ["receive", "settle"]
+        assert made.performer.asked == [RECEIVE, VERIFY_QUEUED]
         assert await made.world.rows() == as_rows(made.world.simulator.truth())
         assert [row["source"] for row in await made.world.all("SELECT source FROM swaps")] == ["chainhook"]
 
 
-async def test_it_is_durable_before_it_is_answered_even_while_hiro_is_down(tmp_path: Path) -> None:
-    """The answer is 200, the transaction waits in the queue, and the next sweep settles it."""
+async def test_it_is_durable_before_the_response_even_while_hiro_is_down(tmp_path: Path) -> None:
+    """The status is 200, the transaction waits in the queue, and the next sweep verifies it."""
     async with competition_site(tmp_path) as made:
         simulator = made.world.simulator
         tx = simulator.chain.swap(simulator.chain.wallets[0])
@@ -61,12 +62,12 @@ async def test_it_is_durable_before_it_is_answered_even_while_hiro_is_down(tmp_p
 
         assert (answer.status, answer.json()["queued"]) == (200, 1)
         assert stored == {"swaps": 0, "refusals": 0, "candidates": 1}
-        assert made.world.log.of("queue.unsettled")
+        assert made.world.log.of("queue.verify_failed")
         assert await made.world.rows() == as_rows(simulator.truth())
 
 
 async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
-    """Delivery is at least once: the second is told to be known, and costs no call."""
+    """Delivery is at least once: the second is reported as known, and costs no call."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         tx = chain.swap(chain.wallets[0])
@@ -81,7 +82,7 @@ async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fate", ["remined", "pending", "dropped", "forked", "vanished"])
-async def test_a_rollback_is_asked_for_again(fate: Any, tmp_path: Path) -> None:
+async def test_a_rollback_is_verified_again(fate: Any, tmp_path: Path) -> None:
     """A swap that left the chain leaves the totals; one that was mined again stays, in its new block."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
@@ -128,8 +129,8 @@ async def test_both_secrets_are_valid_while_one_replaces_the_other(
         {"authorization": "Bearer \xff"},
     ],
 )
-async def test_without_a_secret_nothing_is_taken(headers: dict[str, str], tmp_path: Path) -> None:
-    """401, and no word of the secret in the answer or the log."""
+async def test_without_a_secret_nothing_is_stored(headers: dict[str, str], tmp_path: Path) -> None:
+    """401, and nothing of the secret in the response or the log."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         tx = chain.swap(chain.wallets[0])
@@ -141,7 +142,7 @@ async def test_without_a_secret_nothing_is_taken(headers: dict[str, str], tmp_pa
         assert CHAINHOOK_SECRET not in answer.body.decode() + repr(made.world.log.lines)
 
 
-async def test_with_none_configured_it_refuses(tmp_path: Path) -> None:
+async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
     """An empty secret must never mean that anybody may push."""
     async with scene(tmp_path) as made:
         app = create_app(made.with_site(keys=Keys()))
@@ -168,7 +169,9 @@ async def test_with_none_configured_it_refuses(tmp_path: Path) -> None:
         (b" " * (BODY_MAX + 1), 413, "body_too_large"),
     ],
 )
-async def test_what_is_no_push_is_explained(body: bytes, status: int, code: str, tmp_path: Path) -> None:
+async def test_a_body_that_is_not_a_push_is_explained(
+    body: bytes, status: int, code: str, tmp_path: Path
+) -> None:
     """The sentence names the place; nothing is stored."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(CHAINHOOK, body, BEARER)
@@ -200,10 +203,10 @@ def test_a_reorg_names_what_came_and_what_went() -> None:
 
 @pytest.mark.parametrize("name", ["v2_fixture_apply_identity", "v2_fixture_rollback_block", "v1_fixture"])
 def test_what_has_no_usable_id_is_counted(name: str) -> None:
-    """No chain knows such a transaction, so the push is taken, and the operator told."""
+    """No chain has such a transaction, so the push is accepted, and the operator sees the number."""
     push = chainhook.parse(sample(name))
 
-    assert push.nameless + len(push.applied) + len(push.rolled_back) >= 1
+    assert push.without_id + len(push.applied) + len(push.rolled_back) >= 1
 
 
 NAMES = st.sampled_from(
@@ -219,7 +222,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_any_payload_is_read_or_refused(payload: Any) -> None:
-    """Nothing that JSON can say leads to another error than the one with a sentence."""
+    """No JSON leads to another error than the one with a sentence."""
     with suppress(UsageError):
         push = chainhook.parse(payload)
         assert chainhook.Push.from_json(json.loads(json.dumps(push.to_json()))) == push

@@ -1,4 +1,4 @@
-"""The competition's routes: what agents send, what they and the visitors are told."""
+"""The competition's routes: what agents send, and what they and the visitors see."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.request_limits import BODY_MAX
 
@@ -17,7 +17,7 @@ API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 UNKNOWN = "0x" + "ab" * 32
 
 
-async def test_a_trade_is_told_once_as_new_and_then_as_known(tmp_path: Path) -> None:
+async def test_a_trade_is_new_once_and_then_known(tmp_path: Path) -> None:
     """200 with its row the first time, 409 with the same row after; the agent's list and counts have it."""
     async with competition_site(tmp_path) as made:
         tx = made.world.simulator.chain.swap(made.world.simulator.chain.wallets[0])
@@ -25,7 +25,7 @@ async def test_a_trade_is_told_once_as_new_and_then_as_known(tmp_path: Path) -> 
         first = await made.submit(tx.tx_id.upper().replace("0X", ""))
         again = await made.submit(tx.tx_id)
         listed = (await made.get(f"{TRADES}?address={tx.sender}")).json()
-        standing = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
+        counts = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
 
         assert (first.status, again.status) == (200, 409)
         assert first.json()["source"] == "agent"
@@ -33,25 +33,25 @@ async def test_a_trade_is_told_once_as_new_and_then_as_known(tmp_path: Path) -> 
         assert again.json()["code"] == "txid_already_verified"
         assert again.json()["existing_row"] == first.json()
         assert listed == {"trades": [first.json()], "next_cursor": None}
-        assert (standing["registered"], standing["trade_count"]) == (True, 1)
+        assert (counts["registered"], counts["trade_count"]) == (True, 1)
         assert await made.world.rows() == as_rows(made.world.simulator.truth())
 
 
-async def test_what_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
-    """Unknown is 404, in the mempool 202, and both say that another try is worth it."""
+async def test_a_trade_that_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
+    """Unknown is 404, in the mempool 202, and both are retryable."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         pending = chain.swap(chain.wallets[0], wait_ms=None)
         hopeless = chain.swap(chain.strangers[0], wait_ms=None)
         unknown, waiting = await made.submit(UNKNOWN), await made.submit(pending.tx_id)
-        told = (await made.submit(hopeless.tx_id)).json()
+        would_not_count = (await made.submit(hopeless.tx_id)).json()
 
         assert (unknown.status, unknown.json()["code"]) == (404, "tx_not_found")
         assert (waiting.status, waiting.json()["code"]) == (202, "pending")
         assert waiting.json()["accepted"] is True
         assert "error" not in waiting.json()
-        assert (told["accepted"], told["code"]) == (False, "pending")
-        assert "the sender is not a registered agent" in told["note"]
+        assert (would_not_count["accepted"], would_not_count["code"]) == (False, "pending")
+        assert "the sender is not a registered agent" in would_not_count["note"]
         assert (await made.stored())["candidates"] == 1
         assert unknown.json()["retryable"]
         assert waiting.json()["retryable"]
@@ -59,8 +59,8 @@ async def test_what_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
         assert (await made.stored())["swaps"] == 0
 
 
-async def test_what_does_not_count_is_refused_with_its_reason(tmp_path: Path) -> None:
-    """A stranger's swap is 422: the code, a sentence that tells what to do, and what was found."""
+async def test_a_trade_that_does_not_count_is_refused_with_its_reason(tmp_path: Path) -> None:
+    """A stranger's swap is 422: the code, a sentence with the fix, and the reason."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         tx = chain.swap(chain.strangers[0])
@@ -117,7 +117,7 @@ BODIES: list[tuple[Any, dict[str, str], int, str]] = [
 async def test_a_bad_body_is_explained_and_stores_nothing(
     body: Any, headers: dict[str, str], status: int, code: str, tmp_path: Path
 ) -> None:
-    """A documented 4xx; neither the chain is asked nor a row written."""
+    """A documented 4xx; the chain is not asked and no row is written."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(TRADES, body, {"content-type": "application/json", **headers})
 
@@ -129,30 +129,30 @@ async def test_a_bad_body_is_explained_and_stores_nothing(
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "sentence"),
     [
-        (TRADES, "address is a Stacks mainnet address"),
-        (f"{TRADES}?address=SP%00", "address is a Stacks mainnet address"),
+        (TRADES, "address must be a Stacks mainnet address"),
+        (f"{TRADES}?address=SP%00", "address must be a Stacks mainnet address"),
         (f"{TRADES}?address=SP{'A' * 38}&limit=0", "limit is 1 to 200"),
         (f"{TRADES}?address=SP{'A' * 38}&limit=-1", "limit is a number"),
         (f"{TRADES}?address=SP{'A' * 38}&limit=1e9", "limit is a number"),
         (f"{TRADES}?address=SP{'A' * 38}&limit={'9' * 500}", "limit is a number"),
         (f"{TRADES}?address=SP{'A' * 38}&limit=%D9%A3", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&cursor=x", "cursor is what next_cursor"),
-        ("/api/competition/status?address=ST1", "address is a Stacks mainnet address"),
+        (f"{TRADES}?address=SP{'A' * 38}&cursor=x", "cursor must be next_cursor"),
+        ("/api/competition/status?address=ST1", "address must be a Stacks mainnet address"),
         (f"{BOARD}?sort=name", "sort is one of"),
         (f"{BOARD}?dir=up", "dir is asc or desc"),
         (f"{BOARD}?limit=201", "limit is 1 to 200"),
-        (f"{BOARD}?cursor=%00", "cursor is what next"),
+        (f"{BOARD}?cursor=%00", "cursor must be next of the page before"),
     ],
 )
-async def test_a_bad_question_is_explained(target: str, said: str, tmp_path: Path) -> None:
-    """400, with the sentence that says what is accepted."""
+async def test_a_bad_query_is_explained(target: str, sentence: str, tmp_path: Path) -> None:
+    """400, and the sentence names what is accepted."""
     async with competition_site(tmp_path) as made:
         answer = await made.get(target)
 
         assert (answer.status, answer.json()["code"]) == (400, "bad_request")
-        assert said in answer.json()["error"]
+        assert sentence in answer.json()["error"]
 
 
 async def test_every_code_is_documented_with_its_status() -> None:
@@ -174,7 +174,7 @@ async def traded(made: CompetitionSite) -> None:
 
 
 async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
-    """Most trades first; the next page goes on; prices have a date; an unchanged board is a 304."""
+    """Most trades first; the next page continues; prices have a date; an unchanged board is a 304."""
     async with competition_site(tmp_path, wallets=3) as made:
         await traded(made)
         whole = await made.get(BOARD)
@@ -193,7 +193,7 @@ async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
 
 
 async def test_a_submitted_trade_is_on_the_board_at_once(tmp_path: Path) -> None:
-    """The answer that is kept for a second is forgotten when something was submitted."""
+    """The response that is kept for a second is dropped when something was submitted."""
     async with competition_site(tmp_path) as made:
         before = (await made.get(BOARD)).json()
         await traded(made)
@@ -208,7 +208,7 @@ async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         allowed = (await made.get("/api/competition/allowlist")).json()
         before = (await made.get("/api/competition/tracked-tokens")).json()
-        await publish_tracked(made.site.kv, [*STATIC_TOKENS, "SP.more"])
+        await publish_tokens(made.site.kv, [*STATIC_TOKENS, "SP.more"])
         after = (await made.get("/api/competition/tracked-tokens")).json()
 
         assert (allowed["total_contracts"], allowed["total_functions"]) == (40, 139)

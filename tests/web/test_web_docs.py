@@ -1,55 +1,213 @@
-"""The API's description: as OpenAPI, as a page, and in docs/api.md."""
+"""The API's documentation: as OpenAPI, as a page, and in docs/api.md."""
 
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from support.api_contract import check_response
 from support.asgi import ask
+from support.schemas import references, resolve, violations
 from support.scripted_scheduler import scene
+from tocsin.shapes import competition, prices, scheduler, service
+from tocsin.shapes.base import SnakeShape, schemas_of
 from tocsin.web.app import create_app
 
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
 def paths_of(app: Starlette) -> set[str]:
     return {route.path for route in app.routes if isinstance(route, Route)}
 
 
-async def test_every_route_is_described_everywhere(tmp_path: Path) -> None:
-    """A route that is not in openapi.json, on the page and in docs/api.md does not exist for anybody."""
+async def document(directory: Path) -> Any:
+    async with scene(directory) as made:
+        return (await ask(create_app(made.site), "/openapi.json")).json()
+
+
+def operations(spec: Any) -> list[tuple[str, Any]]:
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in spec["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+async def test_every_route_is_documented_everywhere(tmp_path: Path) -> None:
+    """In openapi.json, on the page, and in docs/api.md."""
     async with scene(tmp_path) as made:
         app = create_app(made.site)
         spec = (await ask(app, "/openapi.json")).json()
         page = (await ask(app, "/api/docs")).body.decode()
 
         assert set(spec["paths"]) == paths_of(app)
-        for path, methods in spec["paths"].items():
-            for method in methods:
-                assert f"<code>{method.upper()} {path}</code>" in page
-                assert re.search(rf"`{method.upper()}[^`]* {re.escape(path)}\b", API_PAGE.read_text()), path
+        for name, _ in operations(spec):
+            method, _, path = name.partition(" ")
+            assert f"<code>{name}</code>" in page
+            assert re.search(rf"`{method}[^`]* {re.escape(path)}\b", API_PAGE.read_text()), path
 
 
-async def test_the_document_is_sound(tmp_path: Path) -> None:
-    """OpenAPI 3.1: every reference leads somewhere, every operation tells of errors and of its key."""
-    async with scene(tmp_path) as made:
-        spec = (await ask(create_app(made.site), "/openapi.json")).json()
+async def test_every_operation_is_complete(tmp_path: Path) -> None:
+    """OpenAPI 3.1: an id of its own, a tag that exists, a description, its errors, and the key that it needs."""
+    spec = await document(tmp_path)
+    tags = {tag["name"]: tag["description"] for tag in spec["tags"]}
+    ids = [operation["operationId"] for _, operation in operations(spec)]
 
-        assert spec["openapi"] == "3.1.0"
-        assert set(spec["components"]["securitySchemes"]) == {"Authorization", "X-Admin-Key", "X-Cron-Secret"}
-        for methods in spec["paths"].values():
-            for operation in methods.values():
-                assert operation["summary"]
-                reference = operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"]
-                assert resolve(spec, reference)["required"] == ["error", "code", "retryable"]
+    assert spec["openapi"] == "3.1.0"
+    assert len(ids) == len(set(ids)) == 19
+    assert all(re.fullmatch(r"[a-z]+[A-Za-z]+", name) for name in ids)
+    assert set(spec["components"]["securitySchemes"]) == {"Authorization", "X-Admin-Key", "X-Cron-Secret"}
+    for name, operation in operations(spec):
+        assert operation["tags"][0] in tags, name
+        assert operation["summary"], name
+        assert operation["description"], name
+        assert all(response["description"] for response in operation["responses"].values()), name
+        needs_key = {"401", "429", "503"} if "security" in operation else set()
+        has_body = {"400", "408", "413", "415"} if "requestBody" in operation else set()
+        has_parameters = {"400"} if operation.get("parameters") else set()
+        assert {"200", "500"} | needs_key | has_body | has_parameters <= set(operation["responses"]), name
+    assert all(tags.values())
 
 
-def resolve(spec: Any, reference: str) -> Any:
-    for step in reference.removeprefix("#/").split("/"):
-        spec = spec[step]
-    return spec
+async def test_every_reference_resolves(tmp_path: Path) -> None:
+    """And every error, with the exception of a refused trade, has the shape of all errors."""
+    spec = await document(tmp_path)
+    refs = set(references(spec))
+
+    assert {"#/components/schemas/Board", "#/components/schemas/Status"} <= refs
+    error = resolve(spec, "#/components/schemas/ErrorBody")
+    assert error["required"] == ["error", "code", "retryable"]
+    for ref in refs:
+        assert resolve(spec, ref)["type"] == "object", ref
+        assert resolve(spec, ref)["description"], ref
+    for name, operation in operations(spec):
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                shapes = set(references(response))
+                assert shapes <= {
+                    "#/components/schemas/ErrorBody",
+                    "#/components/schemas/RefusedTrade",
+                }, f"{name} {status}"
+                assert shapes, f"{name} {status}"
+
+
+async def test_every_example_fits_its_schema(tmp_path: Path) -> None:
+    """In responses and in request bodies."""
+    spec = await document(tmp_path)
+    contents = [
+        (name, content)
+        for name, operation in operations(spec)
+        for part in (*operation["responses"].values(), operation.get("requestBody", {}))
+        for content in part.get("content", {}).values()
+    ]
+    examples = [(name, content) for name, content in contents if "example" in content]
+
+    assert len(examples) >= 8
+    for name, content in examples:
+        assert violations(spec, content["schema"], content["example"]) == [], name
+
+
+def test_descriptions_use_the_names_that_the_json_has() -> None:
+    """A reader of the document sees camelCase fields: a description must not name another one."""
+    shapes = [
+        shape
+        for module in (competition, prices, scheduler, service)
+        for shape in vars(module).values()
+        if isinstance(shape, type) and issubclass(shape, SnakeShape) and shape.__module__ == module.__name__
+    ]
+    for name, schema in schemas_of(shapes).items():
+        assert isinstance(schema, dict)
+        properties = schema["properties"]
+        assert isinstance(properties, dict)
+        snake = re.findall(r"`([a-z]+_[a-z_]+)`", str(schema["description"]))
+        assert set(snake) <= set(properties), name
+
+
+SPEC: Any = {
+    "components": {
+        "schemas": {
+            "Price": {
+                "type": "object",
+                "properties": {
+                    "usd": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]},
+                    "source": {"enum": ["tenero", "peg"]},
+                },
+                "required": ["usd"],
+                "patternProperties": {"^last": {"type": ["integer", "null"]}},
+            },
+            "ErrorBody": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {"error": {"type": "string"}},
+            },
+        }
+    }
+}
+PRICE = {"$ref": "#/components/schemas/Price"}
+PRICES = {"type": "array", "items": PRICE}
+BY_TOKEN = {"type": "object", "additionalProperties": PRICE, "propertyNames": {"pattern": "^[a-z]+$"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "place"),
+    [
+        (PRICE, {"usd": 1.5, "source": "peg", "lastRun": None, "other": []}, None),
+        (PRICE, {"usd": None}, None),
+        (PRICE, {"source": "peg"}, "$: usd is missing"),
+        (PRICE, {"usd": 0}, "$.usd: fits none of 2"),
+        (PRICE, {"usd": True}, "$.usd: fits none of 2"),
+        (PRICE, {"usd": 1, "source": "guess"}, "$.source: "),
+        (PRICE, {"usd": 1, "lastRun": 1.5}, "$.lastRun: "),
+        (PRICE, [], "$: [] is not of type object"),
+        (PRICES, [{"usd": 1}, {}], "$[1]: usd is missing"),
+        (BY_TOKEN, {"stx": {"usd": 1}}, None),
+        (BY_TOKEN, {"stx": {}}, "$.stx: usd is missing"),
+        (BY_TOKEN, {"STX": {"usd": 1}}, "$.STX: "),
+        ({"type": "integer", "minimum": 1, "maximum": 3}, 4, "$: 4 is above 3"),
+        ({"type": "integer"}, True, "$: true is not of type integer"),
+        ({"type": "object", "additionalProperties": False}, {"a": 1}, "$.a: there is no such field"),
+    ],
+)
+def test_the_checker_of_schemas(schema: Any, value: Any, place: str | None) -> None:
+    """The other tests are only as good as this."""
+    wrong = violations(SPEC, schema, value)
+
+    assert (wrong == []) == (place is None)
+    assert place is None or wrong[0].startswith(place)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body", "message"),
+    [
+        ("/price", 200, b'{"usd": 1}', None),
+        ("/price", 200, b"{}", "usd is missing"),
+        ("/price", 418, b'{"error": "x"}', "getPrice does not list the status 418"),
+        ("/nowhere", 404, b'{"error": "x"}', None),
+        ("/nowhere", 404, b"{}", "error is missing"),
+        ("/text", 200, b"{}", "application/json is not one of"),
+    ],
+)
+def test_the_checker_of_responses(path: str, status: int, body: bytes, message: str | None) -> None:
+    """It finds a status that is not listed, a body that does not fit, and another media type."""
+    paths = {
+        "/price": {
+            "get": {
+                "operationId": "getPrice",
+                "responses": {"200": {"content": {"application/json": {"schema": PRICE}}}},
+            }
+        },
+        "/text": {"get": {"operationId": "getText", "responses": {"200": TEXT}}},
+    }
+    start = {"status": status, "headers": [(b"content-type", b"application/json")]}
+    if message is None:
+        check_response({**SPEC, "paths": paths}, "GET", path, start, body)
+    else:
+        with pytest.raises(AssertionError, match=message):
+            check_response({**SPEC, "paths": paths}, "GET", path, start, body)
 
 
 async def test_the_page_loads_nothing_and_runs_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""One shape for every error, no 5xx for any input, bounds on what is sent."""
+"""One shape for every error, no 5xx for any input, bounds on what clients send."""
 
 import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from socket import create_connection
@@ -44,8 +45,8 @@ def assert_error_shape(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/prices/", "/api/nothing", "//api/prices", "/healthz/x"])
-async def test_an_unknown_route_is_a_404_in_the_one_shape(tmp_path: Path, path: str) -> None:
-    """Also with a slash too many: nothing redirects."""
+async def test_an_unknown_route_is_a_404(tmp_path: Path, path: str) -> None:
+    """Even with one slash too many: nothing redirects."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), path)
 
@@ -85,7 +86,7 @@ async def test_head_is_a_get(tmp_path: Path) -> None:
 
 
 async def test_a_closed_store_is_a_503(tmp_path: Path) -> None:
-    """Every route that reads prices says so, and says nothing of the file."""
+    """For every route that reads prices, and without the name of the file."""
     async with scene(tmp_path) as made:
         await made.site.kv.close()  # type: ignore[attr-defined]
         for path in ("/api/prices", "/api/prices?token=stx", "/metrics"):
@@ -109,10 +110,10 @@ PATHS = [
     "/api/docs",
 ]
 TEXT = st.text(max_size=40) | st.sampled_from(
-    ["stx", "0", "-1", "9" * 40, "pause", "refresh", "all", "\x00", "%"]
+    ["stx", "0", "-1", "9" * 40, "pause", "2h", "refresh", "all", "\x00", "%"]
 )
 QUERY = st.lists(
-    st.tuples(st.sampled_from(["tokens", "token", "action", "until", "task", "limit"]) | TEXT, TEXT),
+    st.tuples(st.sampled_from(["tokens", "token", "action", "until", "for", "task", "limit"]) | TEXT, TEXT),
     max_size=4,
 )
 HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=40)
@@ -130,7 +131,7 @@ HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_char
     keyed=st.booleans(),
     body=st.binary(max_size=100),
 )
-def test_no_input_is_answered_with_a_5xx(
+def test_no_input_leads_to_a_5xx(
     path: str,
     method: str,
     query: list[tuple[str, str]],
@@ -139,7 +140,7 @@ def test_no_input_is_answered_with_a_5xx(
     keyed: bool,
     body: bytes,
 ) -> None:
-    """Whatever is sent: success, or an error in the one shape, and never a defect."""
+    """Any request: success, or an error in the shape of all errors, never a defect."""
     if keyed:
         headers = {**headers, "X-Admin-Key": ADMIN_KEY, "X-Cron-Secret": CRON_SECRET}
     encoded = "&".join(f"{quote(name)}={quote(value)}" for name, value in query)
@@ -157,16 +158,18 @@ def test_no_input_is_answered_with_a_5xx(
         assert_error_shape(answer)
 
 
+DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
+
+
 def app_of(handler: object, log: CapturedLog, **options: object) -> ASGIApp:
     """An app with one route."""
-    about = OperationDoc(summary="", answers={})
-    operation = Operation("POST", "/it", handler, about, **options)  # type: ignore[arg-type]
+    operation = Operation("POST", "/it", handler, DOC, **options)  # type: ignore[arg-type]
     (route,) = routes_of([operation], ClientRateLimit(10, VirtualClock()))
     return ErrorMiddleware(route, log)
 
 
-async def test_a_defect_is_logged_and_told_to_nobody() -> None:
-    """500 in the one shape; the traceback is the operator's."""
+async def test_a_defect_is_logged_and_not_shown() -> None:
+    """500 in the shape of all errors; the traceback is for the operator."""
 
     async def broken(_request: Request) -> ASGIApp:
         raise ZeroDivisionError("secret detail")
@@ -182,8 +185,8 @@ async def test_a_defect_is_logged_and_told_to_nobody() -> None:
     assert "test_web_errors.py" in line["traceback"]
 
 
-async def test_half_an_answer_is_cut_off() -> None:
-    """When it fails after it has begun, the connection is all that can still tell."""
+async def test_half_a_response_is_cut_off() -> None:
+    """When it fails after it has begun, only the connection can still show it."""
 
     async def failing_later(_request: Request) -> ASGIApp:
         async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -210,7 +213,7 @@ async def test_half_an_answer_is_cut_off() -> None:
     ],
 )
 def test_every_error_has_its_status(error: Exception, status: int, code: str) -> None:
-    """One table says which; only what was written for clients is passed on."""
+    """One table has them all; only sentences that were written for clients are passed on."""
     refusal = refusal_of(error)
 
     assert (refusal.status, refusal.code) == (status, code)
@@ -239,8 +242,8 @@ async def test_a_body_is_capped() -> None:
         assert_error_shape(answer)
 
 
-async def test_a_body_that_does_not_come_is_given_up() -> None:
-    """After half a minute, with a code of its own; nobody may keep a place by sending nothing."""
+async def test_a_body_that_does_not_arrive_is_given_up() -> None:
+    """After half a minute, with a code of its own; no client may keep a connection by sending nothing."""
     app = app_of(echo, CapturedLog())
 
     async def receive() -> Message:
@@ -259,7 +262,7 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
     assert json.loads(sent[1]["body"])["code"] == "body_too_slow"
 
 
-async def test_a_route_may_take_larger_bodies() -> None:
+async def test_a_route_may_accept_larger_bodies() -> None:
     """The cap is the route's."""
     app = app_of(echo, CapturedLog(), body_max=BODY_MAX + 1)
 
@@ -267,10 +270,9 @@ async def test_a_route_may_take_larger_bodies() -> None:
 
 
 async def test_posts_are_limited_per_client_and_minute() -> None:
-    """A burst is fine, more is a 429 that says how long to wait; others are not affected."""
+    """A burst is fine, more is a 429 with the time to wait; other clients are not affected."""
     clock = VirtualClock()
-    about = OperationDoc(summary="", answers={})
-    (route,) = routes_of([Operation("POST", "/it", echo, about)], ClientRateLimit(3, clock))
+    (route,) = routes_of([Operation("POST", "/it", echo, DOC)], ClientRateLimit(3, clock))
     app = ErrorMiddleware(route, CapturedLog())
     statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
     refused = await ask(app, "/it", method="POST")
@@ -285,7 +287,7 @@ async def test_posts_are_limited_per_client_and_minute() -> None:
     assert again == [200, 429]
 
 
-async def test_who_knows_the_key_is_not_limited_by_who_guesses() -> None:
+async def test_clients_with_the_key_are_not_limited_by_wrong_guesses() -> None:
     """Wrong keys are counted, right ones are not: an operator can always pause."""
 
     async def keyed(request: Request) -> ASGIApp:
@@ -293,8 +295,8 @@ async def test_who_knows_the_key_is_not_limited_by_who_guesses() -> None:
             raise RequestRefused(401, "unauthorised", "Send the key.")
         return Response("done")
 
-    about = OperationDoc(summary="", answers={}, key="X-Key")
-    (route,) = routes_of([Operation("POST", "/it", keyed, about)], ClientRateLimit(3, VirtualClock()))
+    operation = Operation("POST", "/it", keyed, replace(DOC, key="X-Key"))
+    (route,) = routes_of([operation], ClientRateLimit(3, VirtualClock()))
     app = ErrorMiddleware(route, CapturedLog())
     guesses = [(await ask(app, "/it", method="POST")).status for _ in range(5)]
     right = [(await ask(app, "/it", method="POST", headers={"X-Key": "right"})).status for _ in range(9)]
@@ -303,8 +305,8 @@ async def test_who_knows_the_key_is_not_limited_by_who_guesses() -> None:
     assert right == [200] * 9
 
 
-def test_a_client_that_sends_before_it_reads_is_told_too(tmp_path: Path) -> None:
-    """Over a real connection: what is refused is read to its end, and the connection goes on."""
+def test_a_client_that_sends_before_it_reads_gets_the_error(tmp_path: Path) -> None:
+    """Over a real connection: a refused body is read to its end, and the connection stays usable."""
     with served_in_thread(tmp_path) as running, closing(HTTPConnection("127.0.0.1", running.port)) as client:
         for path in ("/api/competition/trades", "/api/chainhook"):
             client.request("POST", path, b"x" * 10_000_000, {"Content-Type": "application/json"})
@@ -313,8 +315,8 @@ def test_a_client_that_sends_before_it_reads_is_told_too(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("sent", [b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01 hello\r\n\r\n"])
-def test_what_is_no_http_is_told_in_the_same_shape(sent: bytes, tmp_path: Path) -> None:
-    """An unknown method, a TLS greeting: the parser refuses them before any route is asked."""
+def test_a_request_that_is_not_http_has_the_same_shape(sent: bytes, tmp_path: Path) -> None:
+    """An unknown method, a TLS greeting: the parser refuses them before any route is called."""
     with served_in_thread(tmp_path) as running, create_connection(("127.0.0.1", running.port)) as client:
         client.sendall(sent)
         answer = b""
@@ -326,8 +328,8 @@ def test_what_is_no_http_is_told_in_the_same_shape(sent: bytes, tmp_path: Path) 
     assert json.loads(body)["code"] == "malformed_request"
 
 
-async def test_a_trusted_proxy_tells_the_client() -> None:
-    """Its word is believed, and nobody else's."""
+async def test_a_trusted_proxy_reports_the_client() -> None:
+    """Its header is used, and no other client's."""
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -349,7 +351,7 @@ async def test_a_trusted_proxy_tells_the_client() -> None:
 
 
 async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was quiet longest is forgotten; whoever keeps posting is not."""
+    """The one that was quiet longest is forgotten; one that keeps posting is not."""
     monkeypatch.setattr(request_limits, "CLIENTS_MAX", 10)
     limiter = ClientRateLimit(1, VirtualClock())
     for number in range(50):

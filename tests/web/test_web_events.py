@@ -1,13 +1,15 @@
 """The event stream, over a real server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from support.scripted_scheduler import ADMIN_KEY, Scene, scene
+from support.scripted_scheduler import ADMIN_KEY, scene
 from support.web_server import serving
 from tocsin.errors import ObjectReset
+from tocsin.shapes.scheduler import SchedulerEvent
 from tocsin.web.app import create_app
 from tocsin.web.event_streams import STREAMS_MAX
 
@@ -57,7 +59,7 @@ async def stream(port: int, *headers: str) -> AsyncIterator[Stream]:
         await opened.close()
 
 
-async def opened(made: Scene, client: Stream) -> None:
+async def opened(client: Stream) -> None:
     """Read up to the first event."""
     head = await client.head()
     assert head.startswith("http/1.1 200")
@@ -67,28 +69,30 @@ async def opened(made: Scene, client: Stream) -> None:
 
 
 async def test_events_come_as_they_happen(tmp_path: Path) -> None:
-    """Each with its number, its name and all of its fields."""
+    """Each with its number, its name and all of its fields, as the documented shape."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
-        await opened(made, client)
-        made.scheduler.tell("run.started", task="tenero")
+        await opened(client)
+        made.scheduler.emit("run.started", task="tenero")
         first = await client.frame()
-        made.scheduler.tell("run.ended", task="tenero")
+        made.scheduler.emit("run.ended", task="tenero")
         second = await client.frame()
 
-        assert first.startswith('id: 1\nevent: run.started\ndata: {"seq":1,"at":')
-        assert '"task":"tenero"' in first
+        assert first.startswith("id: 1\nevent: run.started\ndata: {")
+        event = json.loads(first.partition("data: ")[2])
+        assert event == {"seq": 1, "at": made.site.clock.now(), "event": "run.started", "task": "tenero"}
+        assert SchedulerEvent.from_json(event) == made.scheduler.happened[0]
         assert second.startswith("id: 2\nevent: run.ended\n")
         made.site.closing.set()
 
 
-async def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
-    """By `Last-Event-ID`; without one it gets what is still kept, and with nonsense too."""
+async def test_a_reader_continues_where_it_was(tmp_path: Path) -> None:
+    """By `Last-Event-ID`; without one, or with nonsense, it gets everything that is kept."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
         for number in range(3):
-            made.scheduler.tell("run.progressed", done=number)
+            made.scheduler.emit("run.progressed", done=number)
         for headers, expected in (((), 1), (("Last-Event-ID: 2",), 3), (("Last-Event-ID: x",), 1)):
             async with stream(port, *headers) as client:
-                await opened(made, client)
+                await opened(client)
                 assert (await client.frame()).startswith(f"id: {expected}\n")
         made.site.closing.set()
 
@@ -96,7 +100,7 @@ async def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
 async def test_silence_has_a_heartbeat(tmp_path: Path) -> None:
     """So that both ends notice a dead connection."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
-        await opened(made, client)
+        await opened(client)
 
         assert await client.frame() == ": heartbeat"
         assert await client.frame() == ": heartbeat"
@@ -105,14 +109,14 @@ async def test_silence_has_a_heartbeat(tmp_path: Path) -> None:
 
 
 async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
-    """A reset is told, and the next instance asked for the same events."""
+    """A reset shows as a comment, and the next instance is asked for the same events."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
         made.scheduler.failing = ObjectReset("reset")
         async with stream(port) as client:
-            await opened(made, client)
+            await opened(client)
             assert await client.frame() == ": the scheduler is away"
             made.scheduler.failing = None
-            made.scheduler.tell("alarm.armed")
+            made.scheduler.emit("alarm.armed")
             frames = [await client.frame() for _ in range(2)]
             assert any(frame.startswith("id: 1\nevent: alarm.armed") for frame in frames)
         assert made.log.named("events.interrupted")
@@ -122,27 +126,27 @@ async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
 async def test_streams_end_with_the_service(tmp_path: Path) -> None:
     """A console that is left open does not hold up a stop."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
-        await opened(made, client)
+        await opened(client)
         made.site.closing.set()
 
         assert await client.rest() == "0\r\n\r\n"
 
 
 async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp_path: Path) -> None:
-    """One too many is refused; when a client leaves, its place is free again."""
+    """One too many is refused; when a client disconnects, its place is free again."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(STREAMS_MAX)]
         streams = [Stream(reader, writer) for reader, writer in clients]
         request = f"GET /api/admin/scheduler/events HTTP/1.1\r\nHost: x\r\nX-Admin-Key: {ADMIN_KEY}\r\n\r\n"
         for (_, writer), client in zip(clients, streams, strict=True):
             writer.write(request.encode())
-            await opened(made, client)
+            await opened(client)
         async with stream(port) as extra:
             assert (await extra.head()).startswith("http/1.1 429")
         for client in streams:
             await client.close()
-        for _ in range(3):  # heartbeats find out who has left
+        for _ in range(3):  # heartbeats find out which clients have left
             await made.site.clock.sleep(16)
         async with stream(port) as again:
-            await opened(made, again)
+            await opened(again)
         made.site.closing.set()

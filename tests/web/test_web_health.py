@@ -7,18 +7,19 @@ from pathlib import Path
 import pytest
 
 from support.asgi import ask
-from support.scripted_scheduler import HEALTHY, scene, task_status
+from support.scripted_scheduler import HEALTHY, scene
+from support.statuses import scheduler_status, task_status
 from support.virtual_time import START_MS
 from tocsin.errors import ObjectReset
 from tocsin.platform.local.objects.runtime import RuntimeCounters as Counted
 from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.scheduler.readiness import HealthSnapshot, reasons_not_ready, task_problems
+from tocsin.shapes.scheduler import LastError, Progress
 from tocsin.web.app import create_app
-from tocsin.web.deps import HealthSnapshot
-from tocsin.web.health import not_ready
 
 
-async def test_a_live_process_says_so(tmp_path: Path) -> None:
-    """Without asking anybody: not even a broken scheduler matters."""
+async def test_a_live_process_is_healthy(tmp_path: Path) -> None:
+    """Nothing else is asked: not even a broken scheduler matters."""
     async with scene(tmp_path) as made:
         made.scheduler.failing = ObjectReset("gone")
         made.health = HealthSnapshot(99.0, "full", None)
@@ -44,13 +45,13 @@ async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
         (replace(HEALTHY, store_error="disk is full"), "the store cannot be written: disk is full"),
         (replace(HEALTHY, alarm_at=None), "no alarm is set: nothing will run by itself"),
         (replace(HEALTHY, alarm_at=START_MS - 61_000), "the alarm is 61 s late"),
-        (replace(HEALTHY, reasons=("sweep is overdue",)), "sweep is overdue"),
+        (replace(HEALTHY, problems=("sweep is overdue",)), "sweep is overdue"),
     ],
 )
-async def test_whatever_is_wrong_is_a_503_with_its_reason(
+async def test_each_problem_is_a_503_with_its_reason(
     tmp_path: Path, snapshot: HealthSnapshot, reason: str
 ) -> None:
-    """In the one shape of errors, so that an operator reads a sentence."""
+    """In the shape of all errors, so that an operator reads a sentence."""
     async with scene(tmp_path) as made:
         made.health = snapshot
         answer = await ask(create_app(made.site), "/readyz")
@@ -65,11 +66,26 @@ async def test_whatever_is_wrong_is_a_503_with_its_reason(
         }
 
 
-def test_all_reasons_are_told_together() -> None:
+def test_all_reasons_are_listed_together() -> None:
     """One fault does not hide another."""
-    found = not_ready(HealthSnapshot(9.0, "full", None, ("a", "b")), START_MS)
+    reasons = reasons_not_ready(HealthSnapshot(9.0, "full", None, ("a", "b")), START_MS)
 
-    assert len(found) == 5
+    assert len(reasons) == 5
+
+
+def test_a_failing_task_is_a_problem_with_its_count_and_error() -> None:
+    """So that an operator who reads /readyz has the reason without looking further."""
+    failing = task_status(failing=True, last_error=LastError(START_MS, "Limited", "tenero said 429"))
+    status = scheduler_status(
+        tasks={"tenero": failing, "sweep": task_status(overdue=True), "watch": task_status(enabled=False)},
+        consecutive_failures={"tenero": 3, "sweep": 0, "watch": 0},
+    )
+
+    assert task_problems(status) == (
+        "tenero is failing, 3 times in a row: Limited: tenero said 429",
+        "sweep is overdue",
+        "watch is disabled (in its own file)",
+    )
 
 
 def samples(text: str) -> dict[str, float]:
@@ -80,10 +96,11 @@ def samples(text: str) -> dict[str, float]:
 async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
     """As Prometheus text: every family with help and type, every line a name and a number."""
     async with scene(tmp_path) as made:
-        made.scheduler.shown["tasks"] = {
-            "tenero": task_status(running={"startedAt": 1, "done": 1, "total": 2}),
-            "sweep": task_status(overdue=True, lastSuccessAt=None, enabled=False),
+        tasks = {
+            "tenero": task_status(running=Progress(1, 1, 2, 7)),
+            "sweep": task_status(overdue=True, last_success_at=None, enabled=False),
         }
+        made.scheduler.show(tasks=tasks)
         await put_token_price(made.site.kv, "stx", CachedPrice(0.85, 6, START_MS - 30_000))
         answer = await ask(create_app(made.site), "/metrics")
 
@@ -112,13 +129,14 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
 
 
 async def test_metrics_count_runs_by_outcome(tmp_path: Path) -> None:
-    """Of every task, all outcomes, also those that never were."""
+    """Of every task, all outcomes, even those that never happened."""
     async with scene(tmp_path) as made:
-        made.scheduler.shown["tasks"] = {"tenero": task_status(runCounts={"ok": 7, "failed": 2})}
+        made.scheduler.show(tasks={"tenero": task_status(run_counts={"ok": 7, "partial": 1, "failed": 2})})
         found = samples((await ask(create_app(made.site), "/metrics")).body.decode())
 
         assert {name: count for name, count in found.items() if "runs_total" in name} == {
             'tocsin_task_runs_total{task="tenero",outcome="ok"}': 7,
+            'tocsin_task_runs_total{task="tenero",outcome="partial"}': 1,
             'tocsin_task_runs_total{task="tenero",outcome="failed"}': 2,
             'tocsin_task_runs_total{task="tenero",outcome="stopped"}': 0,
             'tocsin_task_runs_total{task="tenero",outcome="interrupted"}': 0,

@@ -1,4 +1,4 @@
-"""The pages' files as HTTP serves them, and the ways that lead to them."""
+"""The pages' files as HTTP serves them, and the redirects to them."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ async def fetched(
 
 
 def test_every_file_is_served() -> None:
-    """A file of a kind that is not known here would be missing without a word."""
+    """A file of an unknown kind would be missing without an error."""
     assert {path.suffix for path in STATIC.rglob("*") if path.is_file()} <= set(MEDIA_TYPES)
 
 
@@ -45,10 +45,10 @@ def test_every_file_is_served() -> None:
         ("DELETE", "/", 405, "method_not_allowed"),
     ],
 )
-async def test_errors_have_the_one_shape(
+async def test_errors_have_the_shape_of_all_errors(
     tmp_path: Path, method: str, path: str, status: int, code: str
 ) -> None:
-    """A file that is not there and a wrong method are told as everywhere."""
+    """A missing file and a wrong method are reported as everywhere."""
     answer = await fetched(tmp_path, path, method)
 
     assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
@@ -59,8 +59,8 @@ async def test_errors_have_the_one_shape(
 
 @pytest.mark.parametrize("path", ["/leaderboard", STYLE])
 @pytest.mark.parametrize("range_", ["bytes=0-5", "bytes=5-x", "bytes=999999-", "lines=1", ""])
-async def test_a_part_is_not_given(tmp_path: Path, path: str, range_: str) -> None:
-    """Files are small: whatever range is asked for, the whole is the answer."""
+async def test_a_range_is_ignored(tmp_path: Path, path: str, range_: str) -> None:
+    """Files are small: whatever range is asked for, the whole file is sent."""
     whole = await fetched(tmp_path, path)
     answer = await fetched(tmp_path, path, headers={"Range": range_})
 
@@ -69,7 +69,7 @@ async def test_a_part_is_not_given(tmp_path: Path, path: str, range_: str) -> No
 
 
 async def test_a_known_version_is_not_sent_again(tmp_path: Path) -> None:
-    """A file is asked for again each time, and sent when it is another."""
+    """A file is revalidated each time, and sent when it has changed."""
     whole = await fetched(tmp_path, STYLE)
     known = await fetched(tmp_path, STYLE, headers={"If-None-Match": f'"other", W/{whole.headers["etag"]}'})
     other = await fetched(tmp_path, STYLE, headers={"If-None-Match": '"other"'})
@@ -90,7 +90,7 @@ async def test_a_known_version_is_not_sent_again(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_strangers_find_the_pages(tmp_path: Path, path: str, location: str, method: str) -> None:
+async def test_redirects_lead_to_the_pages(tmp_path: Path, path: str, location: str, method: str) -> None:
     """A redirect within the site that keeps the query; no Host header can lead elsewhere."""
     answer = await fetched(tmp_path, path, method, {"Host": "evil.test"})
 

@@ -11,9 +11,9 @@ from support.scripted_scheduler import ADMIN_KEY, Scene, scene
 from support.virtual_time import START_MS
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.pricing import STALE_AFTER_MS
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tracked
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.web.app import create_app
-from tocsin.web.response_cache import PAGES_MAX
+from tocsin.web.response_cache import RESPONSES_MAX
 
 SBTC, STSTX = STATIC_TOKENS[1:]
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
@@ -26,10 +26,10 @@ async def stocked(scene: Scene) -> ASGIApp:
     return create_app(scene.site)
 
 
-async def test_without_parameters_every_tracked_token_is_told(tmp_path: Path) -> None:
+async def test_without_parameters_every_tracked_token_is_listed(tmp_path: Path) -> None:
     """Priced, pegged and not yet priced ones, as the last refresh tracked them."""
     async with scene(tmp_path) as made:
-        await publish_tracked(made.site.kv, ["stx", SBTC, USDCX])
+        await publish_tokens(made.site.kv, ["stx", SBTC, USDCX])
         answer = await ask(await stocked(made), "/api/prices")
 
         assert answer.status == 200
@@ -42,7 +42,7 @@ async def test_without_parameters_every_tracked_token_is_told(tmp_path: Path) ->
         assert answer.headers["cache-control"] == "public, max-age=30"
 
 
-async def test_tokens_are_told_as_asked_for(tmp_path: Path) -> None:
+async def test_tokens_are_listed_as_asked_for(tmp_path: Path) -> None:
     """Each once, in any number of parameters, whether tracked or not."""
     async with scene(tmp_path) as made:
         other = f"SP{'A' * 38}.thing"
@@ -52,8 +52,8 @@ async def test_tokens_are_told_as_asked_for(tmp_path: Path) -> None:
         assert answer.json()["missing"] == [other]
 
 
-async def test_one_token_has_a_short_answer(tmp_path: Path) -> None:
-    """Also when it has no price."""
+async def test_one_token_has_a_short_response(tmp_path: Path) -> None:
+    """Even when it has no price."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
 
@@ -80,7 +80,7 @@ async def test_one_token_has_a_short_answer(tmp_path: Path) -> None:
     ],
 )
 async def test_a_malformed_id_is_named(tmp_path: Path, query: str, code: str, named: str) -> None:
-    """A 400 says which one, cut to a readable length."""
+    """A 400 names it, cut to a readable length."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), f"/api/prices?{query}")
 
@@ -90,7 +90,7 @@ async def test_a_malformed_id_is_named(tmp_path: Path, query: str, code: str, na
         assert len(answer.body) < 2_000
 
 
-async def test_a_hundred_ids_are_taken(tmp_path: Path) -> None:
+async def test_a_hundred_ids_are_accepted(tmp_path: Path) -> None:
     """The cap is inclusive."""
     async with scene(tmp_path) as made:
         ids = [f"SP{'A' * 38}.t-{n}" for n in range(100)]
@@ -100,8 +100,8 @@ async def test_a_hundred_ids_are_taken(tmp_path: Path) -> None:
         assert answer.json()["missing"] == ids
 
 
-async def test_an_unchanged_answer_is_a_304(tmp_path: Path) -> None:
-    """By its ETag, also in a list, weak, or as a star; from memory and freshly made alike."""
+async def test_an_unchanged_response_is_a_304(tmp_path: Path) -> None:
+    """By its ETag: alone, in a list, weak, or as a star; from memory and newly made alike."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
         etag = (await ask(app, "/api/prices")).headers["etag"]
@@ -118,7 +118,7 @@ async def test_an_unchanged_answer_is_a_304(tmp_path: Path) -> None:
 
 
 async def test_a_new_price_is_seen_within_a_second(tmp_path: Path) -> None:
-    """An answer is kept in memory for that long, and has another ETag then."""
+    """A response is kept in memory for that long; after that it has another ETag."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
         first = await ask(app, "/api/prices")
@@ -133,7 +133,7 @@ async def test_a_new_price_is_seen_within_a_second(tmp_path: Path) -> None:
 
 
 async def test_a_refresh_shows_at_once(tmp_path: Path) -> None:
-    """Whoever refreshed and looks finds the new price, whatever was in memory."""
+    """After a refresh the new price is there, whatever was in memory."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
         await ask(app, "/api/prices?token=stx")
@@ -144,7 +144,7 @@ async def test_a_refresh_shows_at_once(tmp_path: Path) -> None:
         assert (await ask(app, "/api/prices?token=stx")).json()["priceUsd"] == 0.9
 
 
-async def test_an_old_price_says_so(tmp_path: Path) -> None:
+async def test_an_old_price_is_stale(tmp_path: Path) -> None:
     """Staleness moves with the clock, without any write."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
@@ -153,8 +153,8 @@ async def test_an_old_price_says_so(tmp_path: Path) -> None:
         assert (await ask(app, "/api/prices?token=stx")).json()["stale"] is True
 
 
-async def test_no_answer_ever_calls_the_scheduler(tmp_path: Path) -> None:
-    """Prices come from KV alone."""
+async def test_prices_never_call_the_scheduler(tmp_path: Path) -> None:
+    """They come from KV alone."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
         for target in ("/api/prices", "/api/prices?token=stx", f"/api/prices?tokens={SBTC}"):
@@ -164,17 +164,17 @@ async def test_no_answer_ever_calls_the_scheduler(tmp_path: Path) -> None:
 
 
 async def test_memory_is_bounded(tmp_path: Path) -> None:
-    """Whoever asks for thousands of different queries fills no memory."""
+    """Thousands of different queries do not fill it."""
     async with scene(tmp_path) as made:
         app = create_app(made.site)
-        for number in range(PAGES_MAX + 40):
+        for number in range(RESPONSES_MAX + 40):
             assert (await ask(app, f"/api/prices?token=stx&n={number}")).status == 200
 
-        assert len(app._prices._pages) == PAGES_MAX  # type: ignore[attr-defined]
+        assert len(app._prices._responses) == RESPONSES_MAX  # type: ignore[attr-defined]
 
 
-async def test_security_headers_are_there_from_memory_and_freshly_made(tmp_path: Path) -> None:
-    """The quick way sends the same headers, each once."""
+async def test_security_headers_are_there_from_memory_and_newly_made(tmp_path: Path) -> None:
+    """The fast path sends the same headers, each once."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
         first, second = await ask(app, "/api/prices"), await ask(app, "/api/prices")

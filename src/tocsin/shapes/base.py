@@ -5,6 +5,7 @@ the parts of the API that the site published that way). mashumaro writes the con
 """
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -108,7 +109,9 @@ def _finished(schema: dict[str, Any], cls: type[SnakeShape]) -> dict[str, JSON]:
     """The schema with the docstring, and with the names that the JSON really has."""
     merged = {_json_name(cls, name) for name in cls.MERGED}
     schema.pop("additionalProperties", None)  # a client must accept fields that a later version adds
-    schema["description"] = inspect.getdoc(cls)
+    schema["description"] = re.sub(
+        r"`(\w+)`", lambda name: f"`{_json_name(cls, name[1])}`", inspect.getdoc(cls) or ""
+    )
     schema["properties"] = {name: value for name, value in schema["properties"].items() if name not in merged}
     schema["required"] = [name for name in schema.get("required", ()) if name not in merged]
     for name, keywords in cls.CONSTRAINTS.items():

@@ -11,7 +11,7 @@ export function visible(text) {
 	return /[^\p{Z}\u200d\ufe0f\u2800]/u.test(seen) ? seen : "";
 }
 
-/** All its names, the one to call it by first. */
+/** All its names, the one to call it by first. @param {import("./types.js").BoardRow} row */
 export const namesOf = (row) =>
 	[visible(row.displayName), visible(row.bnsName), shortAddress(row.stxAddress)].filter(Boolean);
 

@@ -19,13 +19,18 @@ const SHOWN_STEP = 25;
 const dialog = byId("panel");
 const content = byId("panel-content");
 
-let state = null; // {who, wallets, row, prices, trades, lists, shown, error, loading}
+let state = null; // {agent, wallets, row, prices, trades, lists, shown, error, loading}
 
-/** Open it for an agent's wallets, or bring it up to date when it is open. */
+/**
+ * Open it for an agent's wallets, or bring it up to date when it is open.
+ * @param {string[]} wallets
+ * @param {import("./types.js").BoardRow | undefined} row
+ * @param {Record<string, import("./types.js").Price>} prices
+ */
 export function showAgent(wallets, row, prices) {
-	const who = wallets.join();
-	if (state?.who !== who) {
-		state = { who, wallets, row, prices, trades: [], lists: unread(wallets), shown: SHOWN_STEP, error: null, loading: true };
+	const agent = wallets.join();
+	if (state?.agent !== agent) {
+		state = { agent, wallets, row, prices, trades: [], lists: unread(wallets), shown: SHOWN_STEP, error: null, loading: true };
 		load(state, LOADED_MAX);
 	} else {
 		if (prices === state.prices && JSON.stringify(row) === JSON.stringify(state.row)) return;
@@ -57,13 +62,14 @@ const nextOf = (lists) => lists.filter(({ cursor }) => cursor !== null).sort((a,
 async function load(wanted, upTo) {
 	const trades = [...wanted.trades];
 	const lists = wanted.lists.map((list) => ({ ...list }));
-	const isLookedAt = () => state?.who === wanted.who;
+	const isLookedAt = () => state?.agent === wanted.agent;
 	if (isLookedAt()) state.loading = true;
 	let error = null;
 	try {
 		for (let list = nextOf(lists); list && trades.length < upTo && isLookedAt(); list = nextOf(lists)) {
 			const asked = new URLSearchParams({ address: list.wallet, limit: PAGE_TRADES });
 			if (list.cursor) asked.set("cursor", list.cursor);
+			/** @type {{body: import("./types.js").TradePage}} */
 			const { body } = await getJson(`/api/competition/trades?${asked}`);
 			trades.push(...body.trades);
 			list.cursor = body.next_cursor;
@@ -89,6 +95,7 @@ function draw() {
 
 const focusable = () => [...content.querySelectorAll("a, button")];
 
+/** @param {import("./types.js").BoardRow | undefined} row */
 function identity(row, wallets) {
 	const line = (label, ...values) => el("div", {}, el("dt", {}, label), ...values.map((value) => el("dd", {}, value)));
 	const lines = [line("Stacks", ...wallets.map(account))];
@@ -104,6 +111,7 @@ function account(address) {
 	return el("a", { href, rel: "noopener noreferrer", target: "_blank" }, el("code", {}, address));
 }
 
+/** @param {import("./types.js").BoardRow | undefined} row */
 function figures(row) {
 	if (!row) return el("p", { class: "note" }, "This address is not on the board: it has no verified trades of a registered agent.");
 	const figure = (label, value, sign = null) =>
@@ -203,6 +211,7 @@ async function more() {
 	else draw();
 }
 
+/** @param {import("./types.js").Trade} trade */
 function tradeLine(trade) {
 	const side = (units_, id) => {
 		const { decimals = null } = state.prices[id] ?? {};

@@ -6,6 +6,8 @@ const DAY_MS = 86_400_000;
  * `{tokens, uncounted}`: per token what was given and received over all trades, and the net at today's price over
  * the trades that count. A trade counts when both its tokens have a price; one priced side alone would
  * look like a gain or a loss.
+ * @param {import("./types.js").Trade[]} trades
+ * @param {Record<string, import("./types.js").Price>} prices
  */
 export function tokenFlows(trades, prices) {
 	const flows = new Map();
@@ -40,7 +42,7 @@ function valued(flow, price) {
 	return { decimals, priceUsd: price.priceUsd, netUsd: (Number(flow.counted) / 10 ** decimals) * price.priceUsd };
 }
 
-/** Trades per day, oldest first, the last one being today. */
+/** Trades per day, oldest first, the last one being today. @param {import("./types.js").Trade[]} trades */
 export function activity(trades, now, days = 30) {
 	const today = Math.floor(now / DAY_MS);
 	const counts = Array.from({ length: days }, (_, index) => ({ at: (today - days + 1 + index) * DAY_MS, count: 0 }));

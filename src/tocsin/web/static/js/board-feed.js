@@ -7,7 +7,7 @@ const PAGES_MAX = 60;
 
 /**
  * The whole board: `{rows, asOf, pricesAsOf, pages}`. `previous` is what is known already; its pages are asked
- * for with their ETags. `arrived` is told of the board so far whenever a page is there.
+ * for with their ETags. `arrived` is called with the board so far whenever a page is there.
  */
 export async function loadBoard(previous, arrived) {
 	const known = new Map((previous?.pages ?? []).map((page) => [page.cursor, page]));
@@ -28,7 +28,10 @@ async function loadPage(cursor, known) {
 	return answer.body === null ? known : { cursor, etag: answer.etag, body: answer.body };
 }
 
-/** A row that moved between two pages while they were read is in both: the later one counts. */
+/**
+ * A row that moved between two pages while they were read is in both: the later one counts.
+ * @param {{body: import("./types.js").Board}[]} pages
+ */
 export function joined(pages, complete = true) {
 	const rows = new Map();
 	for (const page of pages) for (const row of page.body.rows) rows.set(row.stxAddress, row);

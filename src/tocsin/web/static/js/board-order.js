@@ -18,6 +18,7 @@ const RANKED_BY_DEFAULT = "trades";
 /**
  * The page of rows that a view asks for: `{rows: [{row, rank}], found, pages, page}`.
  * A rank is the place by what is sorted, best first; searching or turning the order round does not change it.
+ * @param {import("./types.js").BoardRow[]} rows
  */
 export function arrange(rows, view) {
 	const rankedBy = view.sort === "agent" ? RANKED_BY_DEFAULT : view.sort;
@@ -31,7 +32,7 @@ export function arrange(rows, view) {
 	return { rows: found.slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS), found: found.length, pages, page };
 }
 
-/** What has no value comes last in either direction; ties go by the latest trade, then by address. */
+/** Rows without a value come last in either direction; ties go by the latest trade, then by address. */
 function ordered(items, sort, dir, rowOf = (item) => item) {
 	const { value } = COLUMNS[sort];
 	const sign = dir === "asc" ? 1 : -1;

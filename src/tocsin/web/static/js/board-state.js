@@ -18,7 +18,7 @@ export function drawState({ board, prices, poll, remembered }) {
 	setText(byId("prices-age"), board?.pricesAsOf ? span(now() - board.pricesAsOf) : "–");
 }
 
-/** Pure. The worst that is true is said. */
+/** Pure. The worst that is true counts. */
 export function stateOf({ board, prices, poll, remembered, at }) {
 	if (poll.error) return outOfReach(board, poll);
 	if (board === null) return { mood: "wait", title: "Loading", text: "The board is on its way." };
@@ -45,6 +45,7 @@ function outOfReach(board, poll) {
 	return { mood: "bad", title: board ? "Not up to date" : "Nothing to show yet", text };
 }
 
+/** @param {{rows: import("./types.js").BoardRow[], pricesAsOf: number | null}} board */
 export function drawSummary(board) {
 	const sum = (field) => board.rows.reduce((total, row) => total + (row[field] ?? 0), 0);
 	setText(byId("sum-agents"), count(board.rows.length));

@@ -9,6 +9,7 @@ import { signedPercent, signedUsd, usd } from "./money.js";
 
 const body = byId("rows");
 
+/** @param {{row: import("./types.js").BoardRow, rank: number}[]} entries */
 export function drawRows(entries, view) {
 	keyed(body, entries, ({ row }) => row.stxAddress, makeRow, updateRow);
 	for (const button of document.querySelectorAll("#board thead button")) {

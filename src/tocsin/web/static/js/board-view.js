@@ -20,11 +20,11 @@ export function parseView(search) {
 
 /** Only what differs from the first look. */
 export function formatView(view) {
-	const said = new URLSearchParams();
-	if (view.sort !== DEFAULT_VIEW.sort) said.set("sort", view.sort);
-	if (view.dir !== COLUMNS[view.sort].dir) said.set("dir", view.dir);
-	if (view.q) said.set("q", view.q);
-	if (view.page > 1) said.set("page", view.page);
-	if (view.agent) said.set("agent", view.agent);
-	return said.size ? `?${said}` : "";
+	const query = new URLSearchParams();
+	if (view.sort !== DEFAULT_VIEW.sort) query.set("sort", view.sort);
+	if (view.dir !== COLUMNS[view.sort].dir) query.set("dir", view.dir);
+	if (view.q) query.set("q", view.q);
+	if (view.page > 1) query.set("page", view.page);
+	if (view.agent) query.set("agent", view.agent);
+	return query.size ? `?${query}` : "";
 }

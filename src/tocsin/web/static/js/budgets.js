@@ -3,7 +3,10 @@
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { clock, count, day } from "./format.js";
 
-/** How the month ends if it goes on as it went so far; `runsOutAt` is null when the limit is not reached. Pure. */
+/**
+ * How the month ends at the pace so far; `runsOutAt` is null when the limit is not reached. Pure.
+ * @param {import("./types.js").BudgetStatus} budget
+ */
 export function projection(budget, at) {
 	const endsAt = budget.monthEndsAt;
 	const startsAt = new Date(endsAt).setUTCMonth(new Date(endsAt).getUTCMonth() - 1);
@@ -14,6 +17,7 @@ export function projection(budget, at) {
 	return { used, limit, passed, atEnd, runsOutAt };
 }
 
+/** @param {Record<string, import("./types.js").BudgetStatus>} budgets */
 export function drawBudgets(budgets, at) {
 	keyed(byId("budgets"), Object.keys(budgets), (name) => name, makeBudget, (node, name) => updateBudget(node, budgets[name], at));
 }
@@ -49,8 +53,8 @@ function minuteWords(budget) {
 	if (budget.closedUntil) return `Closed until ${clock(budget.closedUntil)} after a 429.`;
 	const { minute } = budget.limits;
 	const waiting = Object.values(budget.waiting).reduce((sum, n) => sum + n, 0);
-	const said = [`${count(budget.spent.minute)}${minute === null ? "" : ` of ${count(minute)}`} in the last minute`];
-	if (waiting) said.push(`${count(waiting)} waiting`);
-	if (budget.told.anonymous) said.push("counted as an anonymous caller");
-	return `${said.join(", ")}.`;
+	const parts = [`${count(budget.spent.minute)}${minute === null ? "" : ` of ${count(minute)}`} in the last minute`];
+	if (waiting) parts.push(`${count(waiting)} waiting`);
+	if (budget.reported.anonymous) parts.push("counted as an anonymous caller");
+	return `${parts.join(", ")}.`;
 }

@@ -1,4 +1,4 @@
-/** Small pictures drawn from numbers; each says in words what it shows. */
+/** Small pictures drawn from numbers; each has a description in words. */
 
 import { el, svg } from "./dom.js";
 

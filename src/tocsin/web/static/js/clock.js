@@ -14,7 +14,7 @@ export function heard(serverMs) {
 	if (Number.isFinite(difference)) skewMs = Math.abs(difference) > SKEW_IGNORED_MS ? difference : 0;
 }
 
-/** An element that tells how long ago something was, and goes on telling. */
+/** An element that shows how long ago something was, and stays up to date. */
 export function ageOf(at, attributes = {}) {
 	const node = el("time", attributes);
 	setAge(node, at);
@@ -29,7 +29,7 @@ export function setAge(node, at) {
 	setText(node, ago(now() - at));
 }
 
-/** Counts down to `until`; says `otherwise` when there is nothing to wait for. */
+/** Counts down to `until`; shows `otherwise` when there is nothing to wait for. */
 export function setCountdown(node, until, otherwise) {
 	setAttribute(node, "data-until", until);
 	setAttribute(node, "title", until && moment(until));

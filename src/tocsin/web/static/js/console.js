@@ -10,7 +10,7 @@ import { Poll } from "./poll.js";
 import { drawPrices, loadPrices } from "./prices.js";
 import { getJson, post } from "./request.js";
 import { drawTasks } from "./task-cards.js";
-import { refreshWords } from "./task-words.js";
+import { moodOf, refreshWords } from "./task-words.js";
 import { drawRefusals, drawTimeline } from "./timeline.js";
 import { verdictOf } from "./verdict.js";
 
@@ -38,7 +38,9 @@ async function open(key) {
 	byId("enter").disabled = false;
 }
 
-function begin(key, { status, refusals }) {
+/** @param {import("./types.js").SchedulerOverview} overview */
+function begin(key, overview) {
+	const { status, refusals } = overview;
 	heard(status.now);
 	session = { key, status, refusals, runs: [], runsStale: true, prices: null };
 	session.poll = new Poll(refresh, POLL_MS, draw);
@@ -98,6 +100,7 @@ function refreshSoon() {
 	}, SOON_MS);
 }
 
+/** @param {import("./types.js").SchedulerEvent} event */
 function received(event) {
 	logEvent(event);
 	const running = session.status.tasks[event.task]?.running;
@@ -149,7 +152,7 @@ function lost(poll) {
 
 // Acting
 
-/** Do it, and say what came of it: beside its button, or in the line of the whole. */
+/** Send it, and show the result: next to its button, or in the line for all tasks. */
 async function act(button, query, doing, done, output = byId("said")) {
 	const { key, poll } = session;
 	const say = (text, mood = null) => {
@@ -170,7 +173,7 @@ async function act(button, query, doing, done, output = byId("said")) {
 
 const outcomes = (results) => [
 	results.map(([name, result]) => refreshWords(name, result)).join(" "),
-	results.every(([, result]) => result.run.outcome === "ok") ? "live" : "bad",
+	["bad", "warn", "live"].find((mood) => results.some(([, result]) => moodOf(result.run.outcome) === mood)),
 ];
 
 function refreshTask(name) {

@@ -17,7 +17,7 @@ export const svg = (tag, attributes = {}, ...children) =>
 	build(document.createElementNS(SVG, tag), attributes, children);
 export const byId = (id) => document.getElementById(id);
 
-/** Set a text where it differs; says whether it did. */
+/** Set a text where it differs; returns whether it did. */
 export function setText(node, text) {
 	if (node.textContent === text) return false;
 	node.textContent = text;

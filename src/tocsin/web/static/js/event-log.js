@@ -8,6 +8,7 @@ const SHOWN_MAX = 200;
 const list = byId("events");
 let newest = null;
 
+/** @param {import("./types.js").SchedulerEvent} event */
 export function logEvent(event) {
 	byId("no-events").hidden = true;
 	if (newest && replaces(event, newest)) list.firstElementChild.remove();
@@ -18,7 +19,7 @@ export function logEvent(event) {
 	while (list.childElementCount > SHOWN_MAX) list.lastElementChild.remove();
 }
 
-/** Progress of one run, and an alarm that is armed anew, take one line. */
+/** Progress of one run, and an alarm that is set again, take one line. */
 function replaces(event, previous) {
 	if (event.event !== previous.event) return false;
 	return event.event === "alarm.armed" || (event.event === "run.progressed" && event.run === previous.run);

@@ -56,7 +56,7 @@ export function shortAddress(address) {
 	return address.length > 14 ? `${address.slice(0, 6)}…${address.slice(-5)}` : address;
 }
 
-/** A token's asset name; its contract tells it from others of that name. */
+/** A token's asset name; its contract distinguishes it from others of that name. */
 export function tokenName(id) {
 	if (id === "stx") return "STX";
 	return id.split("::")[1] ?? id.split(".")[1] ?? id;

@@ -132,7 +132,7 @@ byId("rows").addEventListener("click", (event) => {
 	event.preventDefault();
 	link.focus();
 	look({ agent: link.dataset.agent }, { push: true });
-	if (panel === null) poll.now(); // if its code cannot be had, this says why
+	if (panel === null) poll.now(); // if its code cannot be loaded, this shows why
 });
 byId("retry").addEventListener("click", () => poll.now());
 

@@ -1,4 +1,4 @@
-/** For how long to pause, and a confirmation that says what it means. */
+/** For how long to pause, and a confirmation with its meaning. */
 
 import { now } from "./clock.js";
 import { byId, el, setText } from "./dom.js";
@@ -10,7 +10,7 @@ const choices = byId("pause-for");
 const custom = byId("pause-until");
 let maxMs = Infinity;
 
-/** Answers until when (unix ms), or null when it was not confirmed. */
+/** Returns the end (unix ms), or null when it was not confirmed. */
 export function askForPause(longestMs) {
 	maxMs = longestMs;
 	const allowed = CHOICES_MS.filter((ms) => ms <= longestMs);

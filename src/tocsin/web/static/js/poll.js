@@ -12,7 +12,7 @@ export class Poll {
 	#round = null;
 	#stopped = false;
 
-	/** `work()` does one round; `changed()` is told after each, and finds `error` and `nextAt` here. */
+	/** `work()` does one round; `changed()` is called after each, and finds `error` and `nextAt` here. */
 	constructor(work, everyMs, changed) {
 		Object.assign(this, { work, everyMs, changed });
 		document.addEventListener("visibilitychange", () => Date.now() >= this.nextAt && this.#look());

@@ -5,7 +5,7 @@ import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { price, shortAddress, tokenName } from "./format.js";
 import { getJson } from "./request.js";
 
-/** Every tracked token's price: `{prices, etag}`. */
+/** Every tracked token's price: `{prices, etag}`, of a `PriceList`. */
 export async function loadPrices(previous) {
 	const answer = await getJson("/api/prices", { etag: previous?.etag });
 	if (answer.body === null) return previous;
@@ -14,7 +14,7 @@ export async function loadPrices(previous) {
 	return { prices: { ...missing, ...answer.body.prices }, etag: answer.etag };
 }
 
-/** How fresh the prices are; pegs do not age. */
+/** How fresh the prices are; pegs do not age. @param {Record<string, import("./types.js").Price>} [prices] */
 export function freshness(prices) {
 	const aging = Object.values(prices ?? {}).filter((one) => one.source !== "peg" && one.priceUsd !== null);
 	const stale = aging.filter((one) => one.stale);
@@ -22,6 +22,7 @@ export function freshness(prices) {
 	return { priced: aging.length, stale: stale.length, oldestAt, mostlyStale: stale.length * 2 > aging.length };
 }
 
+/** @param {Record<string, import("./types.js").Price>} [prices] */
 export function drawPrices(prices) {
 	const entries = Object.entries(prices ?? {}).sort(([, a], [, b]) => worry(b) - worry(a) || a.fetchedAt - b.fetchedAt);
 	keyed(byId("prices"), entries, ([id]) => id, makePrice, updatePrice);

@@ -11,7 +11,7 @@ export class Refused extends Error {
 	}
 }
 
-/** Answers `{body, etag}`; `body` is null when it is still what `etag` stands for. */
+/** Returns `{body, etag}`; `body` is null when it is still what `etag` stands for. */
 export async function getJson(path, { etag, key, signal, timeoutMs = 15_000 } = {}) {
 	const headers = { Accept: "application/json" };
 	if (etag) headers["If-None-Match"] = etag;
@@ -26,7 +26,7 @@ export async function post(path, { key, signal } = {}) {
 	return bodyOf(await send(path, { method: "POST", headers, signal }));
 }
 
-/** The answer as it comes, for those who read it bit by bit. */
+/** The response as it comes, to be read bit by bit. */
 export async function openStream(path, { key, lastEventId, signal }) {
 	const headers = withKey({ Accept: "text/event-stream" }, key);
 	if (lastEventId !== null) headers["Last-Event-ID"] = lastEventId;
@@ -58,6 +58,7 @@ async function send(path, options) {
 }
 
 async function bodyOf(response) {
+	/** @type {any | import("./types.js").ErrorBody} */
 	let body = null;
 	try {
 		body = await response.json();

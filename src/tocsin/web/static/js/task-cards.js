@@ -5,7 +5,11 @@ import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { clock, count, duration, NONE, span } from "./format.js";
 import { resultWords, taskTitle } from "./task-words.js";
 
-/** `refresh(name)` is called by a card's button. */
+/**
+ * `refresh(name)` is called by a card's button.
+ * @param {import("./types.js").Status} status
+ * @param {import("./types.js").RunRecord[]} runs
+ */
 export function drawTasks(status, runs, refresh) {
 	keyed(byId("tasks"), Object.keys(status.tasks), (name) => name, (name) => makeCard(name, refresh), (card, name) => {
 		const last = runs.find((run) => run.task === name && run.outcome !== "running");
@@ -61,19 +65,19 @@ function badgeOf(task, heldUntil, failures) {
 	if (!task.enabled) return ["off", "warn"];
 	if (task.running) return ["running", "live"];
 	if (task.overdue) return ["overdue", "bad"];
-	if (task.blind) return ["failing", "bad"];
+	if (task.failing) return ["failing", "bad"];
 	if (heldUntil) return ["held back", "warn"];
 	return failures ? ["last run failed", "warn"] : ["on time", "live"];
 }
 
 /** What an operator would ask next: why it is held back, what went wrong, why it is slower. */
 function whyOf(task, heldUntil, stretched) {
-	const said = [];
-	if (heldUntil) said.push(`Held back until ${clock(heldUntil)}`);
-	if (task.lastError) said.push(`${task.lastError.class}: ${task.lastError.message}`);
-	if (stretched) said.push(`Cadence ${task.cadenceReason}`);
-	if (!task.enabled) said.push("Disabled in the settings");
-	return said.join(" · ");
+	const reasons = [];
+	if (heldUntil) reasons.push(`Held back until ${clock(heldUntil)}`);
+	if (task.lastError) reasons.push(`${task.lastError.class}: ${task.lastError.message}`);
+	if (stretched) reasons.push(`Cadence ${task.cadenceReason}`);
+	if (!task.enabled) reasons.push("Disabled in the settings");
+	return reasons.join(" · ");
 }
 
 function updateRunning(bar, text, running) {
@@ -88,5 +92,5 @@ function updateLast(node, last) {
 	if (!node.firstElementChild) node.replaceChildren(el("time"), el("span"));
 	setAge(node.firstElementChild, last.endedAt);
 	setText(node.lastChild, `, ${last.outcome} in ${duration(last.durationMs)}`);
-	return setAttribute(node, "data-sign", ["failed", "interrupted"].includes(last.outcome) ? "loss" : null);
+	return setAttribute(node, "data-outcome", last.outcome);
 }

@@ -6,7 +6,7 @@ const TITLES = { tenero: "Token prices", sweep: "Swap sweep" };
 
 export const taskTitle = (name) => TITLES[name] ?? words(name);
 
-/** What a result counted, in its own words; what did not happen is not told. */
+/** What a result counted, in its own words; zeros are left out. */
 export function resultWords(result) {
 	return Object.entries(result ?? {})
 		.filter(([name, value]) => typeof value === "number" && value && name !== "startedAt" && name !== "durationMs")
@@ -14,18 +14,22 @@ export function resultWords(result) {
 		.join(" · ");
 }
 
-/** What came of a refresh. */
+/** How a run went: its mood, for colours. A partial run did a part of its work, which is kept. */
+export const moodOf = (outcome) => ({ ok: "live", partial: "warn" })[outcome] ?? "bad";
+
+/** What came of a refresh. @param {import("./types.js").RefreshResult} result */
 export function refreshWords(name, result) {
-	const { outcome, error, joined, id } = result.run;
+	const { outcome, error, reason, joined, id } = result.run;
 	const which = joined ? `joined run ${id}, which was under way` : `run ${id}`;
-	if (outcome !== "ok") return `${taskTitle(name)} ${outcome} (${which}): ${error?.message ?? "no reason given"}`;
+	if (outcome !== "ok") return `${taskTitle(name)} ${outcome} (${which}): ${error?.message ?? reason ?? "no reason given"}`;
 	return `${taskTitle(name)} done in ${duration(result.durationMs)} (${which}): ${resultWords(result)}`;
 }
 
 const EVENTS = {
 	"run.started": (e) => `run ${e.run} started by ${e.trigger}`,
 	"run.progressed": (e) => `run ${e.run} at ${count(e.done)} of ${count(e.total)}`,
-	"run.ended": (e) => `run ${e.run} ${e.outcome} after ${duration(e.durationMs)}${e.error ? `: ${e.error.message}` : ` · ${resultWords(e.result)}`}`,
+	"run.ended": (e) =>
+		[`run ${e.run} ${e.outcome} after ${duration(e.durationMs)}`, e.error?.message ?? e.reason, resultWords(e.result)].filter(Boolean).join(" · "),
 	"run.interrupted": (e) => `run ${e.run} was cut off by the end of its process`,
 	"alarm.armed": (e) => `next ring at ${clockSeconds(e.nextAlarmAt)}`,
 	"scheduler.paused": (e) => `until ${clock(e.until)}`,
@@ -36,10 +40,10 @@ const EVENTS = {
 
 const WORRYING = new Set(["run.interrupted", "breaker.opened", "budget.overdrawn", "scheduler.paused", "scheduler.drained"]);
 
-/** `{title, text, mood}`; an event that is not known here is told with its own fields. */
+/** `{title, text, mood}`; an unknown event is shown with its own fields. @param {import("./types.js").SchedulerEvent} event */
 export function eventWords(event) {
 	const { seq, at, event: name, task, upstream, ...fields } = event;
-	const failed = WORRYING.has(name) || (name === "run.ended" && event.outcome === "failed");
+	const failed = WORRYING.has(name) || ["failed", "partial"].includes(event.outcome);
 	const known = EVENTS[name];
 	const about = task ? `${taskTitle(task)}: ` : upstream ? `${upstream}: ` : "";
 	return { title: name, text: about + (known ? known(event) : JSON.stringify(fields)), mood: failed ? "warn" : "calm" };

@@ -1,4 +1,4 @@
-/** A day of runs as a picture: where is when, height is how long, colour is the outcome. And what was refused. */
+/** A day of runs as a picture: place is time, height is duration, colour is outcome. And what was refused. */
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { clock, count, duration, moment, span, words } from "./format.js";
@@ -10,7 +10,11 @@ const WINDOW_MIN_MS = 30 * MINUTE_MS;
 const STEPS_MS = [5, 15, 60, 240].map((minutes) => minutes * MINUTE_MS);
 const TABLE_MAX = 60;
 
-/** The last day, or as far back as there are records. */
+/**
+ * The last day, or as far back as there are records.
+ * @param {Record<string, import("./types.js").TaskStatus>} tasks
+ * @param {import("./types.js").RunRecord[]} runs
+ */
 export function drawTimeline(tasks, runs, at) {
 	const oldest = runs.at(-1)?.startedAt ?? at;
 	const from = Math.max(at - DAY_MS, Math.min(oldest, at - WINDOW_MIN_MS));
@@ -29,8 +33,8 @@ function updateLane(lane, name, runs, from, at) {
 	const [, picture, note] = lane.children;
 	const lasted = (run) => Math.max(1, run.durationMs ?? at - run.startedAt);
 	const longest = Math.max(1, ...runs.map(lasted));
-	const failed = runs.filter((run) => run.outcome === "failed" || run.outcome === "interrupted").length;
-	const summary = `${count(runs.length)} runs, ${count(failed)} failed, the longest took ${duration(longest)}`;
+	const ended = (...outcomes) => count(runs.filter((run) => outcomes.includes(run.outcome)).length);
+	const summary = `${count(runs.length)} runs, ${ended("failed", "interrupted")} failed, ${ended("partial")} partial, the longest took ${duration(longest)}`;
 	setAttribute(picture, "aria-label", `${taskTitle(name)}: ${summary}`);
 	setText(note, runs.length ? `${count(runs.length)}, up to ${duration(longest)}` : "no runs");
 	const percent = (ms) => `${((ms / (at - from)) * 100).toFixed(3)}%`;
@@ -41,7 +45,7 @@ function updateLane(lane, name, runs, from, at) {
 		setAttribute(bar, "height", `${height}%`);
 		setAttribute(bar, "data-outcome", run.outcome);
 		bar.style.width = `max(2px, ${percent(lasted(run))})`;
-		bar.dataset.said = runWords(run);
+		bar.dataset.words = runWords(run);
 	});
 }
 
@@ -56,10 +60,10 @@ function drawAxis(from, at) {
 }
 
 const cells = (run) =>
-	[moment(run.startedAt), taskTitle(run.task), run.trigger, run.outcome, duration(run.durationMs), run.error?.message ?? ""];
+	[moment(run.startedAt), taskTitle(run.task), run.trigger, run.outcome, duration(run.durationMs), run.error?.message ?? run.reason ?? ""];
 const runWords = (run) => `${cells(run).filter(Boolean).join(" · ")} · run ${run.id}`;
 
-/** The same for those who do not see pictures, and for those who want to read. */
+/** The same as text. */
 function drawTable(runs) {
 	keyed(byId("runs"), runs, (run) => run.id, (run) => el("tr", {}, ...cells(run).map(() => el("td"))), (row, run) => {
 		cells(run).forEach((text, index) => setText(row.children[index], text));
@@ -68,17 +72,17 @@ function drawTable(runs) {
 }
 
 byId("lanes").addEventListener("pointerover", (event) => {
-	if (event.target.dataset.said) setText(byId("pointed"), event.target.dataset.said);
+	if (event.target.dataset.words) setText(byId("pointed"), event.target.dataset.words);
 });
 
-/** Why swaps were refused, most first; null when nobody knows. */
+/** Why swaps were refused, most first; null when it is not known. @param {Record<string, number> | null} refusals */
 export function drawRefusals(refusals) {
-	const found = Object.entries(refusals ?? {});
+	const counts = Object.entries(refusals ?? {});
 	const make = ([reason]) => el("li", {}, el("span", {}, words(reason)), el("b", { class: "num" }), el("i"));
-	keyed(byId("refusals"), found, ([reason]) => reason, make, (node, [, n]) => {
+	keyed(byId("refusals"), counts, ([reason]) => reason, make, (node, [, n]) => {
 		setText(node.children[1], count(n));
-		node.children[2].style.width = `${(n / found[0][1]) * 100}%`;
+		node.children[2].style.width = `${(n / counts[0][1]) * 100}%`;
 	});
-	byId("no-refusals").hidden = found.length > 0;
+	byId("no-refusals").hidden = counts.length > 0;
 	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database gave no answer.");
 }

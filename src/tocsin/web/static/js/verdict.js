@@ -5,6 +5,7 @@ import { taskTitle } from "./task-words.js";
 
 const ALARM_LATE_MS = 60_000;
 
+/** @param {import("./types.js").Status} status */
 export function verdictOf(status, at) {
 	const tasks = Object.entries(status.tasks);
 	const named = (test) => tasks.filter(([name, task]) => test(task, name)).map(([name]) => taskTitle(name)).join(" and ");
@@ -20,8 +21,8 @@ export function verdictOf(status, at) {
 	}
 	const overdue = named((task) => task.overdue);
 	if (overdue) return bad("Overdue", `${overdue}: no success for more than two cadences.`);
-	const blind = named((task) => task.blind);
-	if (blind) return bad("Failing", `${blind}: every recent run failed.`);
+	const failing = named((task) => task.failing);
+	if (failing) return bad("Failing", `${failing}: every recent run failed.`);
 	const held = named((_, name) => status.nextRunAfter[name] > at);
 	if (held) return warn("Holding back", `${held}: asked to slow down, and waiting.`);
 	const failed = named((_, name) => status.consecutiveFailures[name] > 0);

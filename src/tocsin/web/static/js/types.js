@@ -1,0 +1,314 @@
+/**
+ * What the service sends, as types for editors. `make types` writes this file from `tocsin.shapes`: do not edit it.
+ * No page loads it. Use a type as `@param {import("./types.js").Board} board`.
+ */
+
+/**
+ * A page of the board; `next` is the cursor of the page after it.
+ *
+ * @typedef {{
+ *   rows: BoardRow[],
+ *   asOf: number,
+ *   pricesAsOf: number | null,
+ *   next: string | null,
+ * }} Board
+ */
+
+/**
+ * One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first.
+ *
+ * @typedef {{
+ *   rank: number,
+ *   stxAddress: string,
+ *   btcAddress: string,
+ *   displayName: string | null,
+ *   bnsName: string | null,
+ *   erc8004AgentId: number,
+ *   tradeCount: number,
+ *   latestTradeAt: number,
+ *   volumeUsd: number | null,
+ *   pnlUsd: number | null,
+ *   pnlPercent: number | null,
+ *   unpricedTokens: string[],
+ *   wallets: string[],
+ * }} BoardRow
+ */
+
+/**
+ * One upstream's budget: `plan` as configured, `limits` as corrected by headers.
+ *
+ * @typedef {{
+ *   plan: QuotaStatus,
+ *   limits: QuotaStatus,
+ *   spent: SpentCalls,
+ *   left: CallsLeft,
+ *   reported: ReportedLimits,
+ *   monthEndsAt: number,
+ *   closedUntil: number | null,
+ *   inFlight: number,
+ *   waiting: WaitingCallers,
+ * }} BudgetStatus
+ */
+
+/**
+ * Calls left of the month, null without a monthly limit.
+ *
+ * @typedef {{
+ *   month: number | null,
+ * }} CallsLeft
+ */
+
+/**
+ * Every error: a sentence that says how to fix it, a code, and whether trying again may help.
+ *
+ * Some errors have further fields.
+ *
+ * @typedef {{
+ *   error: string,
+ *   code: string,
+ *   retryable: boolean,
+ * }} ErrorBody
+ */
+
+/**
+ * The error of a task's last failed run; a success clears it.
+ *
+ * @typedef {{
+ *   at: number,
+ *   class: string,
+ *   message: string,
+ * }} LastError
+ */
+
+/**
+ * What a token costs.
+ *
+ * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
+ * amount of the token has no value: they are never guessed.
+ *
+ * @typedef {{
+ *   priceUsd: number | null,
+ *   decimals: number | null,
+ *   fetchedAt: number | null,
+ *   stale: boolean,
+ *   source: "tenero" | "peg",
+ * }} Price
+ */
+
+/**
+ * Prices by token id. `missing` tokens were never priced.
+ *
+ * @typedef {{
+ *   prices: Record<string, Price>,
+ *   missing: string[],
+ *   supportedTokens: string[],
+ * }} PriceList
+ */
+
+/**
+ * A run under way.
+ *
+ * @typedef {{
+ *   startedAt: number,
+ *   done: number,
+ *   total: number,
+ *   run: number,
+ * }} Progress
+ */
+
+/**
+ * Calls per window, null where there is no such window, and the share that is kept for requests.
+ *
+ * @typedef {{
+ *   second: number | null,
+ *   minute: number | null,
+ *   month: number | null,
+ *   requestShare: number,
+ * }} QuotaStatus
+ */
+
+/**
+ * What a refresh returns: in JSON the run's counters, and `run` besides them.
+ *
+ * @typedef {{
+ *   run: RefreshRun,
+ *   [name: string]: any,
+ * }} RefreshResult
+ */
+
+/**
+ * The run that a refresh started or joined.
+ *
+ * @typedef {{
+ *   id: number,
+ *   outcome: "running" | "ok" | "partial" | "failed" | "stopped" | "interrupted",
+ *   error: RunError | null,
+ *   reason: string | null,
+ *   joined: boolean,
+ *   pausedUntil: number | null,
+ * }} RefreshRun
+ */
+
+/**
+ * What the upstream's newest headers reported; null where they said nothing.
+ *
+ * @typedef {{
+ *   minuteRemaining: number | null,
+ *   monthRemaining: number | null,
+ *   anonymous: boolean | null,
+ * }} ReportedLimits
+ */
+
+/**
+ * Why a run failed: the class of the exception or of the upstream's answer, and a sentence.
+ *
+ * @typedef {{
+ *   class: string,
+ *   message: string,
+ * }} RunError
+ */
+
+/**
+ * Runs, newest first. `name` is the scheduler instance.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   runs: RunRecord[],
+ * }} RunList
+ */
+
+/**
+ * What is kept of a run. `reason` says why a run stopped early without an error.
+ *
+ * @typedef {{
+ *   id: number,
+ *   task: string,
+ *   trigger: "alarm" | "refresh" | "rerun",
+ *   slotAt: number | null,
+ *   missedSlots: number,
+ *   startedAt: number,
+ *   endedAt?: number | null,
+ *   durationMs?: number | null,
+ *   outcome?: "running" | "ok" | "partial" | "failed" | "stopped" | "interrupted",
+ *   result?: Record<string, any>,
+ *   error?: RunError | null,
+ *   reason?: string | null,
+ *   calls?: number,
+ * }} RunRecord
+ */
+
+/**
+ * One event of the stream: in JSON its fields stand besides `seq`, `at` and `event`.
+ *
+ * @typedef {{
+ *   seq: number,
+ *   at: number,
+ *   event: string,
+ *   [name: string]: any,
+ * }} SchedulerEvent
+ */
+
+/**
+ * What the console reads. `refusals` are those of the last 24 hours by code, null without a database.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   status: Status,
+ *   refusals: Record<string, number> | null,
+ * }} SchedulerOverview
+ */
+
+/**
+ * Calls in the current windows. `month` includes those that others made with the same key.
+ *
+ * @typedef {{
+ *   second: number,
+ *   minute: number,
+ *   month: number,
+ *   monthByOthers: number,
+ * }} SpentCalls
+ */
+
+/**
+ * Everything the scheduler knows about itself.
+ *
+ * In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   active: boolean,
+ *   now: number,
+ *   nextAlarmAt: number | null,
+ *   pausedUntil: number | null,
+ *   pauseMaxMs: number,
+ *   consecutiveFailures: Record<string, number>,
+ *   nextRunAfter: Record<string, number | null>,
+ *   tasks: Record<string, TaskStatus>,
+ *   budgets: Record<string, BudgetStatus>,
+ *   [name: string]: any,
+ * }} Status
+ */
+
+/**
+ * One task. `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one.
+ *
+ * @typedef {{
+ *   enabled: boolean,
+ *   upstream: string | null,
+ *   cadenceMs: number,
+ *   effectiveCadenceMs: number,
+ *   cadenceReason: string,
+ *   cadenceWhy: string,
+ *   sliceMs: number,
+ *   nextDueAt: number | null,
+ *   running: Progress | null,
+ *   lastSuccessAt: number | null,
+ *   lastError: LastError | null,
+ *   missedSlots: number,
+ *   runCounts: Record<string, number>,
+ *   overdue: boolean,
+ *   failing: boolean,
+ * }} TaskStatus
+ */
+
+/**
+ * A recorded swap. `tx_status` and the two scores are there because the site's clients read them.
+ *
+ * @typedef {{
+ *   txid: string,
+ *   sender: string,
+ *   contract_id: string,
+ *   function_name: string,
+ *   token_in: string,
+ *   amount_in: string,
+ *   token_out: string,
+ *   amount_out: string,
+ *   burn_block_time: number,
+ *   block_height: number,
+ *   tx_status: string,
+ *   source: "agent" | "cron" | "chainhook",
+ *   provider: string | null,
+ *   scored_value?: number | null,
+ *   scored_at?: number | null,
+ * }} Trade
+ */
+
+/**
+ * A page of trades, newest first.
+ *
+ * @typedef {{
+ *   trades: Trade[],
+ *   next_cursor: string | null,
+ * }} TradePage
+ */
+
+/**
+ * Callers that wait for a permit, by lane.
+ *
+ * @typedef {{
+ *   task: number,
+ *   request: number,
+ * }} WaitingCallers
+ */
+
+export {}; // makes this a module: without it, no other module can import a type

@@ -1,0 +1,101 @@
+"""Compares what the web app sends with what its own `/openapi.json` promises.
+
+`support.asgi.ask` and `support.web_server.serving` put this around every app that has such a document, so each test
+that makes a request checks the document too: the status is listed, and the body fits its schema.
+"""
+
+import json
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from support.schemas import violations
+
+DOCUMENT = "/openapi.json"
+ERROR = {"$ref": "#/components/schemas/ErrorBody"}
+
+_documents: dict[str, Any] = {}  # the same for every app: only the version may differ
+
+
+class CheckedApp:
+    """An app that raises AssertionError after a response that its document does not have.
+
+    `broken` keeps the sentences, for servers that only log what an app raises. An app without a document is not
+    checked.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.broken: list[str] = []
+        routes = app.routes if isinstance(app, Starlette) else []
+        self._documented = any(isinstance(route, Route) and route.path == DOCUMENT for route in routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._documented or scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        messages: list[Message] = []
+
+        async def send_and_keep(message: Message) -> None:
+            messages.append(message)
+            await send(message)
+
+        await self.app(scope, receive, send_and_keep)
+        if not messages or messages[-1].get("more_body", False):
+            return  # the client has left
+        document = await self._document()
+        start, *bodies = messages
+        body = b"".join(message.get("body", b"") for message in bodies)
+        try:
+            check_response(document, scope["method"], scope["path"], start, body)
+        except AssertionError as error:
+            self.broken.append(str(error))
+            raise
+
+    async def _document(self) -> Any:
+        if DOCUMENT not in _documents:
+            body = b""
+
+            async def keep(message: Message) -> None:
+                nonlocal body
+                body += message.get("body", b"")
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            scope: Scope = {
+                "type": "http",
+                "method": "GET",
+                "path": DOCUMENT,
+                "query_string": b"",
+                "headers": [],
+                "client": None,
+            }
+            await self.app(scope, receive, keep)
+            _documents[DOCUMENT] = json.loads(body)
+        return _documents[DOCUMENT]
+
+
+def check_response(document: Any, method: str, path: str, start: Message, body: bytes) -> None:
+    """Assert that a response is one that the document lists, with a body that fits."""
+    status = start["status"]
+    headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
+    media_type = headers.get("content-type", "").partition(";")[0]
+    operation = document["paths"].get(path, {}).get("get" if method == "HEAD" else method.lower())
+    if operation is None:  # a page, one of its files, or nothing that exists
+        content = {"application/json": {"schema": ERROR}} if status >= 400 else {}
+    else:
+        name = operation["operationId"]
+        assert str(status) in operation["responses"], f"{name} does not list the status {status}"
+        content = operation["responses"][str(status)].get("content", {})
+    if not content or not body:
+        return
+    documented = {key.partition(";")[0]: value for key, value in content.items()}
+    assert media_type in documented, (
+        f"{method} {path} {status}: {media_type} is not one of {list(documented)}"
+    )
+    if media_type == "application/json":
+        wrong = violations(document, documented[media_type]["schema"], json.loads(body))
+        assert wrong == [], f"{method} {path} {status}: {wrong}"
