@@ -1,9 +1,9 @@
-// The pages as Cloudflare serves them: miniflare's asset router, as `wrangler dev` has it, before a Worker that only
-// says that it was asked. Arguments: the directory, and `assets` of wrangler.jsonc. Prints its address, ends with stdin.
+// The pages as Cloudflare serves them: miniflare's asset router, as in `wrangler dev`, in front of a Worker with one
+// fixed response. Arguments: the directory, and `assets` of wrangler.jsonc. Prints its address; ends when stdin ends.
 import { Miniflare } from "miniflare";
 
-const [directory, given] = process.argv.slice(2);
-const { html_handling, not_found_handling, run_worker_first } = JSON.parse(given);
+const [directory, options] = process.argv.slice(2);
+const { html_handling, not_found_handling, run_worker_first } = JSON.parse(options);
 const miniflare = new Miniflare({
   modules: true,
   name: "worker",

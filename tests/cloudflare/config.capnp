@@ -1,6 +1,6 @@
-# The runtime that the tests start. D1 and KV are miniflare's, as `wrangler dev` has them; they alone need the
-# experimental flag. Node's look-alikes are off in our Worker: Pyodide would take the runtime for Node.
-# Names with a dollar are filled in by support/workerd.py.
+# The configuration of workerd for the tests. D1 and KV are miniflare's, as in `wrangler dev`; only they need the
+# experimental flag. Node's compatibility is off in our Worker: Pyodide would assume that it runs on Node.
+# support/workerd.py fills in the names with a dollar sign.
 using Workerd = import "/workerd/workerd.capnp";
 
 const config :Workerd.Config = (

@@ -1,6 +1,6 @@
 // Runs an unchanged Python Worker on stock workerd and stock Pyodide, without Cloudflare's own bundle of both, which
-// is downloaded at start. Forwards as workerd's Python entry point does: handlers get what the runtime gives, calls
-// go through the SDK's conversions.
+// would be downloaded at start. Forwards like workerd's Python entry point: handlers get the runtime's values, calls
+// pass through the conversions of the SDK.
 import { DurableObject, WorkerEntrypoint } from "cloudflare:workers";
 import * as cloudflareWorkersModule from "cloudflare:workers";
 import * as cloudflareSocketsModule from "cloudflare:sockets";
@@ -12,7 +12,7 @@ import sdk from "workers_runtime_sdk.whl";
 import project from "project.zip";
 
 const BUNDLE = "http://bundle/";
-const RAW = new Set(["alarm"]); // as workerd: its argument is not converted
+const RAW = new Set(["alarm"]); // as in workerd, its argument is not converted
 
 const BRIDGE = `
 import inspect
@@ -20,8 +20,8 @@ from pyodide.code import relaxed_call
 from workers import python_from_rpc, python_to_rpc
 
 async def call(instance, name, *arguments):
-    method, given = getattr(instance, name), map(python_from_rpc, arguments)
-    result = relaxed_call(method, *given) if name == "fetch" else method(*given)
+    method, values = getattr(instance, name), map(python_from_rpc, arguments)
+    result = relaxed_call(method, *values) if name == "fetch" else method(*values)
     return python_to_rpc(await result if inspect.isawaitable(result) else result)
 `;
 
@@ -52,8 +52,8 @@ async function start() {
   return { worker: pyodide.pyimport("cloudflare.worker"), call: bridge.get("call") };
 }
 
-// The loader takes this for a browser; what it fetches comes from the bundle. Without MessageChannel it schedules by
-// setTimeout, which, unlike one channel for all, stays within the object or request that calls it.
+// The loader assumes a browser; what it fetches comes from the bundle. Without MessageChannel it schedules with
+// setTimeout, which stays within the object or request that calls it; one channel for all would not.
 async function bundled(load) {
   const { fetch, MessageChannel } = globalThis;
   globalThis.location = BUNDLE;
@@ -80,7 +80,7 @@ function entrypoint(base, name, handlers) {
     constructor(ctx, env) {
       super(ctx, env);
       const ready = started().then((python) => ({ ...python, instance: python.worker[name](ctx, env) }));
-      ready.catch(() => {}); // whoever calls is told
+      ready.catch(() => {}); // every call gets the error
       return new Proxy(this, {
         get(target, method, receiver) {
           if (typeof method !== "string" || method === "then") return Reflect.get(target, method, receiver);
@@ -93,7 +93,7 @@ function entrypoint(base, name, handlers) {
       });
     }
   };
-  for (const handler of handlers) made.prototype[handler] = () => {}; // what workerd looks for; the proxy answers
+  for (const handler of handlers) made.prototype[handler] = () => {}; // workerd looks for these; the proxy handles the calls
   return made;
 }
 

@@ -1,6 +1,6 @@
-"""`python import_guarded.py MODULE…`: import modules as Cloudflare does, without entropy, threads, clock.
+"""`python import_guarded.py MODULE…`: import modules as Cloudflare does, without entropy, threads and clock.
 
-The runtime's own modules are empty stand-ins. The standard library is imported before: Cloudflare sees to it.
+The runtime's own modules are empty stand-ins. The standard library is imported before, as on Cloudflare.
 """
 
 import asyncio  # noqa: F401 - see above
@@ -25,14 +25,14 @@ def refuse(what: str) -> Any:
 
 
 class NoNow(dt.datetime):
-    """A datetime that does not know what time it is."""
+    """A datetime without the current time."""
 
     now: Any = classmethod(refuse("datetime.now"))
     utcnow: Any = now
     today: Any = now
 
 
-def close_the_doors() -> None:
+def forbid_calls() -> None:
     dt.datetime = NoNow  # type: ignore[misc]  # on purpose
     for module, names in (
         (os, ("urandom", "getrandom")),
@@ -61,7 +61,7 @@ def stand_in() -> None:
 
 if __name__ == "__main__":
     stand_in()
-    close_the_doors()
-    for wanted in sys.argv[1:]:
-        importlib.import_module(wanted)
+    forbid_calls()
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     print(" ".join(sorted(sys.modules)))

@@ -1,4 +1,4 @@
-// A stand-in for the worker-logs service: its RPC entry point, and what it was told.
+// A stand-in for the worker-logs service: its RPC entry point, and the entries it got.
 import { WorkerEntrypoint } from "cloudflare:workers";
 
 const taken = [];

@@ -1,4 +1,4 @@
-"""The pages as Cloudflare serves them, by the asset router of `wrangler dev`: like the local ones."""
+"""The pages as Cloudflare serves them, with the router of `wrangler dev`: the same as the local ones."""
 
 import asyncio
 import http.client
@@ -40,7 +40,7 @@ PATHS = [
 
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[http.client.HTTPConnection]:
-    """The bundle's `public` behind the router, with the options of wrangler.jsonc."""
+    """The directory `public` of the bundle behind the router, with the options of wrangler.jsonc."""
     require_workerd()
     if shutil.which("node") is None:
         pytest.skip("THE PAGES ARE NOT TESTED AS CLOUDFLARE SERVES THEM: install node")
@@ -61,19 +61,20 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[http.client.HTT
             yield connection
         finally:
             connection.close()
-            process.communicate()  # its input ends, and so does it
+            process.communicate()  # ends its input, and with it the process
 
 
 def fetched(connection: http.client.HTTPConnection, path: str) -> Answer:
     connection.request("GET", path)
-    answer = connection.getresponse()
-    return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+    response = connection.getresponse()
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, headers, response.read())
 
 
 def test_every_page_and_file_is_the_local_one_with_the_same_headers(
     assets: http.client.HTTPConnection, tmp_path: Path
 ) -> None:
-    """Path, bytes, type, caching and all that protects: no file of the pages is left out."""
+    """Path, bytes, type, caching and security headers, for every file of the pages."""
 
     async def local() -> dict[str, Answer]:
         async with scene(tmp_path, SystemClock()) as made:
@@ -102,6 +103,6 @@ def test_every_page_and_file_is_the_local_one_with_the_same_headers(
         "/console/",
     ],
 )
-def test_what_is_no_page_is_asked_of_the_worker(assets: http.client.HTTPConnection, path: str) -> None:
-    """Also what is nowhere, in the one shape of errors, and what leads to a page, with the headers of all."""
+def test_other_paths_go_to_the_worker(assets: http.client.HTTPConnection, path: str) -> None:
+    """Unknown paths and redirects too, so that they have the same errors and headers as all others."""
     assert fetched(assets, path).body == b"the Worker"

@@ -1,4 +1,4 @@
-"""What is deployed fits together: names, settings, and no store in common between live and preview."""
+"""The deployment is consistent: names, settings, and separate stores for live and preview."""
 
 import re
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from support.workerd import DEPLOYMENT, wrangler_config
 from tocsin import settings
+from tocsin.bindings import ALARM_LIMIT_MS
 
 LIVE = wrangler_config()
 PREVIEW: dict[str, Any] = LIVE["env"]["preview"]
@@ -14,7 +15,7 @@ PREVIEW: dict[str, Any] = LIVE["env"]["preview"]
 
 @pytest.mark.parametrize("config", [LIVE, PREVIEW], ids=["live", "preview"])
 def test_the_scheduler_is_bound_and_made_with_sqlite(config: dict[str, Any]) -> None:
-    """Binding SCHEDULER, class SchedulerDO, exported by the main module, made in a migration for SQLite."""
+    """Binding SCHEDULER, class SchedulerDO, exported by the main module, in a migration for SQLite."""
     assert config["durable_objects"]["bindings"] == [{"name": "SCHEDULER", "class_name": "SchedulerDO"}]
     assert config["migrations"][0] == {"tag": "v1", "new_sqlite_classes": ["SchedulerDO"]}
     assert '__all__ = ["Default", "SchedulerDO"]' in (DEPLOYMENT / LIVE["main"]).read_text()
@@ -23,19 +24,19 @@ def test_the_scheduler_is_bound_and_made_with_sqlite(config: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("config", [LIVE, PREVIEW], ids=["live", "preview"])
 def test_the_vars_are_valid_settings(config: dict[str, Any]) -> None:
-    """The same judgement as at start, and no secret among them."""
+    """They pass the check of a start, and none of them is a secret."""
     settings.read(config["vars"])
     assert not {known.name for known in settings.ALL if known.secret} & config["vars"].keys()
 
 
 def test_a_sweep_ends_before_cloudflare_ends_the_alarm() -> None:
-    """An alarm has 15 minutes; what is cut off by us is recorded, what is cut off by Cloudflare is not."""
+    """A run that we stop is recorded. A run that Cloudflare stops, at the limit of the alarm, is not."""
     read = settings.read(LIVE["vars"])
-    assert max(read.sweep_slice, read.tenero_slice) <= 14 * 60_000
+    assert max(read.sweep_slice, read.tenero_slice) <= ALARM_LIMIT_MS - 60_000
 
 
 def test_preview_shares_nothing_with_live() -> None:
-    """Another Worker, hence other objects; other stores; no log service, no schedule, no tasks."""
+    """Another Worker and therefore other objects; other stores; no log service, no schedule, no tasks."""
     identifying = re.compile(r"^(name|id|database_id|database_name|service)$")
 
     def names(value: Any) -> set[str]:
@@ -55,5 +56,5 @@ def test_preview_shares_nothing_with_live() -> None:
 
 
 def test_there_is_a_second_wake_up() -> None:
-    """A cron trigger, so that a lost alarm heals without a visitor."""
+    """A cron trigger, so that a lost alarm is set again without a visitor."""
     assert LIVE["triggers"]["crons"]

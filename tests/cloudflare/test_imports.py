@@ -1,4 +1,4 @@
-"""The Worker's modules import as Cloudflare imports them: no entropy, no thread, no clock, nothing native."""
+"""The Worker's modules can be imported on Cloudflare: without entropy, threads, clock and native code."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pytest
 from support.workerd import DEPLOYMENT
 
 HERE = Path(__file__).parent
-NOT_THERE = {"aiohttp", "httptools", "rich", "sqlite3", "structlog", "typer", "uvicorn", "uvloop"}
+NOT_ON_CLOUDFLARE = {"aiohttp", "httptools", "rich", "sqlite3", "structlog", "typer", "uvicorn", "uvloop"}
 
 
 def import_guarded(*modules: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -25,7 +25,7 @@ def import_guarded(*modules: str, path: Path) -> subprocess.CompletedProcess[str
 
 
 def test_the_deployed_worker_imports_without_entropy_threads_and_clock(tmp_path: Path) -> None:
-    """All of the bundle, what it stands on and nothing of the local platform."""
+    """All modules of the bundle and their dependencies, and nothing of the local platform."""
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(tmp_path)], check=True)
     shutil.copy(DEPLOYMENT / "src" / "worker.py", tmp_path / "src")
     bundled = sorted((tmp_path / "src").rglob("*.py"))
@@ -34,7 +34,7 @@ def test_the_deployed_worker_imports_without_entropy_threads_and_clock(tmp_path:
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
     assert {"tocsin.scheduler.scheduler_do", "tocsin.worker.entry"} <= imported
-    assert not {name for name in imported if name.partition(".")[0] in NOT_THERE}
+    assert not {name for name in imported if name.partition(".")[0] in NOT_ON_CLOUDFLARE}
     assert not {name for name in imported if name.startswith(("tocsin.platform.local", "tocsin.simulator"))}
 
 
@@ -52,7 +52,7 @@ def test_the_deployed_worker_imports_without_entropy_threads_and_clock(tmp_path:
     ],
 )
 def test_the_guard_finds_each_of_them(tmp_path: Path, line: str) -> None:
-    """A module that does it while it is imported is refused."""
+    """A module that uses one while it is imported fails."""
     (tmp_path / "careless.py").write_text(line)
     done = import_guarded("careless", path=tmp_path)
     assert done.returncode != 0

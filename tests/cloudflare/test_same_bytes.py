@@ -1,4 +1,4 @@
-"""The same state at the same instant: the Worker answers the very bytes that the service answers."""
+"""With the same state at the same instant, the Worker sends the same bytes as the service."""
 
 import json
 from collections.abc import Iterator
@@ -27,9 +27,8 @@ from tocsin.web.static_pages import redirects
 
 ADMIN_KEY = "an-admin-key-for-tests"
 HOUR_MS = 3_600_000
-START_MS = (
-    2_000_000_000_000  # far ahead: an alarm of the past would ring at once in a runtime whose clock is real
-)
+# In the future: workerd has a real clock, where an alarm in the past would ring at once.
+START_MS = 2_000_000_000_000
 TABLES = ("agents", "claims", "swaps", "refusals", "candidates", "marks", "competition_state")
 PATHS = (
     "/api/prices",
@@ -56,15 +55,15 @@ PATHS = (
 
 
 class OpenScheduler(SchedulerDO):
-    """The scheduler, and all that it has stored."""
+    """The scheduler, with a method that returns its storage."""
 
     async def dump(self) -> JSON:
         entries = await self.ctx.storage.list()
         return {"entries": entries, "alarmAt": await self.ctx.storage.get_alarm()}
 
 
-async def lived_locally(directory: Path) -> dict[str, Any]:
-    """An hour of the service with a lively chain, a restart: its answers then, and its whole state."""
+async def run_locally(directory: Path) -> dict[str, Any]:
+    """An hour of the service with a busy chain, then a restart. Returns its responses and its whole state."""
     clock = VirtualClock(START_MS)
     chain = lively_chain(wallets=12, hours=0.5, start_ms=START_MS - HOUR_MS // 2)
     limits = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
@@ -75,7 +74,7 @@ async def lived_locally(directory: Path) -> dict[str, Any]:
         await clock.sleep(3_600)
     async with open_scheduler(directory, simulator, OpenScheduler) as local:
         stub = local.namespace.get_by_name("v1")
-        await stub.arm()  # as a visitor's request does there
+        await stub.arm()  # as a visitor's request does on Cloudflare
         return {
             "now": clock.now(),
             "wallet": (wallet := chain.wallets[0].address),
@@ -84,11 +83,11 @@ async def lived_locally(directory: Path) -> dict[str, Any]:
                 table: (await local.db.prepare(f"SELECT * FROM {table}").all()).results for table in TABLES
             },
             "kv": await local.kv.get_many((await local.kv.list()).keys),
-            "answers": await answers(create_app(site_of(local), redirects()), wallet),
+            "responses": await responses(create_app(site_of(local), redirects()), wallet),
         }
 
 
-async def answers(app: ASGIApp, wallet: str) -> dict[str, Answer]:
+async def responses(app: ASGIApp, wallet: str) -> dict[str, Answer]:
     headers = {"X-Admin-Key": ADMIN_KEY}
     return {path: await ask(app, path.format(wallet=wallet), headers=headers) for path in PATHS}
 
@@ -111,13 +110,13 @@ def site_of(local: LocalScheduler) -> WebDeps:
 
 
 def load(workerd: Workerd, state: dict[str, Any]) -> None:
-    """Bring a new deployment into this state, and stop its clock."""
+    """Load this state into a new deployment, and stop its clock."""
     workerd.migrate()
     for table, rows in state["rows"].items():
         if rows:
             columns = ", ".join(rows[0])
-            read = ", ".join(f"json_extract(value, '$.{column}')" for column in rows[0])
-            insert = f"INSERT INTO {table} ({columns}) SELECT {read} FROM json_each(?)"
+            values = ", ".join(f"json_extract(value, '$.{column}')" for column in rows[0])
+            insert = f"INSERT INTO {table} ({columns}) SELECT {values} FROM json_each(?)"
             for at in range(0, len(rows), 200):
                 workerd.sql((insert, [json.dumps(rows[at : at + 200])]))
     for key, value in state["kv"].items():
@@ -130,7 +129,7 @@ def load(workerd: Workerd, state: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workerd, dict[str, Any]]]:
     require_workerd()
-    state = run_virtual(lived_locally(tmp_path_factory.mktemp("local")))
+    state = run_virtual(run_locally(tmp_path_factory.mktemp("local")))
     settings = {
         "ADMIN_KEY": ADMIN_KEY,
         "HIRO_API_URL": "http://hiro.test",
@@ -142,22 +141,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workerd, di
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_worker_answers_the_same_bytes(both: tuple[Workerd, dict[str, Any]], path: str) -> None:
-    """Status, body and every header that the application sets, after an hour's prices and sweeps."""
+def test_the_worker_sends_the_same_bytes(both: tuple[Workerd, dict[str, Any]], path: str) -> None:
+    """Status, body and every header of the application, after an hour of prices and sweeps."""
     workerd, state = both
-    here: Answer = state["answers"][path]
+    here: Answer = state["responses"][path]
     there = workerd.ask(path.format(wallet=state["wallet"]), headers={"X-Admin-Key": ADMIN_KEY})
     assert (there.status, there.body) == (here.status, here.body)
     assert there.headers == here.headers
 
 
 def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) -> None:
-    """Swaps, refusals, prices and runs: the hour was not empty."""
+    """The hour had swaps, refusals, prices and runs."""
     _, state = both
-    told = {path: answer.json() for path, answer in state["answers"].items() if answer.body}
+    bodies = {path: response.json() for path, response in state["responses"].items() if response.body}
     assert len(state["rows"]["swaps"]) > 100
     assert state["rows"]["refusals"]
-    assert len(told["/api/prices"]["prices"]) > 3
-    assert told["/api/admin/scheduler"]["status"]["lastSweepResult"]["inserted"] > 0
-    assert sum(told["/api/admin/scheduler"]["refusals"].values()) == len(state["rows"]["refusals"])
-    assert len(told["/api/admin/scheduler/runs?limit=500"]["runs"]) > 10
+    assert len(bodies["/api/prices"]["prices"]) > 3
+    assert bodies["/api/admin/scheduler"]["status"]["lastSweepResult"]["inserted"] > 0
+    assert sum(bodies["/api/admin/scheduler"]["refusals"].values()) == len(state["rows"]["refusals"])
+    assert len(bodies["/api/admin/scheduler/runs?limit=500"]["runs"]) > 10

@@ -1,4 +1,4 @@
-"""The whole site in the real runtime: what the sweep stores, what visitors and operators are answered."""
+"""The whole site in the real runtime: what the sweep stores, and what visitors and operators get."""
 
 import http.client
 import json
@@ -35,7 +35,7 @@ WHERE json_extract(value, '$.claim') IS NOT NULL"""
 
 @dataclass
 class DeployedSite:
-    """A deployment beside a chain that stands still, swept once."""
+    """A deployment with a chain that does not move, swept once."""
 
     workerd: Workerd
     simulator: str
@@ -43,8 +43,8 @@ class DeployedSite:
 
     def simulated(self, path: str, values: Any = None) -> Any:
         body = None if values is None else json.dumps(values).encode()
-        with urlopen(Request(f"{self.simulator}/{path}", body)) as answer:
-            return json.load(answer)
+        with urlopen(Request(f"{self.simulator}/{path}", body)) as response:
+            return json.load(response)
 
     def act(self, action: str) -> Answer:
         return self.workerd.ask(f"{SCHEDULER}?action={action}", method="POST", headers=ADMIN)
@@ -65,13 +65,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
                 agents = json.dumps([json.loads(line) for line in lines])
             workerd.migrate()
             workerd.sql((AGENTS, [agents]), (CLAIMS, [agents]))
-            made = DeployedSite(workerd, simulator, Answer(0, {}, b""))
-            made.refreshed = made.act("refresh&task=all")
-            yield made
+            deployed = DeployedSite(workerd, simulator, Answer(0, {}, b""))
+            deployed.refreshed = deployed.act("refresh&task=all")
+            yield deployed
 
 
 def test_a_sweep_stores_exactly_the_true_swaps(site: DeployedSite) -> None:
-    """What the chain's generator meant to be swaps is in D1, and nothing else, to the last digit."""
+    """D1 has exactly the swaps that the simulated chain made, to the last digit."""
     truth = site.simulated("_truth")["swaps"]
     [stored] = site.workerd.sql((SWAPS, []))
     assert stored == truth
@@ -79,7 +79,7 @@ def test_a_sweep_stores_exactly_the_true_swaps(site: DeployedSite) -> None:
 
 
 def test_prices_of_traded_tokens_are_kept_and_shown(site: DeployedSite) -> None:
-    """The tokens that the sweep found are priced by the next refresh; KV and the route say the same."""
+    """The next refresh prices the tokens that the sweep found. KV and the route have the same price."""
     assert site.act("refresh&task=tenero").json()["result"]["failed"] == 0
     shown = site.workerd.ask("/api/prices").json()
     token_id = next(token_id for token_id in shown["prices"] if token_id != "stx")
@@ -89,7 +89,7 @@ def test_prices_of_traded_tokens_are_kept_and_shown(site: DeployedSite) -> None:
 
 
 def test_the_board_and_trades_show_what_was_swept(site: DeployedSite) -> None:
-    """As many trades as the truth has, with the trades of each agent."""
+    """The board has as many trades as the chain, and an agent's list has all of its trades."""
     truth = site.simulated("_truth")["swaps"]
     rows = site.workerd.ask("/api/competition/leaderboard?limit=200").json()["rows"]
     first = rows[0]["stxAddress"]
@@ -99,7 +99,7 @@ def test_the_board_and_trades_show_what_was_swept(site: DeployedSite) -> None:
 
 
 def test_an_operator_pauses_resumes_and_refreshes(site: DeployedSite) -> None:
-    """By the admin routes, for whoever has the key; the status follows."""
+    """With the admin routes and the key. The status shows the change."""
     until = site.workerd.ask(SCHEDULER, headers=ADMIN).json()["status"]["now"] + 60_000
     assert site.act(f"pause&until={until}").json() == {"name": "v1", "pausedUntil": until}
     assert site.workerd.ask(SCHEDULER, headers=ADMIN).json()["status"]["pausedUntil"] == until
@@ -111,7 +111,7 @@ def test_an_operator_pauses_resumes_and_refreshes(site: DeployedSite) -> None:
 
 
 def test_a_trade_is_submitted(site: DeployedSite) -> None:
-    """Verified at once, known the second time, and refused with a reason where it is none."""
+    """A trade is verified at once, known the second time, and anything else is refused with a reason."""
     [txid] = site.simulated("_control/swap", {"wallet": 0})["txids"]
     assert site.submit(txid).status == 202  # in the mempool
     site.simulated("_control/mine", {})
@@ -122,8 +122,8 @@ def test_a_trade_is_submitted(site: DeployedSite) -> None:
     assert site.submit("no txid").status == 400
 
 
-def test_a_sweep_that_may_ask_for_no_more_goes_on_in_the_next_run(site: DeployedSite) -> None:
-    """It ends as stopped, which is no failure; what it found is kept, and in the end nothing is missing."""
+def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: DeployedSite) -> None:
+    """It ends as stopped, which is not a failure. Its work is kept, and in the end nothing is missing."""
     site.simulated("_control/swap", {"wallet": 0, "count": 400})
     site.simulated("_control/mine", {})
     site.workerd.limit_subrequests(RESERVED_FOR_STORES + 180)
@@ -140,8 +140,8 @@ def test_a_sweep_that_may_ask_for_no_more_goes_on_in_the_next_run(site: Deployed
     assert status["consecutiveFailures"]["sweep"] == 0
 
 
-def test_requests_are_answered_as_http_has_it(site: DeployedSite) -> None:
-    """A HEAD has no body, what is known is not sent again, and a wrong method is told the right one."""
+def test_responses_follow_http(site: DeployedSite) -> None:
+    """HEAD has no body, an unchanged resource is a 304, and a wrong method gets the allowed ones."""
     whole = site.workerd.ask("/api/prices")
     head = site.workerd.ask("/api/prices", method="HEAD")
     known = site.workerd.ask("/api/prices", headers={"If-None-Match": whole.headers["etag"]})
@@ -153,7 +153,7 @@ def test_requests_are_answered_as_http_has_it(site: DeployedSite) -> None:
 
 
 def test_a_body_is_refused_before_it_is_read(site: DeployedSite) -> None:
-    """One that announces too much at once; one that announces nothing as soon as it is too much."""
+    """With a length that is too large, at once. Without a length, as soon as it is too large."""
     connection = http.client.HTTPConnection("127.0.0.1", site.workerd.port, timeout=20)
     connection.putrequest("POST", "/api/competition/trades")
     connection.putheader("Content-Length", str(10 * 1024 * 1024))
@@ -173,8 +173,8 @@ def test_a_body_is_refused_before_it_is_read(site: DeployedSite) -> None:
     connection.close()
 
 
-def test_posts_are_limited_by_the_address_that_cloudflare_tells(site: DeployedSite) -> None:
-    """One client uses up its posts; another has all of its own."""
+def test_posts_are_limited_by_the_address_from_cloudflare(site: DeployedSite) -> None:
+    """One client uses up its posts. Another still has all of its own."""
 
     def post(address: str) -> int:
         headers = {"cf-connecting-ip": address}
@@ -208,20 +208,20 @@ class Events:
         self._socket.close()
 
 
-def test_events_come_while_things_happen(site: DeployedSite) -> None:
-    """A run is seen to start and to end on a stream that was open before."""
+def test_events_arrive_as_they_happen(site: DeployedSite) -> None:
+    """A stream that was open before shows the start and the end of a run."""
     events = Events(site.workerd.port)
     events.until(b"retry: 2000")
     run = site.act("refresh&task=tenero").json()["result"]["run"]["id"]
-    seen = events.until(b'"run":%d}' % run)  # as the last event of a run ends
+    seen = events.until(b'"run":%d}' % run)  # the end of the last event of a run
     assert b"HTTP/1.1 200 OK" in seen
     assert seen.count(b'"run.ended","task":"tenero"') >= 1
     assert b'"run.started","task":"tenero","run":%d' % run in seen
     events.close()
 
 
-def test_streams_whose_clients_have_gone_make_room(site: DeployedSite) -> None:
-    """More clients than may listen at once come and go; that one has gone may take a moment to be noticed."""
+def test_streams_of_disconnected_clients_are_freed(site: DeployedSite) -> None:
+    """More clients than the limit connect one after the other. A disconnect may be noticed a moment later."""
     opened = attempts = 0
     while opened < STREAMS_MAX + 4:
         events = Events(site.workerd.port)
@@ -232,8 +232,8 @@ def test_streams_whose_clients_have_gone_make_room(site: DeployedSite) -> None:
         site.workerd.ask("/healthz")
 
 
-def test_health_is_what_the_scheduler_says(site: DeployedSite) -> None:
-    """Alive, ready, and in numbers; nothing is told of a process that is not ours."""
+def test_health_is_that_of_the_scheduler(site: DeployedSite) -> None:
+    """Alive, ready, and in metrics. There are no metrics of a process, because none is ours."""
     metrics = site.workerd.ask("/metrics").body.decode()
     assert site.workerd.ask("/healthz").json()["ok"] is True
     assert site.workerd.ask("/readyz").json() == {"ready": True, "reasons": []}
@@ -242,16 +242,16 @@ def test_health_is_what_the_scheduler_says(site: DeployedSite) -> None:
     assert not [line for line in metrics.splitlines() if line.startswith("tocsin_loop_tick_age_seconds")]
 
 
-def test_without_any_binding_every_answer_names_what_is_missing(tmp_path: Path) -> None:
-    """No DB, KV, LOGS, SCHEDULER and no key: each route that needs one says so, the others work."""
+def test_without_any_binding_every_response_names_what_is_missing(tmp_path: Path) -> None:
+    """No DB, KV, LOGS, SCHEDULER and no key: each route that needs one names it, the others work."""
     require_workerd()
     with running(tmp_path, {}, "not") as workerd:
-        told = {
-            path: (answer.status, answer.json().get("error", ""))
+        responses = {
+            path: (response.status, response.json().get("error", ""))
             for path in ("/healthz", "/readyz", "/api/prices", "/api/competition/leaderboard", SCHEDULER)
-            for answer in [workerd.ask(path)]
+            for response in [workerd.ask(path)]
         }
-        told["hook"] = (hook := workerd.ask("/api/deployed", method="POST")).status, hook.json()["error"]
+        responses["hook"] = (hook := workerd.ask("/api/deployed", method="POST")).status, hook.json()["error"]
         events = {(line["event"], line.get("binding")) for line in workerd.console()}
 
     no_db = "The binding DB is missing: add a D1 database named DB to the deployment."
@@ -259,12 +259,12 @@ def test_without_any_binding_every_answer_names_what_is_missing(tmp_path: Path) 
     no_scheduler = (
         "The binding SCHEDULER is missing: bind the class SchedulerDO as SCHEDULER in wrangler.jsonc."
     )
-    assert told["/healthz"] == (200, "")
-    assert told["/api/prices"] == (503, no_kv)
-    assert told["/api/competition/leaderboard"] == (503, no_db)
-    assert told[SCHEDULER][0] == 503
-    assert "set ADMIN_KEY" in told[SCHEDULER][1]
-    assert told["hook"] == (503, no_scheduler)
-    assert told["/readyz"][0] == 503
-    assert all(sentence in told["/readyz"][1] for sentence in (no_db, no_kv, no_scheduler))
+    assert responses["/healthz"] == (200, "")
+    assert responses["/api/prices"] == (503, no_kv)
+    assert responses["/api/competition/leaderboard"] == (503, no_db)
+    assert responses[SCHEDULER][0] == 503
+    assert "set ADMIN_KEY" in responses[SCHEDULER][1]
+    assert responses["hook"] == (503, no_scheduler)
+    assert responses["/readyz"][0] == 503
+    assert all(sentence in responses["/readyz"][1] for sentence in (no_db, no_kv, no_scheduler))
     assert {("binding.missing", "DB"), ("binding.missing", "KV"), ("scheduler.not_armed", None)} <= events

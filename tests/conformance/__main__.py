@@ -17,9 +17,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
     parser.add_argument("--scenarios", type=Path, default=DATA / "scenarios.json")
     parser.add_argument("--traces", type=Path, default=DATA / "traces.json")
-    parser.add_argument("--only", default="", help="ids or their beginnings, with commas")
+    parser.add_argument("--only", default="", help="ids or their prefixes, separated by commas")
     parser.add_argument("--real-time", action="store_true", help="do not use virtual time")
-    parser.add_argument("--out", type=Path, help="write what our runtime did, in the shape of the traces")
+    parser.add_argument(
+        "--out", type=Path, help="write the events of our runtime, in the format of the traces"
+    )
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
 
@@ -28,8 +30,8 @@ def main() -> int:
         listed = json.loads(options.scenarios.read_text())
     except (OSError, ValueError, KeyError) as error:
         parser.error(f"scenarios and traces cannot be read: {error}")
-    wanted = tuple(filter(None, options.only.split(",")))
-    scenarios = [s for s in listed if s["id"].startswith(wanted or "")]
+    prefixes = tuple(filter(None, options.only.split(",")))
+    scenarios = [s for s in listed if s["id"].startswith(prefixes or "")]
     recorded = {}
     failed = 0
     for scenario in scenarios:
@@ -42,11 +44,11 @@ def main() -> int:
             failed += 1
             continue
         ours = recorded[name] = replay(scenario, traces[name]["events"], real_time=options.real_time)
-        found = verdict(scenario, traces[name]["events"], ours)
-        failed += bool(found)
-        mark = "[red]FAIL[/]" if found else "[green]ok  [/]"
+        problems = verdict(scenario, traces[name]["events"], ours)
+        failed += bool(problems)
+        mark = "[red]FAIL[/]" if problems else "[green]ok  [/]"
         console.print(f"{mark} {name}: {scenario['desc']}" + (f" [dim]({how}: {why})[/]" if why else ""))
-        for line in found:
+        for line in problems:
             console.print(f"       {line}", markup=False)
     if options.out:
         options.out.write_text(

@@ -1,10 +1,9 @@
-"""Says where a replay differs from its recording.
+"""Finds where a replay differs from its recording.
 
-Compared are: the order and content of everything the objects did, every result and error that the
-client got and their order, what reached the network, which alarm rang (identified by the call that
-set it), retry counts, and the time between events: within a tolerance, and for retries exactly within
-2 s x 2^n, plus up to a quarter. Instants themselves are not compared: they are named after the call
-that set them.
+Compared are: the order and content of everything that the objects did; every result and error that the client
+got, and their order; what reached the network; which alarm rang (identified by the call that set it); retry
+counts; and the time between events, within a tolerance. For retries it is 2 s x 2^n plus up to a quarter.
+Instants are not compared as numbers, but by the call that set them.
 """
 
 import itertools
@@ -14,12 +13,12 @@ from typing import Any
 Event = dict[str, Any]
 Scenario = dict[str, Any]
 
-SLACK_MS = 450  # the recordings were made on a busy machine: cold calls took up to a quarter of a second
-JITTER = 0.27  # two retry delays, each longer by up to a quarter, differ by no more than this share
-START_SLACK_MS = 8_000  # how long a process takes to start is the machine's affair
-RETRY_SLACK_MS = 60  # between the failing code's last event and the runtime's look at the clock
+SLACK_MS = 450  # the recordings were made on a busy machine, where first calls took up to 250 ms
+JITTER = 0.27  # by this share two retry delays may differ, each being longer by up to a quarter
+START_SLACK_MS = 8_000  # the start of a process depends on the machine
+RETRY_SLACK_MS = 60  # between the last event of the failing code and the time that the runtime reads
 
-# Words of errors that mean the same: workerd's, ours. All others must be equal.
+# Error texts with the same meaning: workerd's, ours. All others must be equal.
 MESSAGES = [
     (r"^setAlarm\(\) cannot be called with an alarm time <= 0", r"set_alarm\(\) cannot .* <= 0"),
     (r"not a valid Date", r"it is not a time"),
@@ -37,31 +36,31 @@ MESSAGES = [
     (r"Failed to execute 'get' on", r"get\(\) takes an id"),
     (r"^Application called abort\(\)", r"called abort\(\)"),
 ]
-# Parts of results that depend on the machine or on JavaScript.
+# Fields of results that depend on the machine or on JavaScript.
 UNCOMPARED = {"hex", "empty", "json", "idFromNameNum", "undef", "instanceofError", "ctor", "code", "afterMs"}
 
 
 def differences(scenario: Scenario, theirs: list[Event], ours: list[Event]) -> list[str]:
     if scenario.get("quiet"):  # the recordings keep only these
         ours = [e for e in ours if e["ev"] == "constructor" or (e["ev"] == "recv" and e["label"] == "final")]
-    found: list[str] = []
+    problems: list[str] = []
     their_names, our_names = Instants(theirs), Instants(ours)
     for source in ("do", "client", "net"):
         left = [e for e in theirs if e["src"] == source]
         right = [e for e in ours if e["src"] == source]
         for a, b in zip(left, right, strict=False):
-            found += _event(a, b, their_names, our_names)
+            problems += _event(a, b, their_names, our_names)
         for missing in left[len(right) :]:
-            found.append(f"missing: {_short(missing)}")
+            problems.append(f"missing: {_short(missing)}")
         for extra in right[len(left) :]:
-            found.append(f"too many: {_short(extra)}")
+            problems.append(f"too many: {_short(extra)}")
         if source != "net":
-            found += _gaps(left, right)
-    return found + _laws(ours)
+            problems += _gaps(left, right)
+    return problems + _rule_violations(ours)
 
 
 class Instants:
-    """Names instants after the calls that set them; several calls may have set the same one."""
+    """Names instants after the calls that set them. Several calls may have set the same one."""
 
     def __init__(self, events: list[Event]) -> None:
         self._names: dict[int, set[str]] = {}
@@ -82,7 +81,7 @@ def _event(a: Event, b: Event, theirs: Instants, ours: Instants) -> list[str]:
     if a["ev"] != b["ev"] or a.get("label") != b.get("label") or a.get("in") != b.get("in"):
         return [f"expected {_short(a)}, got {_short(b)}"]
     skipped = {"t", "src"} | UNCOMPARED
-    found: list[str] = []
+    problems: list[str] = []
     for field in (a.keys() | b.keys()) - skipped:
         x, y = a.get(field), b.get(field)
         if field.endswith("Rel"):
@@ -92,8 +91,8 @@ def _event(a: Event, b: Event, theirs: Instants, ours: Instants) -> list[str]:
         else:
             same = _same(x, y, (a["t"], b["t"]), theirs, ours)
         if not same:
-            found.append(f"{_short(a)}: {field} should be {x!r}, is {y!r}")
-    return found
+            problems.append(f"{_short(a)}: {field} should be {x!r}, is {y!r}")
+    return problems
 
 
 def _same(x: Any, y: Any, times: tuple[int, int], theirs: Instants, ours: Instants) -> bool:
@@ -102,7 +101,7 @@ def _same(x: Any, y: Any, times: tuple[int, int], theirs: Instants, ours: Instan
             return _same_error(x, y)
         if x.keys() == {"rel"} == y.keys():
             return _same_instant(x["rel"], y["rel"], *times, theirs, ours)
-        # Probes of JavaScript's own types are not played here: what we answer must be as recorded.
+        # Probes of JavaScript's own types are not replayed. Only the fields of our result are compared.
         keys = (y.keys() if len(y) > 8 else x.keys() | y.keys()) - UNCOMPARED
         return all(_same(x.get(k), y.get(k), times, theirs, ours) for k in keys)
     if isinstance(x, list) and isinstance(y, list):
@@ -132,20 +131,20 @@ def _same_instant(x: Any, y: Any, tx: int, ty: int, theirs: Instants, ours: Inst
 
 
 def _gaps(left: list[Event], right: list[Event]) -> list[str]:
-    found = []
+    problems = []
     pairs = list(zip(left, right, strict=False))
     for (a0, b0), (a, b) in itertools.pairwise(pairs):
         x, y = a["t"] - a0["t"], b["t"] - b0["t"]
         started = a["ev"] in {"start", "ready"} or a0["ev"] == "ready" or a.get("inc") != a0.get("inc")
         slack = START_SLACK_MS if started else SLACK_MS
         if abs(x - y) > slack + (JITTER * max(x, y) if max(x, y) > 1500 else 0):
-            found.append(f"{_short(a)}: came {x} ms after {_short(a0)}, here {y} ms")
-    return found
+            problems.append(f"{_short(a)}: came {x} ms after {_short(a0)}, here {y} ms")
+    return problems
 
 
-def _laws(ours: list[Event]) -> list[str]:
-    """What must hold for every run of ours, whatever was recorded."""
-    found = [
+def _rule_violations(ours: list[Event]) -> list[str]:
+    """Rules for every run of ours, independent of the recording."""
+    problems = [
         f"early: {_short(event)} rang {event['schedRel'] - event['t']} ms before its time"
         for event in ours
         if event["ev"] == "alarm.start" and event["t"] < event["schedRel"]
@@ -156,8 +155,10 @@ def _laws(ours: list[Event]) -> list[str]:
             ends = [e for e in before if e["ev"] in {"alarm.throw", "alarm.end", "abort", "bcw.begin"}]
             wait, shortest = event["t"] - ends[-1]["t"], 2000 * 2 ** (event["retryCount"] - 1)
             if not shortest <= wait <= shortest * 1.25 + RETRY_SLACK_MS:
-                found.append(f"retry {event['retryCount']} came after {wait} ms, not {shortest} ms + 0..25 %")
-    return found
+                problems.append(
+                    f"retry {event['retryCount']} came after {wait} ms, not {shortest} ms + 0..25 %"
+                )
+    return problems
 
 
 def _short(event: Event) -> str:

@@ -1,4 +1,4 @@
-"""A process full of scripted objects: in this process under virtual time, or as a child that can be killed.
+"""Scripted objects: in this process under virtual time, or in a child process that can be killed.
 
 As a child (`python -m conformance.host DIR`) it reads requests as JSON lines on standard input and
 writes events and replies as JSON lines on standard output.
@@ -27,7 +27,7 @@ Emit = Callable[[dict[str, JSON]], None]
 
 
 class Host:
-    """Objects, and the requests that a client of theirs can make."""
+    """Objects, and the requests that a client can make."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Host:
         return namespace
 
     async def _fetch(self, path: str) -> tuple[int, str]:
-        """The outside world: what gets here has left the object."""
+        """The network: a request that arrives here has left the object."""
         await output_gate()
         if path.startswith("delay?ms="):
             await asyncio.sleep(int(path.removeprefix("delay?ms=")) / 1000)
@@ -82,7 +82,7 @@ class Host:
 
 
 def _break_marked_commits(point: str, db: sqlite3.Connection) -> None:
-    """Leave a deferred constraint violated, so that the COMMIT that follows fails for real."""
+    """Violate a deferred constraint, so that the following COMMIT fails."""
     if point != "before commit":
         return
     if db.execute("SELECT 1 FROM entries WHERE key = ?", (FAIL_COMMIT_KEY,)).fetchone():
@@ -90,7 +90,7 @@ def _break_marked_commits(point: str, db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO c(pid) VALUES (999)")
 
 
-# Probes that run on the caller's side.
+# Probes that run in the caller.
 
 
 async def _try(work: Callable[[], Any]) -> JSON:
@@ -204,12 +204,12 @@ async def _serve(directory: Path) -> None:
     )
     running: set[asyncio.Task[None]] = set()
 
-    async def answer(number: int, request: dict[str, JSON]) -> None:
+    async def reply(number: int, request: dict[str, JSON]) -> None:
         _write({"reply": number, "result": await host.handle(request)})
 
     while line := await reader.readline():
         message = json.loads(line)
-        task = asyncio.create_task(answer(message["number"], message["request"]))
+        task = asyncio.create_task(reply(message["number"], message["request"]))
         running.add(task)
         task.add_done_callback(running.discard)
     await host.runtime.close()

@@ -1,4 +1,4 @@
-"""Plays the client's part of a scenario and records what happens, in the shape of the recordings."""
+"""Runs the client of a scenario and records the events, in the format of the recordings."""
 
 import asyncio
 import contextlib
@@ -23,19 +23,19 @@ START_LIMIT_S = 30.0
 
 
 class Server(Protocol):
-    """Where the objects live."""
+    """The process with the objects."""
 
     async def start(self) -> None: ...
 
     def ask(self, request: dict[str, JSON]) -> "asyncio.Future[dict[str, JSON]]":
-        """Send at once; the future is the reply."""
+        """Send at once. The future is the reply."""
 
     async def kill(self, name: str) -> None: ...
     async def stop(self) -> None: ...
 
 
 class SameProcess:
-    """Objects in this process; it cannot be killed, but time can be virtual."""
+    """Objects in this process. It cannot be killed, but time can be virtual."""
 
     def __init__(
         self, directory: Path, clock: LocalClock, emit: Callable[[Event], None], chances: Iterator[float]
@@ -69,7 +69,7 @@ class SameProcess:
 
 
 class ChildProcess:
-    """Objects in a process of their own, in real time, ended by a real signal."""
+    """Objects in a separate process, in real time, ended by a real signal."""
 
     def __init__(self, directory: Path, emit: Callable[[Event], None]) -> None:
         self._directory = directory
@@ -138,7 +138,7 @@ class Replay:
         self.events: list[Event] = []
 
     def emit(self, event: Event) -> None:
-        """An event of the objects."""
+        """Record an event of the objects."""
         at = event.pop("at")
         if event.pop("obj", self._name) != self._name:
             return
@@ -224,7 +224,7 @@ class Replay:
 
 
 def _relative(value: JSON, began_at: int) -> JSON:
-    """Instants as milliseconds since the scenario began, as the recordings have them."""
+    """Instants as milliseconds since the start of the scenario, as in the recordings."""
     if isinstance(value, list):
         return [_relative(item, began_at) for item in value]
     if isinstance(value, dict):
@@ -240,10 +240,10 @@ def _relative(value: JSON, began_at: int) -> JSON:
 
 
 def replay(scenario: Scenario, recording: list[Event], *, real_time: bool = False) -> list[Event]:
-    """Run one scenario in a new directory; answers its events.
+    """Run one scenario in a new directory. Returns its events.
 
-    Chance is taken from the recording: whether a retry falls before or after the client's next step
-    may depend on it.
+    Random delays are taken from the recording, because they may decide whether a retry comes before or after
+    the client's next step.
     """
     with tempfile.TemporaryDirectory() as name:
         directory, chances = Path(name), itertools.chain(_chances(recording), itertools.repeat(0.5))
@@ -269,7 +269,7 @@ async def _replay(
 
 
 def _chances(recording: list[Event]) -> Iterator[float]:
-    """By how much the recorded retries were late, as shares of the longest jitter."""
+    """The jitter of the recorded retries, as shares of the longest jitter."""
     objects = [event for event in recording if event["src"] == "do"]
     for before, event in itertools.pairwise(objects):
         wait_s = (event["t"] - before["t"]) / 2000

@@ -1,4 +1,4 @@
-"""The table of scenarios for the docs."""
+"""The table of scenarios in docs/conformance.md."""
 
 from typing import Any
 

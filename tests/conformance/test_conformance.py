@@ -20,7 +20,7 @@ PLAYED = [name for name, scenario in SCENARIOS.items() if state(scenario)[0] != 
 
 @pytest.mark.parametrize("name", PLAYED)
 def test_scenario(name: str) -> None:
-    """Our runtime does what workerd did, or what the table says it does instead."""
+    """Our runtime does the same as workerd, or differs as the table describes."""
     events = replay(SCENARIOS[name], TRACES[name]["events"])
 
     assert verdict(SCENARIOS[name], TRACES[name]["events"], events) == []
@@ -61,7 +61,7 @@ FORGERIES: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
 
 @pytest.mark.parametrize("what", FORGERIES)
 def test_the_comparison_notices(what: str) -> None:
-    """A recording that is changed in one place no longer matches."""
+    """A recording with one change no longer matches."""
     name, forge = FORGERIES[what]
     forged = copy.deepcopy(TRACES[name]["events"])
     forge(forged)
@@ -75,7 +75,7 @@ def test_the_comparison_notices(what: str) -> None:
 
 
 def test_the_table_in_the_docs_lists_every_scenario() -> None:
-    """docs/conformance.md is what the scenarios and verdicts say; `make conformance` writes it anew."""
+    """docs/conformance.md has the table of the scenarios and their verdicts."""
     page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
 
     assert table(list(SCENARIOS.values())) in page

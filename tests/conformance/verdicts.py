@@ -1,4 +1,4 @@
-"""Which scenarios are judged how: compared, different on purpose, or about JavaScript only."""
+"""How each scenario is judged: compared, different on purpose, or only about JavaScript."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from conformance.compare import differences
 
 Event = dict[str, Any]
 
-# Scenarios about what only JavaScript or an old compatibility date has.
+# Scenarios about features of JavaScript or of old compatibility dates.
 NOT_APPLICABLE = {
     "E20": "an old compatibility flag under which delete_all() keeps the alarm",
     "E23": "sizes of JavaScript values; ours are JSON and have one documented limit of 2 MiB",
@@ -15,7 +15,7 @@ NOT_APPLICABLE = {
     "E27": "sizes of JavaScript values; as E23",
 }
 
-# Scenarios in which ours is meant to do something else, and what it must do.
+# Scenarios in which our runtime differs on purpose, and what it must do.
 DELIBERATE = {
     "C04": "an alarm set between retries rings at its own time, as a new one; workerd makes it wait",
     "R04": "the retry count and the back-off are stored with the alarm; workerd forgets both in a restart",
@@ -23,7 +23,7 @@ DELIBERATE = {
 
 
 def verdict(scenario: dict[str, Any], theirs: list[Event], ours: list[Event]) -> list[str]:
-    """What is wrong with a replay; nothing when it passes."""
+    """The problems of a replay. Empty if it passes."""
     key = scenario["id"].split("_")[0]
     if key == "C04":
         return _fires_at_its_own_time(ours)

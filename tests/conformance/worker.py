@@ -1,6 +1,6 @@
-"""The object under test: its behaviour is scripted by JSON ops, the same ops that the recordings used.
+"""The object under test: its behaviour is a script of JSON ops, the same ops as in the recordings.
 
-`exec` says what each op means. Names of ops and events are those of the recordings (camelCase).
+`OPS` defines each op. Names of ops and events are those of the recordings (camelCase).
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Any
 from tocsin.bindings import JSON, AlarmInfo, DurableObject
 from tocsin.errors import ObjectError
 
-FAIL_COMMIT_KEY = "__fkBreak"  # the host makes the commit fail that contains this key
+FAIL_COMMIT_KEY = "__fkBreak"  # the host makes a commit with this key fail
 
 
 class World:
-    """What all objects of one process share, and the bindings (`env`)."""
+    """`env`: the bindings, and what all objects of one process share."""
 
     def __init__(self, emit: Callable[[dict[str, JSON]], None], now: Callable[[], int]) -> None:
         self.emit = emit
@@ -27,7 +27,7 @@ class World:
 
 
 class Scripted(DurableObject):
-    """Common to all scripted classes."""
+    """Base of all scripted classes."""
 
     def __init__(self, ctx: Any, env: World) -> None:
         super().__init__(ctx, env)
@@ -219,7 +219,7 @@ async def _sleep(_do: Scripted, _label: str, _out: list[JSON], ms: int) -> None:
 
 
 async def _microtask(_do: Scripted, _label: str, _out: list[JSON], _n: int = 1) -> None:
-    """A microtask is no suspension; Python has nothing to wait for here."""
+    """A microtask is not a suspension, so Python does not wait here."""
 
 
 async def _spin(do: Scripted, label: str, _out: list[JSON], ms: int) -> None:
@@ -388,7 +388,7 @@ _running: set[asyncio.Task[None]] = set()
 
 
 def _keep(task: asyncio.Task[None]) -> None:
-    """The loop holds tasks only weakly."""
+    """Keep a reference: the loop has only weak ones."""
     _running.add(task)
     task.add_done_callback(_running.discard)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -483,7 +483,7 @@ class NoAlarm(DurableObject):
 
 
 class BadCtor(Scripted):
-    """Raises in the constructor, or in a section started there, while a register says so."""
+    """Raises in the constructor, or in a critical section started there, as often as a register says."""
 
     def __init__(self, ctx: Any, env: World) -> None:
         super().__init__(ctx, env)
@@ -519,7 +519,7 @@ class CtorAlarm(Scripted):
 
 
 class SlowCtor(Scripted):
-    """Is ready only a second after its construction."""
+    """Is ready one second after its construction."""
 
     def __init__(self, ctx: Any, env: World) -> None:
         super().__init__(ctx, env)
@@ -538,7 +538,7 @@ class SlowCtor(Scripted):
 
 
 class CtorExtend(Scripted):
-    """Pushes its alarm back whenever it is constructed."""
+    """Postpones its alarm whenever it is constructed."""
 
     def __init__(self, ctx: Any, env: World) -> None:
         super().__init__(ctx, env)

@@ -4,8 +4,8 @@ from contract import database_cases, kv_cases, storage_cases
 from contract.contract_do import Case
 
 CASES: dict[str, Case] = {
-    found.name: found
+    case.name: case
     for module in (storage_cases, database_cases, kv_cases)
-    for found in vars(module).values()
-    if isinstance(found, Case)
+    for case in vars(module).values()
+    if isinstance(case, Case)
 }

@@ -1,6 +1,6 @@
-"""The object of the contract suite. It runs unchanged on both platforms, and knows of neither.
+"""The object of the contract suite. It runs unchanged on both platforms and does not depend on either.
 
-`observe` runs a case by name and answers what it saw. The alarm follows a script: what each ring does.
+`observe` runs a case by name and returns its observation. The alarm follows a script of what each ring does.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tocsin.errors import UsageError
 
 @dataclass(frozen=True)
 class Case:
-    """A piece of an object's code, and what it must observe; its docstring states the rule."""
+    """A piece of an object's code, and what it must observe. Its docstring states the rule."""
 
     name: str
     expected: JSON
@@ -27,12 +27,12 @@ def case(expected: JSON) -> Callable[[Callable[["ContractDO"], Awaitable[JSON]]]
 
 
 async def refusal(attempt: Callable[[], Any]) -> str:
-    """How an attempt is refused: class and message."""
+    """Class and message of the error that an attempt raises."""
     try:
         result = attempt()
         if hasattr(result, "__await__"):
             await result
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the observation
+    except Exception as error:  # noqa: BLE001 - any error is the observation
         return f"{type(error).__name__}: {error}"
     return "accepted"
 
@@ -85,17 +85,19 @@ class ContractDO(DurableObject):
         return type(row["value"]).__name__
 
     async def fetched(self, url: str, options: dict[str, JSON], body: str | None = None) -> JSON:
-        sent = None if body is None else body.encode()
+        content = None if body is None else body.encode()
         try:
-            answer = await self.env.fetch(url, body=sent, **options)
+            response = await self.env.fetch(url, body=content, **options)
         except Exception as error:  # noqa: BLE001 - the observation
             return f"{type(error).__name__}: {error}"
-        return [answer.status, dict(answer.headers), answer.body.decode()]
+        return [response.status, dict(response.headers), response.body.decode()]
 
     async def fetched_at_once(self, url: str, count: int) -> dict[str, int]:
-        """How many calls ended as what, all begun together."""
-        found = await asyncio.gather(*[self.fetched(url, {}) for _ in range(count)])
-        return dict(Counter(one.partition(":")[0] if isinstance(one, str) else "answered" for one in found))
+        """Make all calls at the same time. Returns the number of responses, and of each class of error."""
+        results = await asyncio.gather(*[self.fetched(url, {}) for _ in range(count)])
+        return dict(
+            Counter(result.partition(":")[0] if isinstance(result, str) else "answered" for result in results)
+        )
 
     async def fetched_after_stores(self, url: str, count: int) -> dict[str, int]:
         """The same, after ten calls to each store."""
@@ -126,7 +128,7 @@ class ContractDO(DurableObject):
     # The alarm
 
     async def script(self, in_ms: int, *steps: str) -> int:
-        """Arm the alarm; each ring does the next step: "end", "raise", "rearm", or what `alarm` knows."""
+        """Arm the alarm. Each ring runs the next step, which may contain "rearm", "delete" and "raise"."""
         at: int = self.env.clock.now() + in_ms
         self.storage.put({"steps": list(steps), "rings": []})
         await self.storage.set_alarm(at)
@@ -151,7 +153,7 @@ class ContractDO(DurableObject):
             raise RuntimeError("as the script says")
 
     async def rings(self, count: int) -> JSON:
-        """Wait for this many rings, then answer all."""
+        """Wait for this many rings, then return all."""
         while len(rings := await self.storage.get("rings")) < count:
             self._rung.clear()
             await self._rung.wait()

@@ -1,11 +1,11 @@
-"""What an object's code sees of DB."""
+"""DB, as an object's code sees it."""
 
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
 from tocsin.bindings import JSON
 
-# One database serves all cases of a session on workerd: each case has its table.
+# All cases of a session on workerd share one database, so each case has its own table.
 TABLE = """
 CREATE TABLE {} (
   id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INTEGER NOT NULL DEFAULT 0 CHECK (n >= 0), r REAL, b BLOB
@@ -29,7 +29,7 @@ async def _table(self: ContractDO, name: str) -> str:
     ]
 )
 async def cells_come_back(self: ContractDO) -> JSON:
-    """Text, integers, floats, bytes, NULL, and yes/no as 1 and 0."""
+    """Text, integers, floats, bytes, NULL, and booleans as 1 and 0."""
     table = await _table(self, "cells")
     insert = self.env.DB.prepare(f"INSERT INTO {table} (name, n, r, b) VALUES (?, ?, ?, ?)")
     first = await insert.bind("é😀", 2**53 - 1, 0.5, b"\0\1\xff").run()
@@ -42,7 +42,7 @@ async def cells_come_back(self: ContractDO) -> JSON:
 
 @case([{"name": "a"}, None, [], 1, 0])
 async def first_and_all_and_run(self: ContractDO) -> JSON:
-    """`first` answers a row or None, `all` every row, and both what was changed."""
+    """`first` returns a row or None, `all` returns every row, and `meta` the number of changes."""
     table = await _table(self, "firsts")
     ran = await self.env.DB.prepare(f"INSERT INTO {table} (name) VALUES ('a')").run()
     named = self.env.DB.prepare(f"SELECT name FROM {table} WHERE name = ?")
@@ -58,7 +58,7 @@ async def first_and_all_and_run(self: ContractDO) -> JSON:
 
 @case(["ConstraintViolated", "unique", []])
 async def a_batch_is_all_or_nothing(self: ContractDO) -> JSON:
-    """One statement that fails takes the others with it."""
+    """If one statement fails, the others are undone."""
     table = await _table(self, "batches")
     insert = self.env.DB.prepare(f"INSERT INTO {table} (name) VALUES ('a')")
     try:
@@ -72,7 +72,7 @@ async def a_batch_is_all_or_nothing(self: ContractDO) -> JSON:
 
 @case([["unique", "check", "not_null", "foreign_key"], "StoreError", "StoreError"])
 async def refusals_have_their_class(self: ContractDO) -> JSON:
-    """A rule of the schema by its kind; a statement that makes no sense as StoreError."""
+    """A broken rule of the schema has its kind. A wrong statement is a StoreError."""
     table = await _table(self, "rules")
     db = self.env.DB
     await db.batch(
@@ -93,9 +93,9 @@ async def refusals_have_their_class(self: ContractDO) -> JSON:
             await db.prepare(sql).run()
         except Exception as error:  # noqa: BLE001 - the observation
             kinds.append(getattr(error, "kind", repr(error)))
-    said = [await refusal(db.prepare(sql).all) for sql in ("SELEC 1", "SELECT * FROM no_such_table")]
+    refusals = [await refusal(db.prepare(sql).all) for sql in ("SELEC 1", "SELECT * FROM no_such_table")]
     await db.prepare("DROP TABLE child").run()
-    return [kinds, *[one.partition(":")[0] for one in said]]
+    return [kinds, *[text.partition(":")[0] for text in refusals]]
 
 
 @case(
@@ -108,7 +108,7 @@ async def refusals_have_their_class(self: ContractDO) -> JSON:
     ]
 )
 async def misuse_is_refused_in_the_same_words(self: ContractDO) -> JSON:
-    """Transactions are batches; values are what SQLite holds."""
+    """Transactions are batches, and values must be of SQLite's types."""
     db: Any = self.env.DB
     statement = db.prepare("SELECT ?, ?")
     return [

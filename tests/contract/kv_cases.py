@@ -1,4 +1,4 @@
-"""What an object's code sees of KV."""
+"""KV, as an object's code sees it."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tocsin.bindings import JSON
 
 @case(["é😀", None, "2", None, {"e:a": "2"}])
 async def texts_are_kept_under_keys(self: ContractDO) -> JSON:
-    """Read, overwrite, delete; several at once answer those that exist."""
+    """Read, overwrite, delete. Several at once return those that exist."""
     kv = self.env.KV
     await kv.put("e:a", "é😀")
     seen = [await kv.get("e:a"), await kv.get("e:nothing")]
@@ -22,8 +22,8 @@ async def texts_are_kept_under_keys(self: ContractDO) -> JSON:
 
 
 @case([["l:1", "l:2"], ["l:3", "l:é"], None, []])
-async def lists_come_in_pages(self: ContractDO) -> JSON:
-    """Names in byte order; the cursor continues, and is None on the last page."""
+async def lists_have_pages(self: ContractDO) -> JSON:
+    """Names in byte order. The cursor leads to the next page, and is None on the last."""
     kv = self.env.KV
     for name in ("l:é", "l:3", "l:1", "l:2", "m:1"):
         await kv.put(name, "x")
@@ -42,7 +42,7 @@ async def lists_come_in_pages(self: ContractDO) -> JSON:
     ]
 )
 async def misuse_of_kv_is_refused(self: ContractDO) -> JSON:
-    """In the same words."""
+    """With the same error texts."""
     kv: Any = self.env.KV
     return [
         await refusal(lambda: kv.get("")),

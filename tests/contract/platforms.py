@@ -1,4 +1,4 @@
-"""Both platforms as the contract suite sees them: objects by name, and one scheduler."""
+"""Both platforms for the contract suite: objects by name, and one scheduler."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,19 +26,19 @@ from tocsin.tasks import request_jobs
 
 
 class World(Protocol):
-    """Where a test's objects live."""
+    """Gives access to the objects of a test."""
 
     async def call(self, name: str, method: str, *arguments: JSON) -> Any: ...
 
 
 class Platform(Protocol):
-    """One of the two."""
+    """One of the two platforms."""
 
     def contract(self) -> Any:
-        """`async with` this for a World of ContractDO."""
+        """A context manager that gives a World of ContractDO."""
 
     def scheduler(self) -> Any:
-        """`async with` this for a World of SchedulerDO."""
+        """A context manager that gives a World of SchedulerDO."""
 
 
 class _Local:
@@ -74,7 +74,7 @@ class LocalPlatform:
 
 @dataclass(frozen=True)
 class LocalScheduler:
-    """The scheduler of the local platform, and the stores that it works on."""
+    """The scheduler of the local platform, and its stores."""
 
     namespace: Any
     db: Database
@@ -119,12 +119,12 @@ class _Remote:
         self._suffix = suffix
 
     async def call(self, name: str, method: str, *arguments: JSON) -> Any:
-        # It blocks the loop of virtual time, on which nothing else is waiting.
+        # This blocks the loop of virtual time, where nothing else runs.
         return self._workerd.call(self._namespace, name + self._suffix, method, *arguments)
 
 
 class WorkerdPlatform:
-    """The real runtime, in real time. All tests of a session share it, so each has objects of its own."""
+    """The real runtime, in real time. All tests of a session share it, so each has its own objects."""
 
     def __init__(self, workerd: Workerd, test: str) -> None:
         self._workerd = workerd

@@ -1,4 +1,4 @@
-"""What an object's code sees of its storage."""
+"""Storage, as an object's code sees it."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ async def values_come_back_exactly(self: ContractDO) -> JSON:
 
 @case(["float", "int", "bool", "NoneType"])
 async def types_are_kept(self: ContractDO) -> JSON:
-    """2.0 is a float and 2 an integer, whatever JavaScript thinks of it."""
+    """2.0 is a float and 2 an integer, although JavaScript has only one of them."""
     self.storage.put("types", [2.0, 2, True, None])
     return [type(value).__name__ for value in await self.storage.get("types")]
 
@@ -46,18 +46,18 @@ TOO_LONG = "takes 2,097,154 bytes as JSON; key and value together may take 2,097
         {},
     ]
 )
-async def what_is_not_json_is_refused_by_name(self: ContractDO) -> JSON:
-    """The same sentences on both platforms, and nothing of the call is written."""
+async def what_is_not_json_is_refused(self: ContractDO) -> JSON:
+    """With the same error texts on both platforms, and nothing of the call is written."""
     put: Any = self.storage.put
     bad: list[Any] = [("k", (1, 2)), ("k", {"a": math.nan}), ("k", {1: 2}), ({7: 1},), ("k", "x" * 2**21)]
-    said = [await refusal(partial(put, *one)) for one in bad]
+    refusals = [await refusal(partial(put, *arguments)) for arguments in bad]
     await refusal(lambda: put({"good": 1, "k": (1,)}))
-    return [*said, await self.storage.list()]
+    return [*refusals, await self.storage.list()]
 
 
 @case([None, 1, {"a": 1, "b": None}, True, False, 2, None])
 async def entries_are_read_and_deleted(self: ContractDO) -> JSON:
-    """A missing key is None; several at once answer those that exist; deletes say what was there."""
+    """A missing key is None. Several at once return those that exist. Deletes return what was there."""
     self.storage.put({"b": None, "a": 1, "c": 3})
     seen: list[JSON] = [await self.storage.get("nothing"), await self.storage.get("a")]
     seen.append(await self.storage.get(["c?", "b", "a"]))
@@ -75,7 +75,7 @@ async def a_put_that_nobody_awaits_is_a_write(self: ContractDO) -> JSON:
 
 @case([{"a": 1}, {"a": 1}])
 async def values_are_copies(self: ContractDO) -> JSON:
-    """What is changed after the put, or after a get, is not stored."""
+    """Changes to a value after its put, or after a get, are not stored."""
     value = {"a": 1}
     self.storage.put("k", value)
     value["a"] = 2
@@ -122,7 +122,7 @@ async def lists_are_in_byte_order(self: ContractDO) -> JSON:
 
 @case(50)
 async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> JSON:
-    """Awaiting storage lets no other code of the object run."""
+    """While code awaits storage, no other code of the object runs."""
     self.storage.put("n", 0)
 
     async def add_one() -> None:
@@ -134,7 +134,7 @@ async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> JSON:
 
 @case(["kept", {"k": "kept"}])
 async def a_transaction_keeps_its_writes(self: ContractDO) -> JSON:
-    """Through the transaction and through storage alike, also after a pause."""
+    """Those through the transaction and those through storage, even after a suspension."""
 
     async def work(transaction: StorageTransaction) -> str:
         transaction.put("k", "first")
@@ -147,7 +147,7 @@ async def a_transaction_keeps_its_writes(self: ContractDO) -> JSON:
 
 @case(["KeyError: 'own'", {"k": 0}, True])
 async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
-    """Neither entries nor the alarm, and the caller gets the very error."""
+    """Neither entries nor the alarm, and the caller gets the same error."""
     self.storage.put("k", 0)
 
     async def work(transaction: StorageTransaction) -> None:
@@ -155,8 +155,8 @@ async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
         transaction.set_alarm(self.env.clock.now() + 3_600_000)
         raise KeyError("own")
 
-    said = await refusal(lambda: self.storage.transaction(work))
-    return [said, await self.storage.list(), await self.storage.get_alarm() is None]
+    error = await refusal(lambda: self.storage.transaction(work))
+    return [error, await self.storage.list(), await self.storage.get_alarm() is None]
 
 
 @case(
@@ -168,7 +168,7 @@ async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
     ]
 )
 async def a_transaction_can_be_rolled_back(self: ContractDO) -> JSON:
-    """Afterwards it is unusable; delete_all is not for transactions."""
+    """Afterwards it cannot be used. delete_all cannot be used in a transaction."""
     seen: list[JSON] = []
 
     async def work(transaction: StorageTransaction) -> str:
@@ -181,9 +181,9 @@ async def a_transaction_can_be_rolled_back(self: ContractDO) -> JSON:
     return [await self.storage.transaction(work), *seen, await self.storage.list()]
 
 
-@case(["ValueError: no", {"a": 1, "c": 3}, "answer"])
+@case(["ValueError: no", {"a": 1, "c": 3}, "result"])
 async def a_synchronous_transaction_is_all_or_nothing(self: ContractDO) -> JSON:
-    """It answers its work's value, and raises its work's error."""
+    """It returns the value of its work, and raises its error."""
     self.storage.put("a", 1)
 
     def broken() -> None:
@@ -192,16 +192,16 @@ async def a_synchronous_transaction_is_all_or_nothing(self: ContractDO) -> JSON:
 
     def fine() -> str:
         self.storage.put("c", 3)
-        return "answer"
+        return "result"
 
-    said = await refusal(lambda: self.storage.transaction_sync(broken))
-    answer = self.storage.transaction_sync(fine)
-    return [said, await self.storage.list(), answer]
+    error = await refusal(lambda: self.storage.transaction_sync(broken))
+    result = self.storage.transaction_sync(fine)
+    return [error, await self.storage.list(), result]
 
 
 @case([{}, None, 1])
-async def delete_all_takes_everything(self: ContractDO) -> JSON:
-    """Entries and alarm; what is written after it stays."""
+async def delete_all_deletes_everything(self: ContractDO) -> JSON:
+    """Entries and alarm. Later writes stay."""
     self.storage.put({"a": 1, "b": 2})
     await self.storage.set_alarm(self.env.clock.now() + 3_600_000)
     await self.storage.delete_all()
@@ -213,7 +213,7 @@ async def delete_all_takes_everything(self: ContractDO) -> JSON:
 
 @case([None, 5_000_000_000_000, 6_000_000_000_000, None, True])
 async def there_is_one_alarm(self: ContractDO) -> JSON:
-    """The last time set holds, fractions of a millisecond are cut, and a time that is past becomes now."""
+    """The last setting counts, fractions of a millisecond are cut, and a time in the past becomes now."""
     seen: list[JSON] = [await self.storage.get_alarm()]
     await self.storage.set_alarm(5_000_000_000_000.75)
     seen.append(await self.storage.get_alarm())
@@ -237,20 +237,20 @@ async def there_is_one_alarm(self: ContractDO) -> JSON:
     ]
 )
 async def bad_times_are_refused(self: ContractDO) -> JSON:
-    """In the same words."""
+    """With the same error texts."""
     set_alarm: Any = self.storage.set_alarm
     return [await refusal(partial(set_alarm, at)) for at in (0, math.nan, 9e15, "tomorrow")]
 
 
 @case([True, True])
-async def code_beside_an_event_is_waited_for(self: ContractDO) -> JSON:
-    """`wait_until` runs work beside the call; `block_concurrency_while` answers its work's value."""
+async def background_work_and_critical_sections_run(self: ContractDO) -> JSON:
+    """`wait_until` runs work in the background. `block_concurrency_while` returns the value of its work."""
     done = asyncio.Event()
 
-    async def beside() -> None:
+    async def background() -> None:
         done.set()
 
-    self.ctx.wait_until(beside())
+    self.ctx.wait_until(background())
     await done.wait()
 
     async def alone() -> bool:

@@ -1,6 +1,6 @@
-"""One contract, two platforms: storage, the alarm, calls, DB and KV, by the same test bodies.
+"""One contract for both platforms: the same tests for storage, the alarm, calls, DB and KV.
 
-Where the platforms differ, the test says so and why.
+Where the platforms differ, the test states the difference and its reason.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from tocsin.errors import RemoteError, UsageError
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 async def test_an_object_observes_the_same(platform: Platform, case: Case) -> None:
-    """Each case is code of an object with the observation it must make."""
+    """Each case is a piece of an object's code, with what it must observe."""
     async with platform.contract() as world:
         assert await world.call("x", "observe", case.name) == case.expected
 
@@ -27,8 +27,8 @@ async def test_calls_carry_values_exactly(platform: Platform) -> None:
     assert [type(value) for value in echoed] == [type(value) for value in VALUES]
 
 
-async def test_an_error_keeps_its_class_where_the_caller_knows_it(platform: Platform) -> None:
-    """Refusals and built-in classes arrive as themselves, others as RemoteError with name and message."""
+async def test_an_error_keeps_its_class_where_the_caller_has_it(platform: Platform) -> None:
+    """Refusals and built-in classes keep their class, others become RemoteError with name and message."""
     async with platform.contract() as world:
         with pytest.raises(UsageError, match=r"^give something else$"):
             await world.call("x", "fail", "usage")
@@ -46,7 +46,7 @@ async def test_only_public_methods_can_be_called(platform: Platform, method: str
             await world.call("x", method)
 
 
-async def test_an_object_knows_its_name_and_no_other_objects_entries(platform: Platform) -> None:
+async def test_an_object_has_its_name_and_its_own_entries(platform: Platform) -> None:
     """Two names are two objects."""
     async with platform.contract() as world:
         await world.call("one", "put", "k", 1)
@@ -59,8 +59,8 @@ async def test_an_object_knows_its_name_and_no_other_objects_entries(platform: P
     assert len(one[1]) == 64
 
 
-async def test_the_alarm_rings_and_looks_unset_meanwhile(platform: Platform) -> None:
-    """Once, not early, with the time that was set; afterwards there is none."""
+async def test_the_alarm_rings_and_appears_unset_meanwhile(platform: Platform) -> None:
+    """Once, not early, with the time that was set. Afterwards there is none."""
     async with platform.contract() as world:
         at = await world.call("x", "script", 30)
         assert await world.call("x", "rings", 1) == [["end", 0, False, at, None]]
@@ -68,7 +68,7 @@ async def test_the_alarm_rings_and_looks_unset_meanwhile(platform: Platform) -> 
 
 
 async def test_an_alarm_set_by_its_handler_rings_again(platform: Platform) -> None:
-    """As a new alarm, even if the handler then fails: the new one replaces the retries."""
+    """As a new alarm, even if the handler then fails: it replaces the retries."""
     async with platform.contract() as world:
         await world.call("x", "script", 10, "rearm", "rearm and raise", "end")
         rings = await world.call("x", "rings", 3)
@@ -80,7 +80,7 @@ async def test_an_alarm_set_by_its_handler_rings_again(platform: Platform) -> No
 
 
 async def test_a_handler_that_raises_is_run_again_by_the_runtime(platform: Platform) -> None:
-    """After two seconds, told that it is a retry, with the original time; what it wrote is kept."""
+    """After two seconds, as a retry, with the original time. What it wrote is kept."""
     async with platform.contract() as world:
         at = await world.call("x", "script", 10, "raise", "end")
         rings = await world.call("x", "rings", 2)
@@ -96,7 +96,7 @@ async def test_a_deleted_alarm_is_not_retried(platform: Platform) -> None:
 
 
 async def test_integers_that_the_database_cannot_keep_are_refused(platform: Platform) -> None:
-    """Difference: D1's numbers are JavaScript's, exact up to 2**53; SQLite's have 64 bits. Neither rounds."""
+    """Difference: D1's numbers are JavaScript's, exact up to 2**53. SQLite's have 64 bits. Neither rounds."""
     value, reason = 2**63, "more than 64 bits"
     if isinstance(platform, WorkerdPlatform):
         value, reason = 2**53, "where D1 rounds"
@@ -106,7 +106,7 @@ async def test_integers_that_the_database_cannot_keep_are_refused(platform: Plat
 
 
 async def test_a_whole_float_of_the_database(platform: Platform) -> None:
-    """Difference: D1 hands 2.0 to JavaScript, which knows no other 2; it comes back as an integer."""
+    """Difference: D1 passes 2.0 through JavaScript, where it equals 2, and it comes back as an integer."""
     expected = "int" if isinstance(platform, WorkerdPlatform) else "float"
     async with platform.contract() as world:
         assert await world.call("x", "type_of_bound", 2.0) == expected

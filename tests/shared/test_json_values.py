@@ -1,4 +1,4 @@
-"""Values go in and come out the same, or are refused by name."""
+"""Values come back the same, or are refused with their place and type."""
 
 import math
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def same(a: Any, b: Any) -> bool:
 @example([{"amount": 10**4300}, -(10**4000), 10**4000 - 1, 0])
 @example("\ud800 a lone surrogate, \0 and \U0001f514")
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
-    """Encoding and decoding keeps every value and every type."""
+    """Encoding and decoding keep every value and every type."""
     assert same(decode(encode(value, "it")), value)
 
 
@@ -64,7 +64,7 @@ class Word(StrEnum):
     ],
 )
 def test_other_types_are_refused_with_the_place_and_the_type(value: Any, type_name: str) -> None:
-    """The refusal names where the value stood and what it was."""
+    """The refusal has the path to the value and its type."""
     with pytest.raises(ValueRefused, match=rf"the value of 'k'\['a'\]\[1\] is of type {type_name}:"):
         encode({"a": [0, value]}, "the value of 'k'")
 
@@ -83,7 +83,7 @@ def test_keys_must_be_text() -> None:
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
-    """A cycle ends at the depth limit instead of never."""
+    """A cycle ends at the depth limit."""
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(ValueRefused, match="contains itself"):

@@ -1,4 +1,4 @@
-"""What leaves the process is JSON, bounded, and holds no secret."""
+"""What leaves the process is JSON, bounded, and without secrets."""
 
 import json
 import math
@@ -14,7 +14,7 @@ SECRET = 'k"ey/with spaces+é'
 
 
 class Unprintable:
-    """Its text is an error."""
+    """Raises when it is converted to text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -37,7 +37,7 @@ class Unprintable:
     ],
 )
 def test_a_secret_is_masked_wherever_it_stands(value: object) -> None:
-    """In fields, keys, lists, errors, bytes; plainly, percent-encoded, or inside JSON text."""
+    """In fields, keys, lists, errors, bytes; plain, percent-encoded, or inside JSON text."""
     text = json.dumps(Redactor([SECRET])({"field": value}), ensure_ascii=False)
 
     assert MASK in text
@@ -45,23 +45,23 @@ def test_a_secret_is_masked_wherever_it_stands(value: object) -> None:
         assert form not in text
 
 
-def test_a_secret_that_begins_another_does_not_uncover_it() -> None:
-    """The longer one is masked whole."""
+def test_a_secret_that_is_a_prefix_of_another_does_not_reveal_it() -> None:
+    """The longer one is masked completely."""
     assert Redactor(["abc", "abcdef"]).text("abcdef abc") == f"{MASK} {MASK}"
 
 
 def test_a_secret_made_of_digits_is_masked_in_numbers() -> None:
-    """A number that spells a secret does not pass as a number; others stay numbers."""
+    """A number that contains a secret becomes text. Others stay numbers."""
     assert Redactor(["4711"])([4711, 147112, 471.1, 5]) == [MASK, f"1{MASK}2", 471.1, 5]
 
 
 def test_an_empty_secret_masks_nothing() -> None:
-    """A setting that is not set is no secret."""
+    """A setting that is not set is not a secret."""
     assert Redactor([""]).text("text") == "text"
 
 
 def test_a_long_text_is_cut_after_masking() -> None:
-    """The cut cannot leave the first half of a secret behind."""
+    """The cut cannot leave the first part of a secret."""
     text = Redactor(["SECRET"]).text("x" * (TEXT_MAX - 3) + "SECRET" + "y" * 100)
 
     assert "SEC" not in text
@@ -69,8 +69,8 @@ def test_a_long_text_is_cut_after_masking() -> None:
     assert len(text) < TEXT_MAX + 30
 
 
-def test_what_is_no_json_becomes_text() -> None:
-    """Objects, errors, bytes and odd floats are said, not refused."""
+def test_what_is_not_json_becomes_text() -> None:
+    """Objects, errors, bytes, NaN and infinity are written as text, not refused."""
     values: list[Any] = [ValueError("no"), b"\xff", math.nan, math.inf, 2**80, Unprintable(), None, True]
 
     assert Redactor()(values) == [
@@ -86,7 +86,7 @@ def test_what_is_no_json_becomes_text() -> None:
 
 
 def test_endless_structures_end() -> None:
-    """A list that holds itself, and a very long one, are bounded."""
+    """A list that contains itself, and a very long one, are cut."""
     circle: list[object] = []
     circle.append(circle)
 
@@ -109,7 +109,7 @@ JSON_VALUES = st.recursive(
 
 @given(JSON_VALUES, st.lists(st.text('abS1"/é', min_size=1, max_size=4), max_size=3))
 def test_no_secret_is_left_in_any_value(value: object, secrets: list[str]) -> None:
-    """Whatever the value and the secrets are, none of them is a part of any text in the answer."""
+    """For any value and any secrets, no text in the result contains a secret."""
 
     def texts(part: Any) -> list[str]:
         if isinstance(part, dict):
@@ -127,7 +127,7 @@ def test_no_secret_is_left_in_any_value(value: object, secrets: list[str]) -> No
 
 @given(JSON_VALUES)
 def test_without_secrets_json_is_left_alone(value: object) -> None:
-    """Plain values within the bounds pass unchanged."""
+    """Plain values within the limits stay unchanged."""
     assert Redactor()(value) == json.loads(json.dumps(value)) or any(
         math.isinf(number) for number in _floats(value)
     )

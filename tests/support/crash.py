@@ -1,9 +1,9 @@
-"""A scripted run that can be killed at any point of any commit, in a process of its own.
+"""A scripted run in a separate process that can be killed at any step of any commit.
 
-python crash.py count DIR      run the script to its end, print how many points it passed
-python crash.py run DIR K      kill -9 yourself at point K; acknowledged steps are printed as they happen
+python crash.py count DIR      run the script to its end, print how many crash points it passed
+python crash.py run DIR K      kill itself with -9 at crash point K; print acknowledged steps as they happen
 python crash.py read DIR       open what is left, let a due alarm ring, print the state
-python crash.py record DIR     run to the end; at each point print what a power cut could leave
+python crash.py record DIR     run to the end; at each crash point print what a power cut could leave
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class Process:
 
 
 async def count_or_run(directory: Path, kill_at: int | None) -> None:
-    object_store.CHECKPOINT_COMMITS = 4  # so that copying the log falls into the run, too
+    object_store.CHECKPOINT_COMMITS = 4  # so that the log is also copied during the run
     process = Process(directory)
     await process.runtime.open()
     passed = 0
@@ -125,7 +125,7 @@ async def read(directory: Path) -> Any:
     await process.runtime.open()
     while (await process.ledger.state())["alarm"] not in {None, FAR_MS * 3}:
         await asyncio.sleep(0.001)
-    # A handler that has begun has taken its alarm from sight; its ring is in flight for a moment.
+    # While a handler runs, its alarm is not visible, but the ring has not ended yet.
     while process.runtime._ringing:
         await asyncio.sleep(0.001)
     state = await process.ledger.state()
@@ -134,7 +134,7 @@ async def read(directory: Path) -> Any:
 
 
 async def record(directory: Path) -> None:
-    # A slow disk, waited for in the thread: what is told too early is then told long before it is safe.
+    # A slow disk, synced in the thread: an acknowledgement that is too early comes long before the sync.
     object_store.QUICK_DISK_S = 0.0
     quick_sync = object_store._timed_sync
 

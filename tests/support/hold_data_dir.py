@@ -1,4 +1,4 @@
-"""Runs in a process of its own: opens a data directory, says so, and holds it until its input ends.
+"""A separate process that opens a data directory, prints "open", and holds it until its input ends.
 
 python -m support.hold_data_dir DIRECTORY [MIGRATIONS...]: each MIGRATIONS is `file.sqlite=directory`.
 """

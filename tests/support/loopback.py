@@ -1,16 +1,14 @@
-"""Servers on 127.0.0.1 that answer as a test says: whole HTTP exchanges, or bytes as they are."""
+"""Servers on 127.0.0.1 with responses from a test: complete HTTP exchanges, or any bytes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
 
 @dataclass
 class Request:
-    """One request as it came over the wire."""
+    """One request, as it arrived."""
 
     line: str
     headers: dict[str, str]
@@ -19,7 +17,7 @@ class Request:
 
 @dataclass
 class Loopback:
-    """Where the server is, and what it was asked."""
+    """The server's URL, and the requests it got."""
 
     url: str
     requests: list[Request] = field(default_factory=list)
@@ -38,9 +36,9 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
 
 @asynccontextmanager
 async def serving(
-    answer: Callable[[Request, asyncio.StreamWriter], Awaitable[None]],
+    respond: Callable[[Request, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[Loopback]:
-    """Read requests one after the other on each connection, and let `answer` write whatever it likes."""
+    """Read requests one after the other on each connection, and let `respond` write any bytes."""
     loopback = Loopback("")
     handlers: set[asyncio.Task[None]] = set()
 
@@ -49,9 +47,9 @@ async def serving(
         try:
             while (request := await read_request(reader)) is not None and not writer.is_closing():
                 loopback.requests.append(request)
-                await answer(request, writer)
+                await respond(request, writer)
         except ConnectionError:
-            pass  # the client has left, as some tests want
+            pass  # the client has disconnected, as some tests require
         finally:
             writer.close()
 
@@ -73,6 +71,6 @@ async def serving(
 
 
 def http(status: int, body: bytes = b"", *headers: str) -> bytes:
-    """A complete answer."""
+    """A complete response."""
     head = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*head, "", ""]).encode("latin-1") + body

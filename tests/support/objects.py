@@ -1,4 +1,4 @@
-"""A runtime in virtual time with one class of objects, for tests."""
+"""A runtime in virtual time with one class of objects."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 
 
 class Objects:
-    """What a test holds: the runtime, its clock and log, and stubs by name."""
+    """The runtime, its clock and log, and stubs by name."""
 
     def __init__(
         self, directory: Path, cls: type[DurableObject], clock: VirtualClock | None, **options: Any

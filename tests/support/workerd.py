@@ -1,4 +1,4 @@
-"""The real workerd with our Worker in it: started by a test, reached over loopback, killed with -9."""
+"""The real workerd with our Worker in it: started by a test, called over loopback, killed with -9."""
 
 import http.client
 import json
@@ -44,11 +44,11 @@ BINDINGS: Mapping[Bound, Sequence[str]] = {
     "wrong": (*OBJECTS, '(name = "DB", text = "not a database")', '(name = "LOGS", text = "not a service")'),
     "not": (),
 }
-PATIENCE_S = 60  # for the first answer: Pyodide starts with it
+PATIENCE_S = 60  # the first response includes the start of Pyodide
 
 
 def require_workerd() -> None:
-    """Skip, loudly, where the runtime is not installed; fail where it must be."""
+    """Skip the test if the runtime is not installed. On CI, fail instead."""
     if MODULES.exists() and any(WHEELS.glob(SDK)):
         return
     reason = "NOTHING IS TESTED ON CLOUDFLARE'S RUNTIME, workerd is missing: install npm and run `make test`"
@@ -58,10 +58,10 @@ def require_workerd() -> None:
 
 
 class Workerd:
-    """One process on one directory. Start it again after a kill: the directory is what survives."""
+    """One process on one directory. It can be started again after a kill; the directory survives."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str], bound: Bound = "well") -> None:
-        """`bound` "wrong": no KV, and texts as DB and LOGS; "not": nothing but the settings."""
+        """`bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings."""
         self._directory = directory
         self._log = directory / "log"
         for name in ("objects", "blobs"):
@@ -102,13 +102,13 @@ class Workerd:
     def ask(
         self, target: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """A request as `support.asgi.ask` makes it."""
+        """Make a request like `support.asgi.ask`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.request(method, target, body or None, dict(headers or {}))
-            answer = connection.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, told, answer.read())
+            response = connection.getresponse()
+            response_headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, response_headers, response.read())
         finally:
             connection.close()
 
@@ -117,37 +117,37 @@ class Workerd:
         return [rows for rows, _read, _written in self._do(do="sql", batch=batch)]
 
     def cost(self, batch: Sequence[tuple[str, Sequence[Any]]]) -> tuple[int, int]:
-        """Run a batch; how many rows D1 says that it has read and written for it."""
-        done = self._do(do="sql", batch=batch)
-        return sum(read for _, read, _ in done), sum(written for _, _, written in done)
+        """Run a batch. Returns how many rows D1 read and wrote for it."""
+        results = self._do(do="sql", batch=batch)
+        return sum(read for _, read, _ in results), sum(written for _, _, written in results)
 
     def migrate(self) -> None:
-        """What `wrangler d1 migrations apply` does."""
+        """Apply the migrations, like `wrangler d1 migrations apply`."""
         for migration in load(COMPETITION_MIGRATIONS):
             self.sql(*[(statement, ()) for statement in migration.statements])
 
     def limit_subrequests(self, limit: int) -> None:
-        """How many an invocation of the scheduler may make."""
+        """Set how many subrequests an invocation of the scheduler may make."""
         self._do(do="subrequests", limit=limit)
 
     def set_clock(self, at: int | None) -> None:
-        """Have the Worker's clock stand still; None: let it run."""
+        """Stop the Worker's clock at this time. None lets it run."""
         self._do(do="clock", at=at)
 
     def call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
-        """Call an object as our stubs do."""
+        """Call an object like our stubs."""
         return read_reply(
             self._do(do="call", namespace=namespace, name=name, method=method, arguments=arguments)
         )
 
     def native_call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
-        """Call an object as JavaScript does."""
+        """Call an object like JavaScript."""
         return self._do(do="native", namespace=namespace, name=name, method=method, arguments=arguments)
 
     def log_service(self) -> list[dict[str, Any]]:
-        """What the log service was told."""
-        told: list[dict[str, Any]] = self._do(do="logs")
-        return told
+        """The entries that the log service got."""
+        entries: list[dict[str, Any]] = self._do(do="logs")
+        return entries
 
     def console(self) -> list[dict[str, Any]]:
         """The structured lines on the console."""
@@ -156,30 +156,30 @@ class Workerd:
     def output(self) -> str:
         return self._log.read_text()
 
-    def _do(self, **asked: Any) -> Any:
-        status, text = self.request("POST", "/_test", json.dumps(asked))
+    def _do(self, **options: Any) -> Any:
+        status, text = self.request("POST", "/_test", json.dumps(options))
         assert status == 200, f"{status} {text}\n{self.output()}"
         return json.loads(text)
 
 
 @contextmanager
 def running(directory: Path, settings: Mapping[str, str], bound: Bound = "well") -> Iterator[Workerd]:
-    made = Workerd(directory, settings, bound)
-    made.start()
+    workerd = Workerd(directory, settings, bound)
+    workerd.start()
     try:
-        yield made
+        yield workerd
     finally:
-        made.kill()
+        workerd.kill()
 
 
 def _binary() -> Path:
-    """Not the command in `.bin`: that may be a script of Node, and a kill would leave workerd behind."""
-    [found] = MODULES.glob("@cloudflare/workerd-*/bin/workerd")
-    return found
+    """The program itself: the command in `.bin` may be a Node script, and a kill would not reach workerd."""
+    [path] = MODULES.glob("@cloudflare/workerd-*/bin/workerd")
+    return path
 
 
 def _write_project(path: Path) -> None:
-    """Our package and what it stands on as they are deployed, and the Worker under test."""
+    """Our package and its dependencies as they are deployed, and the Worker under test."""
     bundle = path.parent / "bundle"
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -194,7 +194,7 @@ def _write_project(path: Path) -> None:
 
 
 def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
-    """The whole of workerd's configuration; paths are relative to the directory it is in."""
+    """The configuration of workerd. Paths are relative to its directory."""
 
     def embed(path: Path) -> str:
         return f'embed "{os.path.relpath(path, directory)}"'
@@ -228,7 +228,7 @@ def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
 
 
 def wrangler_config() -> dict[str, Any]:
-    """What is deployed, without its comments."""
+    """The deployed configuration, parsed without its comments."""
     text = (DEPLOYMENT / "wrangler.jsonc").read_text()
     config: dict[str, Any] = json.loads(re.sub(r"(^|\s)//.*$", "", text, flags=re.MULTILINE))
     return config

@@ -1,4 +1,4 @@
-"""Runs in a process of its own: writes to DB and KV for ever, and tells of each write that returned.
+"""A separate process that writes to DB and KV until it is killed, and prints each write that returned.
 
 python -m support.write_until_killed DIRECTORY
 """

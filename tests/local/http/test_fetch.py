@@ -15,7 +15,7 @@ from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, ObjectReset,
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.platform.local.objects.output_gate import GATE
 
-Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -27,18 +27,18 @@ async def fetching() -> AsyncIterator[HttpFetch]:
         await fetch.close()
 
 
-def saying(answer: bytes) -> Answer:
+def responding(response: bytes) -> Handler:
     async def write(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
+        writer.write(response)
         await writer.drain()
 
     return write
 
 
-async def test_an_answer_is_status_lower_case_headers_and_body() -> None:
-    """Repeated headers are joined; the body is the bytes that came."""
-    answer = http(404, b"\0\xff", "X-RateLimit-Remaining: 7", "Vary: a", "VARY: b")
-    async with serving(saying(answer)) as server, fetching() as fetch:
+async def test_a_response_is_status_lower_case_headers_and_body() -> None:
+    """Repeated headers are joined. The body is exactly the bytes that were sent."""
+    raw = http(404, b"\0\xff", "X-RateLimit-Remaining: 7", "Vary: a", "VARY: b")
+    async with serving(responding(raw)) as server, fetching() as fetch:
         response = await fetch(f"{server.url}/x")
 
     assert response.status == 404
@@ -46,9 +46,9 @@ async def test_an_answer_is_status_lower_case_headers_and_body() -> None:
     assert response.headers == {"content-length": "2", "x-ratelimit-remaining": "7", "vary": "a, b"}
 
 
-async def test_a_request_goes_out_as_it_was_given() -> None:
-    """Method, headers and body arrive; the URL is not encoded again, nor decoded."""
-    async with serving(saying(http(200))) as server, fetching() as fetch:
+async def test_a_request_is_sent_as_it_is() -> None:
+    """Method, headers and body arrive. The URL is neither encoded again nor decoded."""
+    async with serving(responding(http(200))) as server, fetching() as fetch:
         await fetch(
             f"{server.url}/tokens/SP1.t%3A%3Aa?q=a%2Bb+c",
             method="POST",
@@ -65,8 +65,8 @@ async def test_a_request_goes_out_as_it_was_given() -> None:
 
 async def test_connections_are_used_again_and_cookies_are_not() -> None:
     """Two exchanges in a row share one connection, and nothing else."""
-    async with serving(saying(http(200, b"", "Set-Cookie: a=b"))) as server, fetching() as fetch:
-        by_name = server.url.replace("127.0.0.1", "localhost")  # an address could not have cookies at all
+    async with serving(responding(http(200, b"", "Set-Cookie: a=b"))) as server, fetching() as fetch:
+        by_name = server.url.replace("127.0.0.1", "localhost")  # an IP address would have no cookies at all
         await fetch(by_name)
         await fetch(by_name)
 
@@ -74,9 +74,9 @@ async def test_connections_are_used_again_and_cookies_are_not() -> None:
     assert "cookie" not in server.requests[1].headers
 
 
-async def test_a_redirect_is_an_answer() -> None:
-    """It is not followed: the caller sees where it leads."""
-    async with serving(saying(http(302, b"", "Location: /elsewhere"))) as server, fetching() as fetch:
+async def test_a_redirect_is_a_response() -> None:
+    """It is not followed. The caller gets its location."""
+    async with serving(responding(http(302, b"", "Location: /elsewhere"))) as server, fetching() as fetch:
         response = await fetch(server.url)
 
     assert (response.status, response.headers["location"]) == (302, "/elsewhere")
@@ -95,10 +95,10 @@ async def drip(_request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(1)
 
 
-@pytest.mark.parametrize("answer", [hang, drip])
-async def test_the_time_limit_is_for_the_whole_exchange(answer: Answer) -> None:
+@pytest.mark.parametrize("handler", [hang, drip])
+async def test_the_time_limit_is_for_the_whole_exchange(handler: Handler) -> None:
     """No headers, or a body that only drips: both end at the caller's limit."""
-    async with serving(answer) as server, fetching() as fetch:
+    async with serving(handler) as server, fetching() as fetch:
         with pytest.raises(FetchTimeout, match=r"GET http://127.0.0.1:\d+/slow: .* within 3.5 s"):
             await fetch(f"{server.url}/slow?key=secret", timeout_s=3.5)
 
@@ -106,15 +106,15 @@ async def test_the_time_limit_is_for_the_whole_exchange(answer: Answer) -> None:
 
 
 async def test_a_body_within_the_limit_is_whole_and_one_byte_more_is_refused() -> None:
-    """The limit is exact, and what is refused is named without its query."""
-    async with serving(saying(http(200, b"x" * 1000))) as server, fetching() as fetch:
+    """The limit is exact, and the error has the URL without its query."""
+    async with serving(responding(http(200, b"x" * 1000))) as server, fetching() as fetch:
         assert len((await fetch(server.url, body_max=1000)).body) == 1000
         with pytest.raises(FetchTooLarge, match=r"GET http://127.0.0.1:\d+/big: .* 999 bytes"):
             await fetch(f"{server.url}/big?key=secret", body_max=999)
 
 
-async def test_an_endless_body_is_given_up() -> None:
-    """Reading stops at the limit; the rest is not waited for."""
+async def test_an_endless_body_is_not_read_to_its_end() -> None:
+    """Reading stops at the limit."""
 
     async def endless(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -127,19 +127,19 @@ async def test_an_endless_body_is_given_up() -> None:
             await fetch(server.url, body_max=100_000)
 
 
-async def test_a_compressed_body_is_unfolded_within_the_limit() -> None:
-    """Gzip is asked for and undone; the limit counts what comes out of it."""
-    answer = http(200, gzip.compress(b"x" * 1000), "Content-Encoding: gzip")
-    async with serving(saying(answer)) as server, fetching() as fetch:
+async def test_a_compressed_body_is_decompressed_within_the_limit() -> None:
+    """Gzip is requested and undone. The limit counts the decompressed bytes."""
+    raw = http(200, gzip.compress(b"x" * 1000), "Content-Encoding: gzip")
+    async with serving(responding(raw)) as server, fetching() as fetch:
         assert (await fetch(server.url, body_max=1000)).body == b"x" * 1000
         with pytest.raises(FetchTooLarge):
             await fetch(server.url, body_max=999)
 
 
-async def test_a_bomb_does_not_fill_the_memory() -> None:
-    """100 MB that came as 100 kB are refused after the first of them."""
-    answer = http(200, gzip.compress(bytes(100_000_000), 1), "Content-Encoding: gzip")
-    async with serving(saying(answer)) as server, fetching() as fetch:
+async def test_a_decompression_bomb_does_not_fill_the_memory() -> None:
+    """100 MB that arrive as 100 kB are refused after the first MB."""
+    raw = http(200, gzip.compress(bytes(100_000_000), 1), "Content-Encoding: gzip")
+    async with serving(responding(raw)) as server, fetching() as fetch:
         tracemalloc.start()
         try:
             with pytest.raises(FetchTooLarge):
@@ -151,31 +151,31 @@ async def test_a_bomb_does_not_fill_the_memory() -> None:
     assert peak < 10_000_000
 
 
-def cut(answer: bytes) -> Answer:
+def cut(response: bytes) -> Handler:
     async def write(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
+        writer.write(response)
         writer.close()
 
     return write
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "handler",
     [
         cut(b""),
         cut(b"HTTP/1.1 200 OK\r\nContent-Le"),
         cut(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"),
         cut(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc"),
-        saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a size\r\n"),
-        saying(b"SSH-2.0-OpenSSH\r\n\r\n"),
-        saying(http(200, b"not gzip", "Content-Encoding: gzip")),
-        saying(http(200, b"", f"X-Huge: {'x' * 100_000}")),
-        saying(http(200, b"", *(f"X-{number}: {'x' * 1000}" for number in range(1000)))),
+        responding(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a size\r\n"),
+        responding(b"SSH-2.0-OpenSSH\r\n\r\n"),
+        responding(http(200, b"not gzip", "Content-Encoding: gzip")),
+        responding(http(200, b"", f"X-Huge: {'x' * 100_000}")),
+        responding(http(200, b"", *(f"X-{number}: {'x' * 1000}" for number in range(1000)))),
     ],
 )
-async def test_a_broken_answer_is_a_failure_and_is_not_asked_for_again(answer: Answer) -> None:
-    """Cut connections, foreign protocols, broken encodings and huge headers: one request each, one error."""
-    async with serving(answer) as server, fetching() as fetch:
+async def test_a_broken_response_is_a_failure_and_is_not_requested_again(handler: Handler) -> None:
+    """Cut connections, other protocols, broken encodings and huge headers: one request and one error each."""
+    async with serving(handler) as server, fetching() as fetch:
         with pytest.raises(FetchFailed, match=r"GET http://127.0.0.1:\d+/path: \w+") as caught:
             await fetch(f"{server.url}/path?key=secret", headers={"X-Api-Key": "secret"})
 
@@ -183,14 +183,14 @@ async def test_a_broken_answer_is_a_failure_and_is_not_asked_for_again(answer: A
         assert "secret" not in str(caught.value)
 
 
-async def test_a_connection_left_by_the_server_is_not_retried_in_secret() -> None:
-    """A kept connection that is cut on its second use is a failure: budgets count every request sent."""
-    answers = [http(200), b""]
+async def test_a_connection_closed_by_the_server_is_not_retried_silently() -> None:
+    """A reused connection that is cut is a failure: budgets count every request that is sent."""
+    responses = [http(200), b""]
 
     async def once(_request: Request, writer: asyncio.StreamWriter) -> None:
-        answer = answers.pop(0)
-        writer.write(answer)
-        if not answer:
+        raw = responses.pop(0)
+        writer.write(raw)
+        if not raw:
             writer.close()
 
     async with serving(once) as server, fetching() as fetch:
@@ -202,7 +202,7 @@ async def test_a_connection_left_by_the_server_is_not_retried_in_secret() -> Non
 
 
 async def test_nobody_listening_is_a_failure() -> None:
-    """A refused connection and an unknown name say so."""
+    """A refused connection and an unknown host name."""
     async with serving(hang) as server:
         pass
     async with fetching() as fetch:
@@ -217,14 +217,14 @@ async def test_nobody_listening_is_a_failure() -> None:
     ["", "/path", "ftp://host/", "http://", "http://h/a b", "http://h/\r\nX: y", "http://h/é", "http://h:x/"],
 )
 async def test_a_url_that_cannot_be_sent_is_the_callers_mistake(url: str) -> None:
-    """It is refused before anything is sent; nothing in a URL can reach the header lines."""
+    """It is refused before anything is sent. No part of a URL can become a header."""
     async with fetching() as fetch:
         with pytest.raises(UsageError):
             await fetch(url)
 
 
-async def test_a_header_cannot_carry_another() -> None:
-    """A line end in a header's value is refused, and the message does not repeat the value."""
+async def test_a_header_cannot_contain_another() -> None:
+    """A line end in a header's value is refused, and the message does not contain the value."""
     async with serving(hang) as server, fetching() as fetch:
         with pytest.raises(UsageError) as caught:
             await fetch(server.url, headers={"X-Api-Key": "secret\r\nX-Other: 1"})
@@ -235,8 +235,8 @@ async def test_a_header_cannot_carry_another() -> None:
         assert server.requests == []
 
 
-async def test_a_cancelled_exchange_hangs_up() -> None:
-    """The caller's cancellation goes through as such, and the server sees the connection end."""
+async def test_a_cancelled_exchange_closes_its_connection() -> None:
+    """The caller gets CancelledError, and the server sees the connection end."""
     left = asyncio.Event()
     asked = asyncio.Event()
 
@@ -265,7 +265,7 @@ async def test_nothing_leaves_before_the_output_gate_opens() -> None:
     async def reset() -> None:
         raise ObjectReset("reset")
 
-    async with serving(saying(http(200))) as server, fetching() as fetch:
+    async with serving(responding(http(200))) as server, fetching() as fetch:
         GATE.set(reset)
         with pytest.raises(ObjectReset):
             await fetch(server.url)
@@ -274,9 +274,9 @@ async def test_nothing_leaves_before_the_output_gate_opens() -> None:
         assert server.requests == []
 
 
-async def test_a_closed_fetch_says_so() -> None:
-    """After close a call fails as any other exchange without an answer."""
-    async with serving(saying(http(200))) as server:
+async def test_a_closed_fetch_raises() -> None:
+    """After close a call raises FetchFailed, like any other exchange without a response."""
+    async with serving(responding(http(200))) as server:
         fetch = HttpFetch()
         await fetch(server.url)
         await fetch.close()
@@ -285,7 +285,7 @@ async def test_a_closed_fetch_says_so() -> None:
 
 
 def test_importing_the_module_is_cheap() -> None:
-    """Aiohttp is loaded by the first call, not by the import."""
+    """It does not import aiohttp; the first `HttpFetch` does."""
     code = "import sys; import tocsin.platform.local.http.fetch; sys.exit('aiohttp' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

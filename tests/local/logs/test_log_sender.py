@@ -1,4 +1,4 @@
-"""The log sender: batches in the background, bounded, in order, and never in the way."""
+"""The log sender: batches in the background, bounded, in order, without delaying the code that logs."""
 
 import asyncio
 import io
@@ -19,19 +19,19 @@ from tocsin.platform.shared.redaction import Redactor
 
 
 class ScriptedLogs:
-    """A log service that fails as told, then takes everything; `gate` holds it up."""
+    """A log service that raises the given errors, then takes everything. `gate` blocks it."""
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)
         self.gate = asyncio.Event()
         self.gate.set()
         self.batches: list[list[str]] = []
-        self.asked_at: list[float] = []
+        self.called_at: list[float] = []
         self.taken = asyncio.Event()
 
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None:
         assert app_id == "app"
-        self.asked_at.append(asyncio.get_running_loop().time())
+        self.called_at.append(asyncio.get_running_loop().time())
         await self.gate.wait()
         if self._failures:
             raise self._failures.pop(0)
@@ -50,13 +50,13 @@ def sender_to(logs: ScriptedLogs) -> tuple[LogSender, io.StringIO]:
     return sender, stream
 
 
-def told(stream: io.StringIO) -> list[dict[str, Any]]:
+def reported(stream: io.StringIO) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     return [{name: value for name, value in line.items() if name not in {"at", "level"}} for line in lines]
 
 
-async def test_entries_of_a_moment_travel_together() -> None:
-    """The first waits a second for others; a full batch goes at once."""
+async def test_entries_of_a_second_are_sent_as_one_batch() -> None:
+    """The first waits a second for others. A full batch is sent at once."""
     logs = ScriptedLogs()
     sender, _ = sender_to(logs)
     sender.offer(entry("a"))
@@ -65,19 +65,19 @@ async def test_entries_of_a_moment_travel_together() -> None:
     await logs.taken.wait()
 
     assert logs.batches == [["a", "b"]]
-    assert logs.asked_at == [1.0]
+    assert logs.called_at == [1.0]
 
     for number in range(BATCH_MAX + 1):
         sender.offer(entry(str(number)))
     await asyncio.sleep(2)
 
     assert [len(batch) for batch in logs.batches] == [2, BATCH_MAX, 1]
-    assert logs.asked_at[1:] == [1.0, 2.0]
+    assert logs.called_at[1:] == [1.0, 2.0]
     await sender.close(1)
 
 
-async def test_an_idle_sender_sleeps_and_closes_without_a_word() -> None:
-    """Nothing offered, nothing sent, no timer running."""
+async def test_an_idle_sender_does_nothing() -> None:
+    """Without entries it sends nothing, sets no timer and logs nothing."""
     logs = ScriptedLogs()
     sender, stream = sender_to(logs)
     await asyncio.sleep(0)
@@ -85,12 +85,12 @@ async def test_an_idle_sender_sleeps_and_closes_without_a_word() -> None:
     await sender.close(1)
 
     assert timers == []
-    assert logs.asked_at == []
+    assert logs.called_at == []
     assert stream.getvalue() == ""
 
 
-async def test_a_failed_batch_is_sent_again_later_and_later() -> None:
-    """1 s, 2 s, 4 s … up to a minute; each failure and the recovery leave a line; order is kept."""
+async def test_a_failed_batch_is_retried_with_growing_waits() -> None:
+    """1 s, 2 s, 4 s … up to a minute. Each failure and the recovery are logged. The order is kept."""
     logs = ScriptedLogs(*(LogsError("down", retryable=True) for _ in range(9)))
     sender, stream = sender_to(logs)
     sender.offer(entry("a"))
@@ -98,21 +98,23 @@ async def test_a_failed_batch_is_sent_again_later_and_later() -> None:
     sender.offer(entry("b", "ERROR"))
     await logs.taken.wait()
     await sender.close(1)
-    waits = [round(later - earlier) for earlier, later in zip(logs.asked_at, logs.asked_at[1:], strict=False)]
+    waits = [
+        round(later - earlier) for earlier, later in zip(logs.called_at, logs.called_at[1:], strict=False)
+    ]
 
     assert logs.batches == [["a", "b"]]
     assert [wait - 1 for wait in waits] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert told(stream)[0] == {
+    assert reported(stream)[0] == {
         "event": "logs.send_failed",
         "waiting": 1,
         "failures": 1,
         "error": "LogsError: down",
     }
-    assert told(stream)[-1] == {"event": "logs.send_recovered", "failures": 9}
+    assert reported(stream)[-1] == {"event": "logs.send_recovered", "failures": 9}
 
 
 async def test_an_unforeseen_error_does_not_end_the_sender() -> None:
-    """Whatever the service's client raises, the entries wait and are sent."""
+    """After any exception the entries wait and are sent again."""
     logs = ScriptedLogs(RuntimeError("a bug"))
     sender, _ = sender_to(logs)
     sender.offer(entry("a"))
@@ -122,8 +124,8 @@ async def test_an_unforeseen_error_does_not_end_the_sender() -> None:
     assert logs.batches == [["a"]]
 
 
-async def test_a_batch_that_can_never_be_taken_is_left_out() -> None:
-    """It is told of and does not block what comes after it."""
+async def test_a_refused_batch_is_dropped() -> None:
+    """It is logged and does not block the batches after it."""
     logs = ScriptedLogs(LogsError("bad", retryable=False))
     sender, stream = sender_to(logs)
     sender.offer(entry("bad"))
@@ -133,11 +135,11 @@ async def test_a_batch_that_can_never_be_taken_is_left_out() -> None:
     await sender.close(1)
 
     assert logs.batches == [["good"]]
-    assert told(stream) == [{"event": "logs.batch_refused", "count": 1, "error": "LogsError: bad"}]
+    assert reported(stream) == [{"event": "logs.batch_refused", "count": 1, "error": "LogsError: bad"}]
 
 
 async def test_close_sends_what_is_left() -> None:
-    """All of it, in batches, without waiting for more."""
+    """In batches, without waiting for more entries."""
     logs = ScriptedLogs()
     sender, stream = sender_to(logs)
     for number in range(BATCH_MAX * 2 + 1):
@@ -149,8 +151,8 @@ async def test_close_sends_what_is_left() -> None:
     assert stream.getvalue() == ""
 
 
-async def test_close_gives_up_at_its_deadline_and_tells() -> None:
-    """A service that hangs does not hold the process; the number left is told, that under way included."""
+async def test_close_ends_at_its_deadline_and_reports_the_rest() -> None:
+    """A service that hangs does not delay the process. The number includes the batch that was being sent."""
     logs = ScriptedLogs()
     logs.gate.clear()
     sender, stream = sender_to(logs)
@@ -160,12 +162,12 @@ async def test_close_gives_up_at_its_deadline_and_tells() -> None:
     await sender.close(5)
 
     assert asyncio.get_running_loop().time() == 5
-    assert told(stream) == [{"event": "logs.entries_left", "count": BATCH_MAX + 1}]
+    assert reported(stream) == [{"event": "logs.entries_left", "count": BATCH_MAX + 1}]
 
 
 @pytest.mark.parametrize("waiting", [0.5, 30])
 async def test_close_does_not_wait_for_a_service_that_fails(waiting: float) -> None:
-    """One last attempt, whether it was gathering or backing off."""
+    """It makes one last attempt, during the wait for more entries as well as during a back-off."""
     logs = ScriptedLogs(*(LogsError("down", retryable=True) for _ in range(99)))
     sender, stream = sender_to(logs)
     sender.offer(entry("a"))
@@ -173,11 +175,11 @@ async def test_close_does_not_wait_for_a_service_that_fails(waiting: float) -> N
     await sender.close(5)
 
     assert asyncio.get_running_loop().time() == waiting
-    assert told(stream)[-1] == {"event": "logs.entries_left", "count": 1}
+    assert reported(stream)[-1] == {"event": "logs.entries_left", "count": 1}
 
 
-async def test_too_many_entries_drop_the_routine_first_and_are_counted() -> None:
-    """While the service hangs, INFO goes and ERROR stays; then stream and service learn how many went."""
+async def test_a_full_queue_drops_info_first_and_the_number_is_reported() -> None:
+    """While the service hangs, INFO is dropped and ERROR stays. Then stream and service get the number."""
     logs = ScriptedLogs()
     logs.gate.clear()
     sender, stream = sender_to(logs)
@@ -191,4 +193,4 @@ async def test_too_many_entries_drop_the_routine_first_and_are_counted() -> None
 
     assert received[:6] == ["first", "e0", "e1", "e2", "e3", "e4"]
     assert received[6:] == [f"e{number}" for number in range(15, QUEUE_MAX + 10)] + ["logs.entries_dropped"]
-    assert told(stream) == [{"event": "logs.entries_dropped", "count": 10}]
+    assert reported(stream) == [{"event": "logs.entries_dropped", "count": 10}]

@@ -1,4 +1,4 @@
-"""The logger: one JSON object per line, on the stream given, without secrets, whatever happens."""
+"""The logger: one JSON object per line, on the given stream, always without secrets."""
 
 import io
 import json
@@ -17,7 +17,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 async def test_a_line_has_time_level_event_and_fields() -> None:
-    """Each level writes its line; bound fields come before the line's own, which win."""
+    """Each level writes its line. A field of the line overrides a bound field."""
     stream = io.StringIO()
     logger: Logger = open_logger(stream, VirtualClock(), Redactor(), level_min="DEBUG")
     run = logger.bind(task="sweep", wallet=1)
@@ -42,7 +42,7 @@ async def test_a_line_has_time_level_event_and_fields() -> None:
 
 
 async def test_levels_below_the_least_are_not_written() -> None:
-    """DEBUG is off unless asked for."""
+    """DEBUG is off by default."""
     stream = io.StringIO()
     offered: list[LogEntry] = []
     logger = open_logger(stream, VirtualClock(), Redactor(), tee=offered.append)
@@ -54,7 +54,7 @@ async def test_levels_below_the_least_are_not_written() -> None:
 
 
 async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
-    """Bound fields, nested fields and the event itself: neither way out sees a secret."""
+    """In bound fields, nested fields and the event itself."""
     stream = io.StringIO()
     offered: list[LogEntry] = []
     logger = open_logger(stream, VirtualClock(), Redactor(["hunter2"]), tee=offered.append)
@@ -75,7 +75,7 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
 
 @pytest.mark.parametrize("name", ["at", "level", "event", "self", "method_name"])
 async def test_a_field_cannot_take_the_place_of_the_lines_own(name: str) -> None:
-    """A field of such a name is kept under another one."""
+    """A field with such a name is written under another one."""
     stream = io.StringIO()
     open_logger(stream, VirtualClock(), Redactor()).bind(**{name: 1}).info("run.started", **{name: 2})
 
@@ -83,7 +83,7 @@ async def test_a_field_cannot_take_the_place_of_the_lines_own(name: str) -> None
 
 
 async def test_a_line_stays_one_line() -> None:
-    """Line ends, half characters and other oddities in a field are escaped."""
+    """Line ends, lone surrogates and other special characters in a field are escaped."""
     stream = io.StringIO()
     open_logger(stream, VirtualClock(), Redactor()).info("page.read", body="a\nb\r\u2028\ud800\0")
 
@@ -93,7 +93,7 @@ async def test_a_line_stays_one_line() -> None:
 
 
 class ClosedPipe(io.StringIO):
-    """A stream whose reader is gone."""
+    """A stream whose reader has closed it."""
 
     def write(self, _text: str) -> int:
         raise BrokenPipeError
@@ -101,7 +101,7 @@ class ClosedPipe(io.StringIO):
 
 @pytest.mark.parametrize("stream", [ClosedPipe(), io.StringIO()])
 async def test_a_stream_that_is_gone_does_not_stop_the_work(stream: io.StringIO) -> None:
-    """Logging never raises; the log service still gets the entry."""
+    """Logging never raises, and the log service still gets the entry."""
     offered: list[LogEntry] = []
     logger: LineLogger = open_logger(stream, VirtualClock(), Redactor(), tee=offered.append)
     if not isinstance(stream, ClosedPipe):

@@ -1,4 +1,4 @@
-"""The worker-logs service over HTTP: what is sent, and which answers count as taken."""
+"""The worker-logs service over HTTP: the request, and which responses count as success."""
 
 import asyncio
 import json
@@ -15,9 +15,9 @@ from tocsin.platform.shared.redaction import Redactor
 ENTRY = LogEntry("WARN", "upstream.failed", {"status": 429, "key": "hunter2"})
 
 
-async def send_to(answer: bytes) -> list[Request]:
+async def send_to(response: bytes) -> list[Request]:
     async def write(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
+        writer.write(response)
 
     fetch = HttpFetch()
     try:
@@ -30,7 +30,7 @@ async def send_to(answer: bytes) -> list[Request]:
 
 
 async def test_a_batch_is_one_request_with_the_apps_id_and_key() -> None:
-    """The service's own shape: level, message, context; secrets masked here too."""
+    """In the service's format: level, message, context. Secrets are masked here too."""
     (request,) = await send_to(http(200, b'{"ok": true, "data": []}'))
     masked = {"level": "WARN", "message": "upstream.failed", "context": {"status": 429, "key": "[redacted]"}}
 
@@ -53,8 +53,8 @@ async def test_a_batch_is_one_request_with_the_apps_id_and_key() -> None:
         (413, b"", False),
     ],
 )
-async def test_an_answer_without_ok_is_a_failure(status: int, body: bytes, *, retryable: bool) -> None:
-    """A 200 that says `ok: false` failed too; only what can never be taken is not to be sent again."""
+async def test_a_response_without_ok_is_a_failure(status: int, body: bytes, *, retryable: bool) -> None:
+    """A 200 with `ok: false` is one too. Only a batch that the service can never take is not retryable."""
     with pytest.raises(LogsError, match=f"responded with {status}") as caught:
         await send_to(http(status, body))
 
@@ -62,8 +62,8 @@ async def test_an_answer_without_ok_is_a_failure(status: int, body: bytes, *, re
     assert "hunter2" not in str(caught.value)
 
 
-async def test_no_answer_is_a_failure_to_retry() -> None:
-    """A service that hangs is given up after a while."""
+async def test_a_missing_response_is_retryable() -> None:
+    """The request to a service that hangs ends after its timeout."""
     fetch = HttpFetch()
 
     async def hang(_request: Request, _writer: asyncio.StreamWriter) -> None:

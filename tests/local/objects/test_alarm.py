@@ -1,4 +1,4 @@
-"""The life of an alarm, decided without a clock."""
+"""How failures and clock changes move an alarm, without a clock."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ instants = st.integers(1, 4_000_000_000_000)
 
 @given(st.lists(chances, min_size=7, max_size=7))
 def test_a_failing_handler_is_run_seven_times_over_126_to_158_seconds(chosen: list[float]) -> None:
-    """Waits are 2 s doubling, each longer by up to a quarter, counted from the failure."""
+    """The waits are 2 s, doubling, each longer by up to a quarter, counted from the failure."""
     alarm, waits = ALARM, []
     for chance in chosen[:6]:
         retry = after_failure(alarm, counted=True, now=NOW, chance=chance)
@@ -32,7 +32,7 @@ def test_a_failing_handler_is_run_seven_times_over_126_to_158_seconds(chosen: li
 
 @given(st.lists(chances, min_size=1, max_size=40))
 def test_failures_before_the_handler_never_end_an_alarm(chosen: list[float]) -> None:
-    """They back off to at most 1,024 s (and a quarter), for ever, and count nothing."""
+    """They back off to at most 1,024 s (and a quarter), without end, and are not counted."""
     alarm = ALARM
     for n, chance in enumerate(chosen):
         retry = after_failure(alarm, counted=False, now=NOW, chance=chance)
@@ -43,18 +43,18 @@ def test_failures_before_the_handler_never_end_an_alarm(chosen: list[float]) -> 
         alarm = retry
 
 
-def test_a_counted_failure_after_uncounted_ones_starts_the_back_off_anew() -> None:
-    """The first failure of the handler itself waits 2 s, however long its construction failed."""
-    worn = replace(ALARM, backoff=7, last_failure_counted=False)
-    retry = after_failure(worn, counted=True, now=NOW, chance=0)
+def test_a_counted_failure_after_uncounted_ones_restarts_the_back_off() -> None:
+    """The first failure of the handler itself waits 2 s, however long the constructor failed before."""
+    backed_off = replace(ALARM, backoff=7, last_failure_counted=False)
+    retry = after_failure(backed_off, counted=True, now=NOW, chance=0)
 
     assert retry is not None
     assert retry.due_at - NOW == 2000
 
 
 @given(decided_at=instants, delay=st.integers(0, 10**10), now=instants)
-def test_no_clock_puts_an_alarm_further_away_than_it_was(decided_at: int, delay: int, now: int) -> None:
-    """Set the clock back by years: the wait that was meant starts again, no more."""
+def test_no_change_of_the_clock_makes_an_alarm_wait_longer(decided_at: int, delay: int, now: int) -> None:
+    """If the clock is set back by years, the original wait starts again."""
     alarm = Alarm(decided_at + delay, decided_at + delay, decided_at, 1)
 
     assert rings_at(alarm, now) - now <= delay + 1000

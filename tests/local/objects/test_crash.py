@@ -1,4 +1,4 @@
-"""Killed at every point of every commit, or cut off from power: nothing acknowledged is ever lost."""
+"""After a kill or a power cut at every step of every commit: nothing acknowledged is ever lost."""
 
 import json
 import os
@@ -28,10 +28,10 @@ def crash(*arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 def states() -> list[dict[str, Any]]:
-    """What a reader finds after each number of steps, once a due alarm has rung."""
+    """The state after each number of steps, when a due alarm has rung."""
     entries: dict[str, Any] = {}
     alarm: int | None = None
-    found: list[dict[str, Any]] = [{"entries": {}, "alarm": None}]
+    result: list[dict[str, Any]] = [{"entries": {}, "alarm": None}]
     for method, arguments in STEPS:
         match method:
             case "put":
@@ -47,15 +47,15 @@ def states() -> list[dict[str, Any]]:
                 entries["rings"], alarm = entries.get("rings", 0) + 1, None
             case "clear":
                 entries, alarm = {}, None
-        found.append({"entries": dict(sorted(entries.items())), "alarm": alarm})
-    return found
+        result.append({"entries": dict(sorted(entries.items())), "alarm": alarm})
+    return result
 
 
 STATES = states()
 
 
 def allowed(acknowledged: int) -> list[dict[str, Any]]:
-    """All acknowledged steps, and perhaps the one that was under way: whole, or not at all."""
+    """All acknowledged steps, and perhaps the one that was running: completely, or not at all."""
     return STATES[acknowledged : acknowledged + 2]
 
 
@@ -68,7 +68,7 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 @pytest.mark.timeout(300)
 def test_killed_at_every_point(points: int, tmp_path: Path) -> None:
-    """No acknowledged write is lost, no alarm is lost, no transaction is half there."""
+    """No acknowledged write is lost, no alarm is lost, no transaction is incomplete."""
     assert points > 3 * len(STEPS)
     for point in range(1, points + 1):
         home = tmp_path / str(point)
@@ -84,7 +84,7 @@ def test_killed_at_every_point(points: int, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_power_cut_at_every_point(tmp_path: Path) -> None:
-    """Whatever part of the log past the last completed sync reached the disk, the same holds."""
+    """The same is true for any part of the log after the last completed sync that reached the disk."""
     done = crash("record", tmp_path)
     assert done.returncode == 0, done.stderr
     cuts = [json.loads(line.removeprefix("cut ")) for line in done.stdout.splitlines()]

@@ -28,7 +28,7 @@ PATIENCE_S = 10
 
 
 class Bell(DurableObject):
-    """Keeps a value, and writes down that its alarm rang."""
+    """Stores a value, and records that its alarm rang."""
 
     async def put(self, value: str) -> None:
         await self.ctx.storage.put("value", value)

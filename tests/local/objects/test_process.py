@@ -1,4 +1,4 @@
-"""Real processes: killed, stopped and continued, started twice."""
+"""Real processes: killed, stopped and resumed, started twice."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Heartbeat:
-    """The example of the docs, as a reader would run it."""
+    """The example of the docs, run as a reader would."""
 
     def __init__(self, directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -47,7 +47,7 @@ def heartbeat(directory: Path) -> Iterator[Heartbeat]:
 
 
 def test_the_example_survives_kill_9(tmp_path: Path) -> None:
-    """It goes on counting where it was, and rings without anybody calling it."""
+    """It continues to count where it was, and rings without a call."""
     with heartbeat(tmp_path) as first:
         assert first.beats(2) == [1, 2]
     with heartbeat(tmp_path) as second:
@@ -57,8 +57,8 @@ def test_the_example_survives_kill_9(tmp_path: Path) -> None:
     assert fourth == third + 1
 
 
-def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    """Two processes on one directory would be two writers."""
+def test_a_second_process_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """Two processes on one directory would be two writers. The message has the first one's id."""
     with heartbeat(tmp_path) as first:
         first.beats(1)
         second = subprocess.run(
@@ -75,11 +75,11 @@ def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_stopped_process_catches_up_once_per_alarm(tmp_path: Path) -> None:
-    """SIGSTOP for three beats: each set alarm rings once, late, and the grid is kept afterwards."""
+    """After a SIGSTOP of three seconds each alarm rings once, late, and none is lost or repeated."""
     with heartbeat(tmp_path) as running:
         running.beats(1)
         os.kill(running.process.pid, signal.SIGSTOP)
-        time.sleep(3)  # the wall clock must really pass: the kernel's timer is what is tested
+        time.sleep(3)  # real time: this tests the timer of the kernel
         os.kill(running.process.pid, signal.SIGCONT)
         caught_up = running.beats(5)
 
@@ -108,7 +108,7 @@ async def _ring(bell_rings: list[float]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="timerfd is Linux's")
 def test_the_kernel_timer_rings_at_the_last_time_that_was_set() -> None:
-    """A later setting replaces an earlier one; it never rings before its time."""
+    """A later setting replaces an earlier one. It never rings before its time."""
     import asyncio
 
     rings: list[float] = []

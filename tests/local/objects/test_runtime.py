@@ -1,4 +1,4 @@
-"""Objects, calls and alarms beyond what the recordings show. Virtual time, real SQLite."""
+"""Objects, calls and alarms: what the recordings do not show. Virtual time, real SQLite."""
 
 import asyncio
 from pathlib import Path
@@ -39,15 +39,15 @@ class Bell(DurableObject):
         left = await self.ctx.storage.get("fail") or 0
         if left:
             await self.ctx.storage.put("fail", left - 1)
-            raise RuntimeError("told to fail")
+            raise RuntimeError("as the test asked")
 
 
 async def test_exhaustion_is_reported_and_the_hook_can_arm_again(tmp_path: Path) -> None:
-    """After the seventh failure: an error line, a counter, and a hook; nothing is silent."""
-    told: list[str] = []
+    """The seventh failure is logged as an error, counted, and passed to the hook."""
+    reported: list[str] = []
 
     async def exhausted(object_id: Any, error: Exception) -> None:
-        told.append(f"{object_id.name}: {error}")
+        reported.append(f"{object_id.name}: {error}")
         await made.stub().arm(60_000)
 
     async with objects(tmp_path, Bell, on_exhausted=exhausted, chance=lambda: 0.0) as made:
@@ -57,7 +57,7 @@ async def test_exhaustion_is_reported_and_the_hook_can_arm_again(tmp_path: Path)
 
         rings = await made.stub().rings()
 
-    assert told == ["x: told to fail"]
+    assert reported == ["x: as the test asked"]
     assert [count for _, count in rings] == [0, 1, 2, 3, 4, 5, 6, 0]
     assert rings[6][0] - at == 126_000
     assert rings[7][0] - at == 126_000 + 60_000
@@ -66,7 +66,7 @@ async def test_exhaustion_is_reported_and_the_hook_can_arm_again(tmp_path: Path)
 
 
 async def test_retry_count_and_back_off_survive_a_restart(tmp_path: Path) -> None:
-    """A process that comes back goes on where the retries were, at the time that was set."""
+    """After a restart the retries continue where they were, with the time that was set."""
     clock = VirtualClock()
     async with objects(tmp_path, Bell, clock=clock, chance=lambda: 0.0) as made:
         await made.stub().fail(99)
@@ -81,7 +81,7 @@ async def test_retry_count_and_back_off_survive_a_restart(tmp_path: Path) -> Non
 
 
 async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> None:
-    """After a downtime they ring one after the other, 5 ms apart, not as one stampede."""
+    """After a downtime they ring one after the other, 5 ms apart, not all at once."""
     clock = VirtualClock()
     async with objects(tmp_path, Bell, clock=clock) as made:
         for n in range(1000):
@@ -96,7 +96,7 @@ async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> N
 
 
 async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path) -> None:
-    """Pacing holds back only what is late anyway."""
+    """Only alarms that are late already are delayed."""
     clock = VirtualClock()
     async with objects(tmp_path, Bell, clock=clock) as made:
         for n in range(1000):
@@ -114,7 +114,7 @@ async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path
 async def test_a_jump_of_the_wall_clock_neither_stalls_nor_repeats(
     tmp_path: Path, jump_ms: int, restart: bool
 ) -> None:
-    """Forward: it is overdue and rings once. Back: the wait that was meant starts again, no longer."""
+    """Forward: the alarm is overdue and rings once. Back: its original wait starts again."""
     clock = VirtualClock()
     async with objects(tmp_path, Bell, clock=clock) as made:
         await made.stub().arm(300_000)
@@ -131,7 +131,7 @@ async def test_a_jump_of_the_wall_clock_neither_stalls_nor_repeats(
 
 
 async def test_a_clock_that_goes_back_by_a_little_never_rings_early(tmp_path: Path) -> None:
-    """A correction of half a second is waited for."""
+    """After a correction of half a second the alarm rings at its time."""
     async with objects(tmp_path, Bell) as made:
         at = await made.stub().arm(10_000)
         await asyncio.sleep(5)
@@ -186,8 +186,8 @@ async def test_arguments_and_results_are_copies(tmp_path: Path) -> None:
         assert await made.stub().plain() == "not a coroutine"
 
 
-async def test_what_json_cannot_say_is_refused_on_both_ways(tmp_path: Path) -> None:
-    """Arguments before the call leaves, results before they do."""
+async def test_values_that_are_not_json_are_refused_in_both_directions(tmp_path: Path) -> None:
+    """Arguments before the call is sent, results before they are returned."""
     async with objects(tmp_path, Calls) as made:
         with pytest.raises(ValueRefused, match=r"the arguments of echo\(\)\[0\] is of type tuple"):
             made.stub().echo((1, 2))
@@ -197,14 +197,14 @@ async def test_what_json_cannot_say_is_refused_on_both_ways(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["_private", "attribute", "ctx", "env", "nothing"])
 async def test_only_public_methods_of_the_class_can_be_called(tmp_path: Path, name: str) -> None:
-    """Everything else is answered as not implemented, without a hint of what is there."""
+    """Every other name is reported as not implemented, whether it exists or not."""
     async with objects(tmp_path, Calls) as made:
         with pytest.raises(TypeError, match=f'does not implement the method "{name}"'):
             await getattr(made.stub(), name)()
 
 
-async def test_errors_cross_with_their_class_or_their_name(tmp_path: Path) -> None:
-    """Built-in classes stay what they are; others become RemoteError with their name."""
+async def test_errors_keep_their_class_or_their_name(tmp_path: Path) -> None:
+    """Built-in classes stay. Others become RemoteError with their name."""
     async with objects(tmp_path, Calls) as made:
         with pytest.raises(KeyError) as builtin:
             await made.stub().raise_key_error()
@@ -217,7 +217,7 @@ async def test_errors_cross_with_their_class_or_their_name(tmp_path: Path) -> No
 
 
 class Notes(DurableObject):
-    """Writes from places that are not an ordinary turn."""
+    """Writes from code that is not an ordinary turn."""
 
     async def write_from_a_timer(self) -> None:
         asyncio.get_running_loop().call_later(1, lambda: self.ctx.storage.put("timer", 1))
@@ -275,7 +275,7 @@ class Notes(DurableObject):
 
 
 async def test_writes_of_a_bare_timer_are_committed_too(tmp_path: Path) -> None:
-    """A callback outside of any task has no turn; its writes are committed with the next round."""
+    """A callback outside of any task has no turn. The next iteration of the loop commits its writes."""
     async with objects(tmp_path, Notes) as made:
         await made.stub().write_from_a_timer()
         await asyncio.sleep(2)
@@ -284,7 +284,7 @@ async def test_writes_of_a_bare_timer_are_committed_too(tmp_path: Path) -> None:
 
 
 async def test_a_child_task_takes_turns_of_its_own(tmp_path: Path) -> None:
-    """What a child wrote before it suspended stays, though it resets the object after."""
+    """What a child wrote before it suspended stays, even if it resets the object later."""
     async with objects(tmp_path, Notes) as made:
         await made.stub().write_from_a_child()
         await asyncio.sleep(2)
@@ -294,7 +294,7 @@ async def test_a_child_task_takes_turns_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_child_tasks_wait_at_the_gate(tmp_path: Path) -> None:
-    """While a critical section runs, the children of other calls stand still."""
+    """While a critical section runs, the children of other calls wait."""
     async with objects(tmp_path, Notes) as made:
         stub, began_at = made.stub(), made.clock.now()
         ticks = stub.child_ticks(2)
@@ -305,7 +305,7 @@ async def test_child_tasks_wait_at_the_gate(tmp_path: Path) -> None:
 
 
 async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_path: Path) -> None:
-    """The output gate holds calls between objects, too: a failed commit and the call never happened."""
+    """The output gate also holds calls between objects: after a failed commit the call is never made."""
     async with objects(tmp_path, Notes) as made:
 
         def refuse(point: str, _db: Any) -> None:
@@ -320,8 +320,8 @@ async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_
         assert "other" not in [live.owner.name for live in made.runtime._live.values()]
 
 
-async def test_one_bad_value_and_nothing_of_the_call_is_written(tmp_path: Path) -> None:
-    """A put of several entries is checked as a whole, and the refusal names the key."""
+async def test_with_one_bad_value_nothing_of_the_call_is_written(tmp_path: Path) -> None:
+    """A put of several entries is checked as a whole, and the refusal has the key."""
     async with objects(tmp_path, Notes) as made:
         with pytest.raises(ValueRefused, match="the value of 'bad' is of type set"):
             await made.stub().bad_put()
@@ -330,13 +330,13 @@ async def test_one_bad_value_and_nothing_of_the_call_is_written(tmp_path: Path) 
 
 
 async def test_a_transaction_inside_another_rolls_back_alone(tmp_path: Path) -> None:
-    """The inner one's writes vanish, the outer one's stay."""
+    """The writes of the inner one are undone, those of the outer one stay."""
     async with objects(tmp_path, Notes) as made:
         assert await made.stub().nested() == {"a": 1, "b": 1}
 
 
 async def test_a_class_must_be_an_object(tmp_path: Path) -> None:
-    """A plain class is refused when it is bound, with the fix."""
+    """Binding a plain class is refused, with the fix."""
     async with objects(tmp_path, Notes) as made:
         with pytest.raises(UsageError, match="make it a subclass of DurableObject"):
             made.runtime.namespace("WRONG", int)  # type: ignore[arg-type]

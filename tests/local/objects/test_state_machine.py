@@ -1,7 +1,7 @@
-"""Any sequence of writes, transactions, alarms, failures and restarts, against a model of a few lines.
+"""Any sequence of writes, transactions, alarms, failures and restarts, compared with a small model.
 
-The runtime is the real one on a real file; time is virtual. A crash is an abandoned runtime: the file is
-copied as it lies and opened by a new one.
+The runtime is the real one on a real file; time is virtual. For a crash the files are copied while the
+runtime is open, and a new runtime opens the copies.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ DELAYS_MS = st.integers(-5_000, 60_000)
 
 
 class Subject(DurableObject):
-    """Does what the machine says, and writes down each ring of its alarm."""
+    """Runs the steps of the machine, and records each ring of its alarm."""
 
     async def write(self, writes: list[Any], how: str) -> None:
         self._apply(writes)
@@ -76,7 +76,7 @@ class Subject(DurableObject):
     async def alarm(self, info: AlarmInfo) -> None:
         self.env.rung.append((info.scheduled_time, info.retry_count, self.env.now()))
         if self.env.failing:
-            raise RuntimeError("told to fail")
+            raise RuntimeError("as the machine asked")
 
 
 class Machine(RuleBasedStateMachine):
@@ -88,8 +88,7 @@ class Machine(RuleBasedStateMachine):
         self.loop = VirtualLoop()
         self.clock = VirtualClock()
         self.entries: dict[str, Any] = {}
-        self.alarm_at: int | None = None  # as get_alarm tells
-        self.failing = False
+        self.alarm_at: int | None = None  # as get_alarm returns it
         self.files = 0
         self._open()
 
@@ -100,7 +99,7 @@ class Machine(RuleBasedStateMachine):
         async def opened() -> Objects:
             made = Objects(self.home, Subject, self.clock, chance=lambda: 0.0)
             made.env.rung = []
-            made.env.failing = self.failing
+            made.env.failing = False
             await made.runtime.open()
             return made
 
@@ -118,7 +117,7 @@ class Machine(RuleBasedStateMachine):
 
         return int(self._run(now()))
 
-    def _written(self, writes: list[Any]) -> None:
+    def _model_writes(self, writes: list[Any]) -> None:
         for key, value in writes:
             if value == "delete":
                 self.entries.pop(key, None)
@@ -127,7 +126,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(writes=WRITES, how=st.sampled_from(["return", "raise", "abort", "suspend and abort"]))
     def write(self, writes: list[Any], how: str) -> None:
-        """A turn that ends is committed, however it ends; an aborted one never happened."""
+        """A turn that ends is committed, even if it raises. The writes of an aborted one are dropped."""
         expected = {"raise": RuntimeError, "abort": ObjectReset, "suspend and abort": ObjectReset}
         if how == "return":
             self._call("write", writes, how)
@@ -135,7 +134,7 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(expected[how]):
                 self._call("write", writes, how)
         if how != "abort":
-            self._written(writes)
+            self._model_writes(writes)
 
     @rule(
         writes=WRITES,
@@ -143,7 +142,7 @@ class Machine(RuleBasedStateMachine):
         delay_ms=st.none() | st.integers(1_000, 60_000),
     )
     def transact(self, writes: list[Any], how: str, delay_ms: int | None) -> None:
-        """All of a transaction, its alarm too, or nothing."""
+        """A transaction takes effect completely, with its alarm, or not at all."""
         now = self._now()
         if how == "raise":
             with pytest.raises(RuntimeError, match="inside"):
@@ -151,14 +150,14 @@ class Machine(RuleBasedStateMachine):
         else:
             self._call("transact", writes, how, delay_ms)
         if how == "return":
-            self._written(writes)
+            self._model_writes(writes)
             if delay_ms is not None:
                 self._armed(now + delay_ms)
-        self._settle()  # the transaction takes 10 ms: an alarm set before may have come due
+        self._check_ring()  # the transaction takes 10 ms: an alarm may have become due
 
     @rule()
     def clear(self) -> None:
-        """delete_all takes the alarm, too."""
+        """delete_all also deletes the alarm."""
         self._call("clear")
         self.entries.clear()
         self.alarm_at = None
@@ -168,11 +167,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(delay_ms=DELAYS_MS)
     def arm(self, delay_ms: int) -> None:
-        """A time in the past is now."""
+        """A time in the past becomes now."""
         now = self._now()
         self._call("arm", delay_ms)
         self._armed(max(now + delay_ms, now))
-        self._settle()
+        self._check_ring()
 
     @rule()
     def disarm(self) -> None:
@@ -182,15 +181,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 90))
     def wait(self, seconds: int) -> None:
-        """Time passes; an alarm that comes due rings once, at its time, and is gone."""
+        """Time passes. An alarm that becomes due rings once, at its time, and is gone."""
         self._run(asyncio.sleep(seconds))
-        self._settle()
+        self._check_ring()
 
-    def _settle(self) -> None:
-        """What the model expects to have rung by now, unless the handler fails."""
-        if self.failing or self.alarm_at is None:
-            return
-        if self._now() >= self.alarm_at:
+    def _check_ring(self) -> None:
+        """An alarm that is due must have rung by now."""
+        if self.alarm_at is not None and self._now() >= self.alarm_at:
             self._run(asyncio.sleep(0.01))
             scheduled, _retries, rung_at = self.made.env.rung[-1]
             assert scheduled == self.alarm_at
@@ -199,7 +196,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def fail_for_a_while(self) -> None:
-        """A failing handler is retried; when it recovers, the very same alarm succeeds."""
+        """A failing handler is retried. When it recovers, the same alarm succeeds."""
         if self.alarm_at is not None:
             return
         self.made.env.failing = True
@@ -214,7 +211,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
-        """Closed or abandoned: the next process finds what was acknowledged."""
+        """After a clean end or a crash the next process finds everything that was acknowledged."""
         if clean:
             self._run(self.made.runtime.close())
         else:
@@ -230,17 +227,17 @@ class Machine(RuleBasedStateMachine):
                 if not (copy / left.name).exists():
                     left.unlink()
         self._open()
-        self._settle()
+        self._check_ring()
 
     @invariant()
     def storage_is_what_the_model_says(self) -> None:
-        """Entries and alarm, read through the object."""
+        """Compare entries and alarm, read through the object."""
         if not hasattr(self, "made"):
             return
-        found = self._call("read")
-        assert found["entries"] == self.entries
-        assert list(found["entries"]) == sorted(self.entries, key=str.encode)
-        assert found["alarm"] == self.alarm_at
+        state = self._call("read")
+        assert state["entries"] == self.entries
+        assert list(state["entries"]) == sorted(self.entries, key=str.encode)
+        assert state["alarm"] == self.alarm_at
 
     def teardown(self) -> None:
         if hasattr(self, "made"):

@@ -38,7 +38,7 @@ def open_dir(path: Path, schemas: dict[str, list[Migration]] | None = None) -> D
 
 
 def snapshot(path: Path) -> dict[str, tuple[int, int, str]]:
-    """Every file below: its mode, its time of change, its content."""
+    """Every file in a directory: mode, modification time, content."""
     return {
         str(file.relative_to(path)): (
             file.stat().st_mode,
@@ -81,7 +81,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_new_directory_is_private_and_ready(tmp_path: Path) -> None:
-    """It is made for this user alone, with each database at its schema, and can be opened again."""
+    """It is only for this user, has each database at its schema, and can be opened again."""
     path = tmp_path / "data"
     lines = StringIO()
     DataDir(path, SCHEMAS, now=START_MS, logger=open_logger(lines, SystemClock(), Redactor())).close()
@@ -93,8 +93,8 @@ def test_a_new_directory_is_private_and_ready(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (0,)
 
 
-def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
-    """The message names the directory and the holder's number, and the refused start changes nothing."""
+def test_a_second_process_gets_the_holder_of_the_directory(tmp_path: Path) -> None:
+    """The message has the directory and the holder's process id, and the refused start changes nothing."""
     path = tmp_path / "data"
     with holder(path) as process:
         before = snapshot(path)
@@ -108,7 +108,7 @@ def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> Non
 
 
 def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
-    """Opening twice in one process is no way around the lock."""
+    """Opening twice in one process does not bypass the lock."""
     first = open_dir(tmp_path)
     with pytest.raises(DataDirInUse, match=f"process {os.getpid()} "):
         open_dir(tmp_path)
@@ -116,7 +116,7 @@ def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
 
 
 def test_a_killed_holder_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
-    """After kill -9 the next start just works, and its lock is its own."""
+    """After kill -9 the next start works and holds the lock."""
     path = tmp_path / "data"
     with holder(path) as process:
         process.send_signal(signal.SIGKILL)
@@ -128,7 +128,7 @@ def test_a_killed_holder_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_has_not_signed_yet_is_not_confused_with_a_dead_one(data: Path) -> None:
-    """While a new holder is still checking, the text of a killed one is not believed."""
+    """While a new holder is still checking, the text of a killed one is ignored."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     opened = open_dir(data)
@@ -194,7 +194,7 @@ def with_a_garbled_log(path: Path) -> None:
 def test_a_store_that_cannot_be_used_is_refused_untouched(
     data: Path, damage: Callable[[Path], None], error: type[StartError], sentence: str
 ) -> None:
-    """Each damage has its sentence with a fix; every file stays as it was; mended, the start works."""
+    """Each kind of damage has a message with a fix. All files stay as they were. After a repair it starts."""
     good = (data / "kv.sqlite").read_bytes()
     damage(data / "kv.sqlite")
     before = snapshot(data)
@@ -212,7 +212,7 @@ def test_a_store_that_cannot_be_used_is_refused_untouched(
 
 
 def test_damage_is_found_behind_a_log_that_was_not_replayed(data: Path) -> None:
-    """A killed process leaves a log; the check looks at file and log together and touches neither."""
+    """A killed process leaves a log. The check reads file and log together and changes neither."""
     changed_by_hand_in_log = sqlite_file.connect(data / "kv.sqlite")
     changed_by_hand_in_log.execute("CREATE TABLE handmade (a)")
     kept = {name: (data / name).read_bytes() for name in ("kv.sqlite", "kv.sqlite-wal")}
@@ -227,14 +227,14 @@ def test_damage_is_found_behind_a_log_that_was_not_replayed(data: Path) -> None:
 
 
 @pytest.mark.parametrize("log", [b"", b"short", bytes(8192)])
-def test_a_log_that_a_crash_left_unwritten_is_no_damage(data: Path, log: bytes) -> None:
-    """Nothing in a log without a header was ever acknowledged; the start goes on."""
+def test_a_log_that_a_crash_left_unwritten_is_not_damage(data: Path, log: bytes) -> None:
+    """Nothing in a log without a header was ever acknowledged. The start succeeds."""
     (data / "kv.sqlite-wal").write_bytes(log)
     open_dir(data).close()
 
 
 def test_a_refused_start_leaves_no_lock_file_behind(tmp_path: Path) -> None:
-    """A directory that was never used, with a damaged database in it: afterwards it holds just that."""
+    """A directory with only a damaged database in it has only that afterwards."""
     (tmp_path / "kv.sqlite").write_bytes(b"?")
     with pytest.raises(StoreUnusable, match="not a SQLite database"):
         open_dir(tmp_path)
@@ -242,13 +242,13 @@ def test_a_refused_start_leaves_no_lock_file_behind(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["kv.sqlite"]
 
 
-def test_a_lock_file_that_vanished_meanwhile_is_not_trusted(tmp_path: Path) -> None:
-    """Who locks a file that a refused start has just removed locks the new one instead."""
-    vanishing = DataLock(tmp_path)
-    opened, made = data_lock._open(tmp_path / LOCK_NAME)
-    vanishing.abandon()
+def test_a_lock_file_that_was_removed_meanwhile_does_not_count(tmp_path: Path) -> None:
+    """If a refused start has just removed the locked file, the new file is locked instead."""
+    refused = DataLock(tmp_path)
+    opened, created = data_lock._open(tmp_path / LOCK_NAME)
+    refused.abandon()
 
-    assert not made
+    assert not created
     assert not data_lock._same_file(opened, tmp_path / LOCK_NAME)
 
     os.close(opened)
@@ -258,7 +258,7 @@ def test_a_lock_file_that_vanished_meanwhile_is_not_trusted(tmp_path: Path) -> N
 def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above the bound nothing is read in full; a newer schema is refused all the same."""
+    """Above the limit no file is read completely. A newer schema is refused nevertheless."""
     monkeypatch.setattr(store_check, "EXAMINE_BYTES_MAX", 0)
     open_dir(data).close()
     with_a_newer_schema(data / "kv.sqlite")
@@ -267,15 +267,15 @@ def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(
 
 
 def test_a_start_that_cannot_migrate_lets_the_next_one_in(data: Path) -> None:
-    """A failed migration stops the start with its name, and the directory is free again."""
+    """A failed migration stops the start with its name, and the lock is released."""
     broken = Migration(1, "0001_broken", "", ("INSERT INTO nowhere VALUES (1)",))
     with pytest.raises(MigrationFailed, match="0001_broken"):
         open_dir(data, {"db.sqlite": [broken]})
     open_dir(data).close()
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
-    """The message names it; the file stays as it was."""
+def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
+    """The message has its path. The file stays as it was."""
     file = tmp_path / "data"
     file.write_text("mine")
     with pytest.raises(StoreUnusable, match=f"{file} is not a directory"):
@@ -285,7 +285,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 
 
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:
-    """Only the directory itself is made; the message says to make what is above it."""
+    """Only the directory itself is created. The message asks for the one above it."""
     with pytest.raises(StoreUnusable, match="the directory above it does not exist"):
         open_dir(tmp_path / "absent" / "data")
 

@@ -1,7 +1,7 @@
-"""Disks that cannot be written: read-only, full, somebody else's. Real file systems, in a mount namespace.
+"""Disks that cannot be written: read-only, full, without permission. Real file systems, in a mount namespace.
 
-The mounts are seen by the tested process only and vanish with it, so nothing has to be cleaned up. Where
-the system allows no such namespace, these tests say so and are skipped.
+Only the tested process sees the mounts, and they end with it, so nothing has to be cleaned up. Where the
+system does not allow such a namespace, these tests are skipped with that reason.
 """
 
 import os
@@ -47,11 +47,11 @@ def namespace() -> list[str]:
     for candidate in NAMESPACES:
         if works(candidate):
             return candidate
-    pytest.skip("this system lets nobody mount in a namespace of their own (unshare)")
+    pytest.skip("this system does not allow a mount namespace (unshare)")
 
 
 def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, str]:
-    """Mount, look, start, look again: answers the directory before, what the start said, and after."""
+    """Mount and start. Returns the directory before, the output of the start, and the directory after."""
     script = f"""set -e; cd {TESTS}; {mounts}
         ({CONTENT}) 2>&1; echo ====; "$@" </dev/null || true; echo ====; ({CONTENT}) 2>&1"""
     program = [sys.executable, "-m", "support.hold_data_dir", str(data), f"kv.sqlite={KV_MIGRATIONS}"]
@@ -62,8 +62,8 @@ def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, s
         text=True,
         check=True,
     )
-    before, said, after = done.stdout.split("====\n")
-    return before, said, after
+    before, output, after = done.stdout.split("====\n")
+    return before, output, after
 
 
 @pytest.fixture
@@ -73,53 +73,53 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_read_only_disk_is_refused(namespace: list[str], data: Path) -> None:
-    """A directory with data on a file system that was mounted read-only."""
+    """A directory with data on a file system that is mounted read-only."""
     mounts = 'mount --bind "$D" "$D"; mount -o remount,bind,ro "$D"'
-    before, said, after = start_in(namespace, data, mounts)
+    before, output, after = start_in(namespace, data, mounts)
 
-    assert said.startswith(f"StoreUnusable: {data} is on a read-only file system. Mount it writable")
+    assert output.startswith(f"StoreUnusable: {data} is on a read-only file system. Mount it writable")
     assert before == after
 
 
 def test_a_read_only_file_is_refused(namespace: list[str], data: Path) -> None:
     """One database file that cannot be written, in a directory that can."""
     mounts = 'mount --bind "$D/kv.sqlite" "$D/kv.sqlite"; mount -o remount,bind,ro "$D/kv.sqlite"'
-    before, said, after = start_in(namespace, data, mounts)
+    before, output, after = start_in(namespace, data, mounts)
 
-    assert said.startswith(f"StoreUnusable: {data}/kv.sqlite is on a read-only file system.")
+    assert output.startswith(f"StoreUnusable: {data}/kv.sqlite is on a read-only file system.")
     assert before == after
 
 
 def test_a_full_disk_is_refused_before_anything_is_made(namespace: list[str], tmp_path: Path) -> None:
-    """A new directory on a disk too small for a start: nothing is left in it."""
-    before, said, after = start_in(namespace, tmp_path, 'mount -t tmpfs -o size=64k none "$D"')
+    """A new directory on a disk that is too small: nothing is left in it."""
+    before, output, after = start_in(namespace, tmp_path, 'mount -t tmpfs -o size=64k none "$D"')
 
-    assert said.startswith(f"StoreUnusable: {tmp_path} is on a full disk.")
+    assert output.startswith(f"StoreUnusable: {tmp_path} is on a full disk.")
     assert before == after == ""
 
 
 def test_a_disk_that_became_full_is_refused_with_its_data_untouched(namespace: list[str], data: Path) -> None:
-    """A directory with data on a disk that others filled since."""
+    """A directory with data on a disk that was filled later."""
     mounts = """cp -a "$D" "$D.copy"; mount -t tmpfs -o size=2m none "$D"; cp -a "$D.copy/." "$D"
         (dd if=/dev/zero of="$D/filler" bs=4k 2>&1 || true) >/dev/null"""
-    before, said, after = start_in(namespace, data, mounts)
+    before, output, after = start_in(namespace, data, mounts)
 
-    assert said.startswith(f"StoreUnusable: {data} is on a full disk.")
+    assert output.startswith(f"StoreUnusable: {data} is on a full disk.")
     assert "kv.sqlite" in before
     assert before == after
 
 
 def test_the_same_disk_with_space_is_taken(namespace: list[str], data: Path) -> None:
-    """The counter-proof: what is refused above is accepted when there is room."""
-    _, said, after = start_in(namespace, data, 'mount -t tmpfs -o size=8m none "$D"')
+    """The control: with free space the same start is accepted."""
+    _, output, after = start_in(namespace, data, 'mount -t tmpfs -o size=8m none "$D"')
 
-    assert said == "open\n"
+    assert output == "open\n"
     assert "kv.sqlite" in after
 
 
 @contextmanager
 def as_an_ordinary_user() -> Iterator[None]:
-    """Permissions do not stop root; a test run as root steps down for a moment."""
+    """Permissions do not apply to root, so a test that runs as root changes its user for a moment."""
     was_root = os.geteuid() == 0
     if was_root:
         os.seteuid(65534)
@@ -131,7 +131,7 @@ def as_an_ordinary_user() -> Iterator[None]:
 
 
 def test_a_directory_that_this_user_may_not_write_is_refused() -> None:
-    """The message says whose it should be."""
+    """The message asks for the right owner."""
     with TemporaryDirectory() as scratch:
         path = Path(scratch)
         path.chmod(0o555)
@@ -145,7 +145,7 @@ def test_a_directory_that_this_user_may_not_write_is_refused() -> None:
 
 
 def test_a_directory_that_this_user_may_not_make_is_refused() -> None:
-    """The same for a new directory in a place that belongs to others."""
+    """The same for a new directory inside one that cannot be written."""
     with TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o555)
         with as_an_ordinary_user(), pytest.raises(StoreUnusable, match="may not be written by this user"):

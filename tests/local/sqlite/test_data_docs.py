@@ -1,4 +1,4 @@
-"""docs/data.md keeps its word: its backup works beside a running process, its table has every refusal."""
+"""docs/data.md is correct: its backup works while a process runs, and its table has every refusal."""
 
 import asyncio
 import errno
@@ -20,7 +20,7 @@ def run_shell(command: str, directory: Path) -> None:
 
 
 async def test_the_documented_backup_copies_a_database_in_use(tmp_path: Path) -> None:
-    """The command as it stands in the page takes along what only the log holds; the copy answers."""
+    """The command on the page also copies what is only in the log, and the copy can be opened."""
     (command,) = re.findall(r"```sh\n(.*?)```", DOCS, re.DOTALL)
     (tmp_path / "data").mkdir()
     async with open_database(tmp_path / "data", ITEMS) as database:
@@ -36,7 +36,7 @@ async def test_the_documented_backup_copies_a_database_in_use(tmp_path: Path) ->
 
 @pytest.mark.parametrize("code", sorted(data_dir._CAUSES))
 def test_every_cause_of_the_system_is_in_the_table(code: int) -> None:
-    """What the message says about this errno is found in the page."""
-    said = re.split(r"[.(:]|, or", data_dir._CAUSES[code].removeprefix("cannot be made: "))[0].strip()
+    """The page has the message for this errno."""
+    sentence = re.split(r"[.(:]|, or", data_dir._CAUSES[code].removeprefix("cannot be made: "))[0].strip()
 
-    assert said in DOCS, errno.errorcode[code]
+    assert sentence in DOCS, errno.errorcode[code]

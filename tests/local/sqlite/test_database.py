@@ -1,4 +1,4 @@
-"""DB: D1's shape, whole transactions, reads beside writes, errors that say what to do."""
+"""DB: the interface of D1, atomic transactions, concurrent reads, errors with the fix."""
 
 import sqlite3
 from pathlib import Path
@@ -63,13 +63,13 @@ async def test_values_come_back_as_they_went(
 async def test_a_value_that_cannot_be_kept_is_refused_at_bind(
     tmp_path: Path, value: str, complaint: str
 ) -> None:
-    """The message counts the values and says what to do; no value is bent to fit."""
+    """The message has the place of the value and the fix. No value is changed to fit."""
     async with open_database(tmp_path) as database:
         with pytest.raises(ValueRefused, match=f"value 2 .*{complaint}"):
             database.prepare("SELECT ?, ?").bind(1, value)
 
 
-async def test_meta_tells_what_a_statement_did(tmp_path: Path) -> None:
+async def test_meta_reports_what_a_statement_did(tmp_path: Path) -> None:
     """`changes` and `last_row_id` are right for each kind of write, and zero for a read."""
     async with open_database(tmp_path, ITEMS) as database:
         metas = [
@@ -94,8 +94,8 @@ async def test_meta_tells_what_a_statement_did(tmp_path: Path) -> None:
     ]
 
 
-async def test_first_answers_a_row_or_none(tmp_path: Path) -> None:
-    """`first` gives the first row as a dict, None when there is none, and the row of RETURNING."""
+async def test_first_returns_a_row_or_none(tmp_path: Path) -> None:
+    """`first` returns the first row as a dict, None if there is none, and the row of RETURNING."""
     async with open_database(tmp_path, ITEMS) as database:
         insert = database.prepare("INSERT INTO items (name) VALUES (?) RETURNING id, name")
 
@@ -128,7 +128,7 @@ async def test_bind_leaves_the_statement_as_it_was(tmp_path: Path) -> None:
 async def test_a_batch_that_breaks_a_rule_leaves_nothing(
     tmp_path: Path, sql: str, kind: ConstraintKind
 ) -> None:
-    """Each kind of broken rule is told apart, and undoes the statements before it."""
+    """Each kind of broken rule has its own `kind`, and undoes the statements before it."""
     async with open_database(
         tmp_path, ITEMS, PARTS, "INSERT INTO items (id, name) VALUES (1, 'taken')"
     ) as database:
@@ -140,8 +140,8 @@ async def test_a_batch_that_breaks_a_rule_leaves_nothing(
         assert await item_names(database) == ["taken"]
 
 
-async def test_a_batch_answers_one_result_per_statement(tmp_path: Path) -> None:
-    """A later statement sees what an earlier one wrote; an empty batch is no batch."""
+async def test_a_batch_returns_one_result_per_statement(tmp_path: Path) -> None:
+    """A later statement sees what an earlier one wrote. An empty batch returns no results."""
     async with open_database(tmp_path, ITEMS) as database:
         insert = database.prepare("INSERT INTO items (name) VALUES (?)")
         results = await database.batch(
@@ -175,8 +175,8 @@ async def test_transactions_and_settings_stay_with_the_platform(tmp_path: Path, 
             database.prepare(sql)
 
 
-async def test_harmless_pragmas_are_answered(tmp_path: Path) -> None:
-    """What D1 answers about a schema is answered here."""
+async def test_harmless_pragmas_are_allowed(tmp_path: Path) -> None:
+    """Those that D1 allows to read a schema work here too."""
     async with open_database(tmp_path, ITEMS) as database:
         columns = (await database.prepare("PRAGMA table_info(items)").all()).results
 
@@ -205,7 +205,7 @@ async def test_a_mistake_is_named(
 
 
 async def test_a_full_disk_undoes_the_batch_and_the_next_one_works(tmp_path: Path) -> None:
-    """When SQLite finds no space the call fails as unavailable, nothing of it stays, and space heals it."""
+    """Without space the call raises StoreUnavailable and writes nothing. With space the next call works."""
     async with open_database(tmp_path, ITEMS) as database:
         insert = database.prepare("INSERT INTO items (name) VALUES (?)")
         await insert.bind("kept").run()
@@ -222,7 +222,7 @@ async def test_a_full_disk_undoes_the_batch_and_the_next_one_works(tmp_path: Pat
 
 
 async def test_a_file_that_another_program_locks_is_unavailable_not_broken(tmp_path: Path) -> None:
-    """A lock that outlasts the patience is `StoreUnavailable`; the same call works afterwards."""
+    """A lock that outlasts the busy timeout is `StoreUnavailable`. The same call works afterwards."""
     async with open_database(tmp_path, ITEMS) as database:
         insert = database.prepare("INSERT INTO items (name) VALUES ('x')")
         await database._writer.run(lambda connection: connection.execute("PRAGMA busy_timeout = 1"))
@@ -240,18 +240,18 @@ async def test_each_connection_has_the_settings_that_durability_needs(tmp_path: 
     """WAL, an fsync per commit, foreign keys; and a reader that cannot write."""
     async with open_database(tmp_path) as database:
         for thread, query_only in ((database._writer, 0), (database._reader, 1)):
-            found = await thread.run(
+            settings = await thread.run(
                 lambda connection: [
                     connection.execute(f"PRAGMA {name}").fetchone()[0]
                     for name in ("journal_mode", "synchronous", "foreign_keys", "query_only")
                 ]
             )
 
-            assert found == ["wal", 2, 1, query_only]
+            assert settings == ["wal", 2, 1, query_only]
 
 
 async def test_a_batch_takes_only_its_own_statements(tmp_path: Path) -> None:
-    """Plain SQL text in a batch is told apart from a statement."""
+    """Plain SQL text in a batch is refused."""
     async with open_database(tmp_path) as database:
         with pytest.raises(UsageError, match="prepared"):
             await database.batch(["SELECT 1"])

@@ -1,4 +1,4 @@
-"""DB: a batch happens whole or not at all, whatever is in it."""
+"""DB: a batch takes effect completely or not at all, whatever its statements are."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ BATCH = st.lists(
 
 
 def in_model(table: dict[int, int], batch: list[tuple[str, int, int]]) -> dict[int, int] | None:
-    """The table after the batch, None if a rule of the schema forbids one of its steps."""
+    """The table after the batch, or None if a rule of the schema forbids one of its steps."""
     table = dict(table)
     for verb, key, number in batch:
         if verb == "insert" and key in table:
@@ -41,8 +41,8 @@ def in_model(table: dict[int, int], batch: list[tuple[str, int, int]]) -> dict[i
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(BATCH, max_size=6))
-def test_batches_happen_whole_or_not_at_all(batches: list[list[tuple[str, int, int]]]) -> None:
-    """Whatever mixture of statements comes, the table is that of a model which applies whole batches."""
+def test_batches_take_effect_completely_or_not_at_all(batches: list[list[tuple[str, int, int]]]) -> None:
+    """For any mix of statements the table equals a model that applies whole batches."""
 
     async def scenario(directory: Path) -> None:
         model: dict[int, int] = {}

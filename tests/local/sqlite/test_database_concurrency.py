@@ -1,4 +1,4 @@
-"""DB under concurrency: reads beside writes, cancelled callers, the output gate, close."""
+"""DB under concurrency: reads during writes, cancelled callers, the output gate, close."""
 
 import asyncio
 import sqlite3
@@ -14,7 +14,7 @@ from tocsin.platform.local.sqlite.database import SqliteDatabase
 
 
 class Hold:
-    """The SQL function hold(): waits inside SQLite until it is released, and tells that it was reached."""
+    """The SQL function hold(): waits inside SQLite until it is released. `reached` waits for the call."""
 
     def __init__(self) -> None:
         self._entered = threading.Event()
@@ -33,7 +33,7 @@ class Hold:
 
 
 async def test_a_read_does_not_wait_for_a_write(tmp_path: Path) -> None:
-    """While the writer is held up, reads answer from the last commit and the loop goes on."""
+    """While the writer is blocked, reads see the last commit, and the loop is not blocked."""
     hold = Hold()
     async with open_database(tmp_path, ITEMS) as database:
         await database._writer.run(hold.install)
@@ -41,16 +41,16 @@ async def test_a_read_does_not_wait_for_a_write(tmp_path: Path) -> None:
             database.prepare("INSERT INTO items (name) SELECT coalesce(hold(), 'x')").run()
         )
         await hold.reached()
-        seen_meanwhile = await item_names(database)
+        names_meanwhile = await item_names(database)
         hold.release()
         await write
 
-        assert seen_meanwhile == []
+        assert names_meanwhile == []
         assert await item_names(database) == ["x"]
 
 
-async def test_a_write_does_not_wait_for_a_read_nor_disturb_it(tmp_path: Path) -> None:
-    """A long batch of reads keeps its own view of the data while a write is made durable beside it."""
+async def test_a_write_does_not_wait_for_a_read_nor_affect_it(tmp_path: Path) -> None:
+    """A long batch of reads keeps its view of the data while a write becomes durable."""
     hold = Hold()
     count = "SELECT count(*) AS n FROM items"
     async with open_database(tmp_path, ITEMS) as database:
@@ -67,8 +67,8 @@ async def test_a_write_does_not_wait_for_a_read_nor_disturb_it(tmp_path: Path) -
         assert await item_names(database) == ["x"]
 
 
-async def test_a_cancelled_batch_that_has_begun_is_finished(tmp_path: Path) -> None:
-    """Cancelling the caller leaves the whole batch, never half of it, and a connection that works."""
+async def test_a_cancelled_batch_that_has_started_is_finished(tmp_path: Path) -> None:
+    """After the caller is cancelled, the whole batch is written, and the connection still works."""
     hold = Hold()
     async with open_database(tmp_path, ITEMS) as database:
         await database._writer.run(hold.install)
@@ -85,8 +85,8 @@ async def test_a_cancelled_batch_that_has_begun_is_finished(tmp_path: Path) -> N
         assert await item_names(database) == ["first", "second", "third", "later"]
 
 
-async def test_a_cancelled_write_that_waits_never_happens(tmp_path: Path) -> None:
-    """A statement whose caller is gone before the writer came to it is not run."""
+async def test_a_cancelled_write_that_has_not_started_never_runs(tmp_path: Path) -> None:
+    """A statement is not run if its caller is cancelled before the writer takes it."""
     hold = Hold()
     async with open_database(tmp_path, ITEMS) as database:
         await database._writer.run(hold.install)
@@ -107,8 +107,8 @@ async def test_a_cancelled_write_that_waits_never_happens(tmp_path: Path) -> Non
         assert await item_names(database) == ["a", "c"]
 
 
-async def test_close_finishes_writes_and_gives_up_reads(tmp_path: Path) -> None:
-    """Accepted writes are in the file after close; an endless read does not hold it up."""
+async def test_close_finishes_writes_and_interrupts_reads(tmp_path: Path) -> None:
+    """Accepted writes are in the file after close. An endless read does not delay it."""
     endless = "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(hold()) FROM c"
     hold = Hold()
     async with open_database(tmp_path, ITEMS) as database:
@@ -131,7 +131,7 @@ async def test_close_finishes_writes_and_gives_up_reads(tmp_path: Path) -> None:
 
 
 async def test_a_call_waits_for_the_output_gate(tmp_path: Path) -> None:
-    """Nothing is written before the calling object's own writes are durable, nor ever if it was reset."""
+    """Nothing is written before the calling object's own writes are durable, and never if it was reset."""
     gate = asyncio.Event()
 
     async def reset() -> None:
@@ -139,16 +139,16 @@ async def test_a_call_waits_for_the_output_gate(tmp_path: Path) -> None:
 
     async with open_database(tmp_path, ITEMS) as database:
         insert = database.prepare("INSERT INTO items (name) VALUES (?)")
-        GATE.set(gate.wait)  # type: ignore[arg-type]  # the answer of wait() is of no interest
+        GATE.set(gate.wait)  # type: ignore[arg-type]  # what wait() returns does not matter
         waiting = asyncio.create_task(insert.bind("x").run())
         GATE.set(reset)
         with pytest.raises(ObjectReset):
             await insert.bind("y").run()
         GATE.set(None)
         await insert.bind("first").run()
-        seen_meanwhile = await item_names(database)
+        names_meanwhile = await item_names(database)
         gate.set()
         await waiting
 
-        assert seen_meanwhile == ["first"]
+        assert names_meanwhile == ["first"]
         assert await item_names(database) == ["first", "x"]

@@ -1,4 +1,4 @@
-"""kill -9 in the midst of writing: what returned is there, and no batch is there by half."""
+"""kill -9 during writes: every write that returned is there, and every batch is complete."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ def open_dir(path: Path) -> DataDir:
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 150])
 def test_what_was_acknowledged_survives_kill(tmp_path: Path, acknowledged: int) -> None:
-    """Every write that returned before the kill is found by the next start, batches whole."""
+    """The next start finds every write that returned before the kill, and only complete batches."""
     open_dir(tmp_path).close()
     process = subprocess.Popen(
         [sys.executable, "-m", "support.write_until_killed", str(tmp_path)],
@@ -38,12 +38,12 @@ def test_what_was_acknowledged_survives_kill(tmp_path: Path, acknowledged: int) 
         text=True,
     )
     assert process.stdout is not None
-    said = [process.stdout.readline() for _ in range(2 * acknowledged)]
+    output = [process.stdout.readline() for _ in range(2 * acknowledged)]
     process.send_signal(signal.SIGKILL)
-    said += process.stdout.readlines()
+    output += process.stdout.readlines()
     process.stdout.close()
     assert process.wait() == -signal.SIGKILL
-    last = {line.split()[0]: int(line.split()[1]) for line in said if line.endswith("\n")}
+    last = {line.split()[0]: int(line.split()[1]) for line in output if line.endswith("\n")}
 
     open_dir(tmp_path).close()
     with closing(sqlite_file.connect(tmp_path / "db.sqlite")) as connection:

@@ -28,7 +28,7 @@ async def rows(kv: SqliteKV) -> int:
 
 @pytest.mark.parametrize("text", ["", "plain", "a\0b\0", EVERY_PLANE, "\r\n\u2028", '{"priceUsd": null}'])
 async def test_text_comes_back_as_it_went(tmp_path: Path, text: str) -> None:
-    """Any text is a valid value and, after a letter, a valid key: with NULs and from all planes of Unicode."""
+    """Any text is a valid value and, after a letter, a valid key: with NULs and all planes of Unicode."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         await kv.put(f"k{text}", text)
 

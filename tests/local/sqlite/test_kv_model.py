@@ -1,4 +1,4 @@
-"""KV against a model: a dict with times of expiry, driven by hypothesis on the real file."""
+"""KV on a real file, compared by hypothesis with a model: a dict with expiry times."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -17,7 +17,7 @@ from tocsin.bindings import KV, KVList
 
 T = TypeVar("T")
 
-# Few letters, so that keys meet; among them those on which text orders and prefixes go wrong.
+# Few letters, so that keys collide; among them those that are hard to order and to use as a prefix.
 LETTERS = st.sampled_from(
     ["a", "b", ":", "\0", "\x7f", "é", "\ud7ff", "\ue000", "\uffff", "🐍", "\U0010ffff"]
 )
@@ -27,7 +27,7 @@ TTLS = st.none() | st.integers(60, 70)
 
 
 class KVModel(RuleBasedStateMachine):
-    """Every step is done to both; both must answer the same."""
+    """Every step runs on both, and both must return the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class KVModel(RuleBasedStateMachine):
         assert self.do(self.kv.get_many(keys)) == {key: live[key] for key in keys if key in live}
 
     @invariant()
-    def every_key_answers_as_in_the_model(self) -> None:
+    def every_key_has_the_value_of_the_model(self) -> None:
         if hasattr(self, "kv"):
             live = self.live()
             for key in self.model:

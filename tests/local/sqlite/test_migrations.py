@@ -1,4 +1,4 @@
-"""Migrations: applied once, in order, whole; and every difference is refused with its name."""
+"""Migrations: applied once, in order, completely; and every difference is refused with its name."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.mark.parametrize("directory", [KV_MIGRATIONS, OBJECT_MIGRATIONS])
 def test_the_schema_is_the_sum_of_its_migrations(directory: Path) -> None:
-    """What schema.sql says and what the migrations make is the same, line by line."""
+    """schema.sql and the result of the migrations are the same, line by line."""
     summed = schema_of(statement for migration in load(directory) for statement in migration.statements)
     written = schema_of(split((directory / "schema.sql").read_text(encoding="utf-8")))
 
@@ -58,7 +58,7 @@ def test_the_schema_is_the_sum_of_its_migrations(directory: Path) -> None:
 
 
 def test_migrations_are_applied_once_and_recorded(connection: sqlite3.Connection, migrations: Path) -> None:
-    """The first call applies all of them in order, the second none; the record has number, name and time."""
+    """The first call applies all in order, the second none. The record has number, name and time."""
     first = migrate(connection, load(migrations), "db.sqlite", now=1000)
     second = migrate(connection, load(migrations), "db.sqlite", now=2000)
     records = connection.execute("SELECT number, name, applied_at FROM tocsin_migrations").fetchall()
@@ -87,10 +87,8 @@ def test_a_later_migration_finds_the_data_of_an_earlier_one(
     assert connection.execute("SELECT * FROM agents").fetchall() == [(1, "a", 5)]
 
 
-def test_a_failing_migration_leaves_nothing_of_itself(
-    connection: sqlite3.Connection, migrations: Path
-) -> None:
-    """The ones before it stay, its own first statements are undone; the message names it and the reason."""
+def test_a_failing_migration_leaves_nothing(connection: sqlite3.Connection, migrations: Path) -> None:
+    """Earlier ones stay, its own first statements are undone. The message has its name and the reason."""
     write(migrations, {"0003_breaks.sql": "CREATE TABLE extra (a); INSERT INTO nowhere VALUES (1);"})
     with pytest.raises(MigrationFailed, match=r"0003_breaks failed \(no such table: nowhere\)"):
         migrate(connection, load(migrations), "db.sqlite", now=1000)
@@ -104,7 +102,7 @@ def test_a_failing_migration_leaves_nothing_of_itself(
 
 
 def test_a_migration_may_not_orphan_rows(connection: sqlite3.Connection, migrations: Path) -> None:
-    """A migration that puts off the foreign keys and leaves a broken one is undone."""
+    """A migration that defers the foreign keys and leaves a broken one is undone."""
     write(
         migrations,
         {"0003_orphans.sql": "PRAGMA defer_foreign_keys = ON; INSERT INTO swaps VALUES ('0x1', 404, '');"},
@@ -133,7 +131,7 @@ def test_a_migration_may_not_orphan_rows(connection: sqlite3.Connection, migrati
 def test_code_that_differs_from_what_was_applied_is_refused(
     connection: sqlite3.Connection, migrations: Path, file: str, text: str | None, complaint: str
 ) -> None:
-    """An edited old migration and a database newer than the code stop the start and say what to do."""
+    """An edited migration and a database newer than the code stop the start, with the fix."""
     migrate(connection, load(migrations), "db.sqlite", now=1000)
     if text is None:
         (migrations / file).unlink()
@@ -144,7 +142,7 @@ def test_code_that_differs_from_what_was_applied_is_refused(
 
 
 def test_a_database_of_another_version_is_refused(connection: sqlite3.Connection, migrations: Path) -> None:
-    """The same number under another name means two versions of the code."""
+    """The same number with another name means two versions of the code."""
     migrate(connection, load(migrations), "db.sqlite", now=1000)
     (migrations / "0002_create_swaps.sql").rename(migrations / "0002_other.sql")
     with pytest.raises(
@@ -153,7 +151,7 @@ def test_a_database_of_another_version_is_refused(connection: sqlite3.Connection
         check(connection, load(migrations), "db.sqlite")
 
 
-def test_line_ends_do_not_make_a_migration_another(connection: sqlite3.Connection, migrations: Path) -> None:
+def test_line_ends_do_not_change_a_migration(connection: sqlite3.Connection, migrations: Path) -> None:
     """A checkout with Windows line ends is the same migration."""
     migrate(connection, load(migrations), "db.sqlite", now=1000)
     path = migrations / "0002_create_swaps.sql"
@@ -178,7 +176,7 @@ def test_line_ends_do_not_make_a_migration_another(connection: sqlite3.Connectio
 def test_files_that_cannot_be_a_history_are_refused(
     tmp_path: Path, files: dict[str, str], complaint: str
 ) -> None:
-    """Gaps, doubles, odd names, and statements that would break the one transaction per file."""
+    """Gaps, duplicates, wrong names, and statements that would break the transaction of a file."""
     with pytest.raises(SchemaMismatch, match=complaint):
         load(write(tmp_path / "migrations", files))
 
@@ -201,7 +199,7 @@ def test_files_that_cannot_be_a_history_are_refused(
 def test_a_schema_changed_by_hand_is_refused_line_by_line(
     connection: sqlite3.Connection, migrations: Path, change: str, lines: list[str]
 ) -> None:
-    """The message shows what is missing and what is there instead; nothing is written."""
+    """The message shows the missing and the unexpected lines. Nothing is written."""
     migrate(connection, load(migrations), "db.sqlite", now=1000)
     connection.execute(change)
     write(migrations, {"0003_more.sql": "CREATE TABLE more (a)"})
@@ -216,7 +214,7 @@ def test_a_schema_changed_by_hand_is_refused_line_by_line(
 
 
 def test_a_foreign_database_is_refused(connection: sqlite3.Connection, migrations: Path) -> None:
-    """A file with tables and no record of migrations is not ours to change."""
+    """A file with tables and without a record of migrations is not changed."""
     connection.execute("CREATE TABLE somebody_elses (a)")
     with pytest.raises(SchemaMismatch, match="unexpected: table somebody_elses"):
         migrate(connection, load(migrations), "db.sqlite", now=1000)
@@ -225,7 +223,7 @@ def test_a_foreign_database_is_refused(connection: sqlite3.Connection, migration
 def test_what_sqlite_and_d1_keep_for_themselves_does_not_count(
     connection: sqlite3.Connection, migrations: Path
 ) -> None:
-    """Their own tables are no difference."""
+    """Their own tables do not count as a difference."""
     migrate(connection, load(migrations), "db.sqlite", now=1000)
     connection.execute("CREATE TABLE d1_migrations (id INTEGER PRIMARY KEY AUTOINCREMENT)")
     connection.execute("CREATE TABLE _cf_KV (key TEXT)")
@@ -252,7 +250,7 @@ STEPS = st.lists(
 def test_however_a_history_is_cut_into_updates_the_schema_is_the_same(
     steps: list[str], data: st.DataObject
 ) -> None:
-    """Applying in several starts gives the schema of applying all at once."""
+    """Migrations applied in several starts give the same schema as all at once."""
     with TemporaryDirectory() as scratch:
         files = {f"{n:04}_step.sql": step.format(n=n) for n, step in enumerate(steps, 1)}
         history = load(write(Path(scratch) / "migrations", files))

@@ -1,4 +1,4 @@
-"""SQL text: the first word, the statements of a script, a schema's sense without its looks."""
+"""SQL text: the first word, the statements of a script, and a schema without its layout."""
 
 import sqlite3
 from contextlib import closing
@@ -31,25 +31,25 @@ STATEMENTS = [
     ],
 )
 def test_the_first_word_is_found_behind_what_sqlite_skips(sql: str, word: str) -> None:
-    """White space, a byte order mark and both kinds of comment are skipped; nothing else is."""
+    """White space, a byte order mark and both kinds of comments are skipped, and nothing else."""
     assert first_word(sql) == word
 
 
 @pytest.mark.parametrize("unit", [" ", "/**/", "/* */ ", "-- x\n", "/*"])
 def test_odd_text_is_not_slow(unit: str) -> None:
-    """Thousands of comments that lead to nothing are read once, not in every combination."""
+    """Thousands of comments without a statement are read once, not in every combination."""
     assert first_word(unit * 20_000 + "1") == ""
 
 
 @given(st.lists(st.sampled_from(STATEMENTS), max_size=6), st.sampled_from([";", ";\n\n", " ;\n-- end;\n"]))
 def test_a_script_is_split_where_sqlite_ends_a_statement(statements: list[str], between: str) -> None:
-    """Semicolons in text, names, comments and triggers do not divide; SQLite compiles every piece."""
-    found = split(between.join(statements))
+    """Semicolons in text, names, comments and triggers do not split. SQLite compiles every piece."""
+    pieces = split(between.join(statements))
 
-    assert len(found) == len(statements)
+    assert len(pieces) == len(statements)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE t (a, b)")
-        for written, piece in zip(statements, found, strict=True):
+        for written, piece in zip(statements, pieces, strict=True):
             assert piece.endswith(written)
             connection.execute(f"EXPLAIN {piece}")
 
@@ -70,8 +70,8 @@ def test_a_script_of_comments_has_no_statement() -> None:
         )STRICT""",
     ],
 )
-def test_looks_do_not_count(sql: str) -> None:
-    """Layout, case, comments and quotes around names are dropped; text literals are kept as they are."""
+def test_layout_does_not_count(sql: str) -> None:
+    """Layout, case, comments and quotes around names are removed. Text literals stay as they are."""
     assert plain(sql) == [
         "create table t",
         "a integer primary key",

@@ -118,10 +118,8 @@ def scope_of(request: Any) -> Scope:
     client = next((value.decode("latin-1") for name, value in headers if name == CLIENT_HEADER), None)
     return {
         "type": "http",
-        "asgi": {
-            "version": "3.0",
-            "spec_version": "2.3",
-        },  # since 2.3 a stream also waits for `http.disconnect`
+        # With 2.3 a streaming response also waits for `http.disconnect`.
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": str(request.method),
         "scheme": url.scheme,

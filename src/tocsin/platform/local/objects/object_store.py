@@ -63,7 +63,7 @@ class Changes:
 
 
 class ObjectStore:
-    """Opens on the running loop. Reads and commits run on the loop's thread, waits for the disk do not."""
+    """Opens on the running loop. Reads and commits run on it, slow syncs and checkpoints in threads."""
 
     def __init__(self, path: Path, *, logger: Logger, on_fatal: Callable[[OSError], None]) -> None:
         self._path = path
