@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.budget_world import HOUR_MS, MAY, World
+from support.budget_world import HOUR_MS, MAY, BudgetWorld
 from tocsin.budget.budget import Quota
 from tocsin.budget.limiter import Lane, LimitReading, WindowReading
 from tocsin.budget.month import DAY_MS
@@ -42,7 +42,7 @@ steps = st.one_of(
 )
 def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[str, Any]]) -> None:
     """Whatever the order of calls, waits, clock jumps, restarts and headers: every limit holds."""
-    world = World(plan)
+    world = BudgetWorld(plan)
     for kind, value in script:
         match kind:
             case "call":
@@ -62,65 +62,68 @@ def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[str, Any]]) 
 
 @settings(max_examples=200, deadline=None)
 @given(script=st.lists(steps, max_size=40), lane=lanes)
-def test_a_refusal_ends(script: list[tuple[str, Any]], lane: Lane) -> None:
-    """From any state, somebody who waits as long as told gets a permit in a month not used up before."""
-    world = World(Quota(2, 5, 10))
+def test_a_denial_ends(script: list[tuple[str, Any]], lane: Lane) -> None:
+    """From any state, a caller that waits as long as the denial says gets a permit in a month not used up before."""
+    world = BudgetWorld(Quota(2, 5, 10))
     for kind, value in script:
         getattr(world, kind, lambda _value: None)(value)
     given_up_at = world.true_ms + (len(world.by_month) + 2) * 31 * DAY_MS
-    while (refusal := world.budget.ask(lane, world.moment)) is not None:
-        assert refusal.wait_ms > 0
-        assert refusal.reason
-        world.wait(refusal.wait_ms)
-        world.hear(None)  # whoever was under way is so no longer
+    while (denial := world.budget.ask(lane, world.moment)) is not None:
+        assert denial.wait_ms > 0
+        assert denial.reason
+        world.wait(denial.wait_ms)
+        world.hear(None)  # calls that were under way have ended
         assert world.true_ms <= given_up_at
 
 
-def test_a_told_limit_replaces_the_plan_and_is_reported() -> None:
-    """Headers that contradict the configuration are believed, in both directions, and said once."""
-    world = World(Quota(minute=500, month=150_000))
+def test_a_reported_limit_replaces_the_plan_and_is_logged() -> None:
+    """Headers that contradict the configuration are believed, in both directions, with one event each."""
+    world = BudgetWorld(Quota(minute=500, month=150_000))
 
     lower = world.hear(LimitReading(minute=WindowReading(limit=50, remaining=49)))
     again = world.hear(LimitReading(minute=WindowReading(limit=50, remaining=48)))
     higher = world.hear(LimitReading(month=WindowReading(limit=500_000, remaining=499_000)))
 
-    assert [(note.event, note.fields["told"]) for note in lower] == [("budget.limit_corrected", 50)]
+    assert [(event.event, event.fields["reported"]) for event in lower] == [("budget.limit_corrected", 50)]
     assert again == []
-    assert [(note.event, note.fields["was"]) for note in higher] == [("budget.limit_corrected", 150_000)]
+    assert [(event.event, event.fields["was"]) for event in higher] == [("budget.limit_corrected", 150_000)]
     assert replace(world.budget.limits, month=None) == Quota(minute=50)
     assert world.budget.limits.month == 500_000
 
 
 def test_more_remaining_than_the_plan_has_is_reported_once() -> None:
-    """An upstream that tells no limit but has more than the plan contradicts it; the plan stands."""
-    world = World(Quota(minute=10, month=10_000))
+    """An upstream that reports no limit but more remaining calls contradicts the plan; the plan stands."""
+    world = BudgetWorld(Quota(minute=10, month=10_000))
     reading = LimitReading(month=WindowReading(remaining=49_000))
 
-    assert [note.event for note in world.hear(reading)] == ["budget.plan_contradicted"]
+    assert [event.event for event in world.hear(reading)] == ["budget.plan_contradicted"]
     assert world.hear(reading) == []
     assert world.budget.limits.month == 10_000
 
 
-def test_a_low_quota_is_told_once_and_not_at_the_months_end() -> None:
+def test_a_low_quota_is_reported_once_and_not_at_the_months_end() -> None:
     """Below a fifth of the header's own limit one line is written, unless the month is nearly over."""
     low = LimitReading(month=WindowReading(limit=150_000, remaining=29_000))
-    early, late = World(Quota(month=150_000)), World(Quota(month=150_000), MAY.ends_at - 3 * DAY_MS)
+    early, late = (
+        BudgetWorld(Quota(month=150_000)),
+        BudgetWorld(Quota(month=150_000), MAY.ends_at - 3 * DAY_MS),
+    )
 
-    assert [note.event for note in early.hear(low)] == ["budget.quota_low"]
+    assert [event.event for event in early.hear(low)] == ["budget.quota_low"]
     assert early.hear(low) == []
     assert late.hear(low) == []
 
 
-def test_a_429_closes_the_gate_for_as_long_as_it_says() -> None:
+def test_a_429_closes_the_limiter_for_as_long_as_it_says() -> None:
     """Retry-After is kept to the millisecond, an hour at most; afterwards one call at a time."""
-    world = World(Quota())
+    world = BudgetWorld(Quota())
     assert world.call(Lane.TASK)
-    notes = world.hear(LimitReading(), limited=True, retry_after_ms=22_000)
-    refusal = world.budget.ask(Lane.REQUEST, world.moment)
+    events = world.hear(LimitReading(), limited=True, retry_after_ms=22_000)
+    denial = world.budget.ask(Lane.REQUEST, world.moment)
 
-    assert [note.event for note in notes] == ["budget.gate_closed"]
-    assert refusal is not None
-    assert refusal.wait_ms == 22_000
+    assert [event.event for event in events] == ["budget.limiter_closed"]
+    assert denial is not None
+    assert denial.wait_ms == 22_000
     world.wait(22_000)
     assert world.call(Lane.TASK)
     assert not world.call(Lane.TASK)
@@ -128,22 +131,22 @@ def test_a_429_closes_the_gate_for_as_long_as_it_says() -> None:
     assert world.call(Lane.TASK)
     assert world.call(Lane.TASK)
     world.hear(LimitReading(), limited=True, retry_after_ms=10**9)
-    refusal = world.budget.ask(Lane.TASK, world.moment)
-    assert refusal is not None
-    assert refusal.wait_ms == HOUR_MS
+    denial = world.budget.ask(Lane.TASK, world.moment)
+    assert denial is not None
+    assert denial.wait_ms == HOUR_MS
 
 
 def test_back_off_doubles_with_new_429s_only() -> None:
-    """Each 429 after the gate was open doubles the pause; those of calls already under way do not."""
-    world = World(Quota())
+    """Each 429 while the limiter was open doubles the pause; those of calls already under way do not."""
+    world = BudgetWorld(Quota())
     pauses = []
     for _ in range(12):
         for _ in range(3):
             world.hear(LimitReading(), limited=True)
-        refusal = world.budget.ask(Lane.TASK, world.moment)
-        assert refusal is not None
-        pauses.append(refusal.wait_ms)
-        world.wait(refusal.wait_ms)
+        denial = world.budget.ask(Lane.TASK, world.moment)
+        assert denial is not None
+        pauses.append(denial.wait_ms)
+        world.wait(denial.wait_ms)
 
     assert pauses[:4] == [1_000, 2_000, 4_000, 8_000]
     assert pauses[-1] == 150_000
@@ -151,25 +154,25 @@ def test_back_off_doubles_with_new_429s_only() -> None:
 
 def test_a_back_off_goes_on_after_a_restart() -> None:
     """What is left of it, by the wall clock; a clock set back does not lengthen it."""
-    world = World(Quota())
+    world = BudgetWorld(Quota())
     world.hear(LimitReading(), limited=True, retry_after_ms=600_000)
-    world.saved = world.budget.to_json(world.moment)
+    world.save()
     world.wait(200_000)
     world.restart(5)
-    refusal = world.budget.ask(Lane.TASK, world.moment)
-    assert refusal is not None
-    assert refusal.wait_ms == 400_000
+    denial = world.budget.ask(Lane.TASK, world.moment)
+    assert denial is not None
+    assert denial.wait_ms == 400_000
 
     world.jump(-10 * HOUR_MS)
     world.restart(5)
-    refusal = world.budget.ask(Lane.TASK, world.moment)
-    assert refusal is not None
-    assert refusal.wait_ms == 600_000
+    denial = world.budget.ask(Lane.TASK, world.moment)
+    assert denial is not None
+    assert denial.wait_ms == 600_000
 
 
-def test_limits_told_under_another_plan_are_forgotten() -> None:
+def test_limits_reported_under_another_plan_are_forgotten() -> None:
     """Changing the configured plan takes effect at the next start; what was spent stays spent."""
-    world = World(Quota(minute=500, month=1_000))
+    world = BudgetWorld(Quota(minute=500, month=1_000))
     assert world.call(Lane.TASK)
     world.hear(LimitReading(minute=WindowReading(limit=50, remaining=40)))
     assert world.call(Lane.TASK)
@@ -194,7 +197,7 @@ def test_an_impossible_plan_is_refused(wrong: dict[str, Any]) -> None:
     limit=st.integers(1, 5),
 )
 def test_a_sliding_window_frees_exactly_when_it_says(calls: list[int], limit: int) -> None:
-    """After the told wait a call fits, and a millisecond earlier it does not."""
+    """After exactly that wait a call fits, and a millisecond earlier it does not."""
     window, now = SlidingWindow(1_000, 100), 0
     for gap in calls:
         now += gap

@@ -1,43 +1,54 @@
-"""Permits are handed out in order, to everybody, and to nobody twice."""
+"""Permits are granted in order, to every caller, and each only once."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.captured_log import CapturedLog
 from support.virtual_time import VirtualClock, run_virtual
-from tocsin.bindings import JSON
 from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import WAITING_MAX, BudgetLimiter
+from tocsin.budget.budget_limiter import WAITING_MAX, BudgetLimiter, restored_budget
 from tocsin.budget.limiter import Denial, Lane, LimitReading, WindowReading
+from tocsin.budget.stored import StoredBudget
 from tocsin.budget.windows import Moment
+from tocsin.errors import MalformedShape
+from tocsin.shapes.scheduler import SpentCalls, WaitingCallers
 
 FOREVER_S = 40 * 86_400.0
 
 
-class Door:
-    """A gatekeeper and what it saved and said."""
+class LimitedCalls:
+    """A limiter and callers of it, and what it saved and logged."""
 
-    def __init__(self, plan: Quota, stored: JSON = None, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self, plan: Quota, stored: StoredBudget | None = None, clock: VirtualClock | None = None
+    ) -> None:
         self.clock = clock or VirtualClock()
         self.log = CapturedLog()
-        self.saved: list[JSON] = []
-        self.gate = BudgetLimiter.restore(
-            "hiro", plan, stored, self.clock, Random(1).random, self.log, self.saved.append
+        self.saved: list[StoredBudget] = []
+        self.limiter = BudgetLimiter(
+            "hiro",
+            restored_budget(plan, stored, self.clock),
+            self.clock,
+            Random(1).random,
+            self.log,
+            self.saved.append,
         )
         self.order: list[tuple[str, float]] = []
 
     async def call(self, name: str, lane: Lane, patience_s: float = FOREVER_S, takes_s: float = 0.0) -> bool:
-        """One caller: in, at work, out again."""
-        refusal = await self.gate.enter(lane, patience_s)
-        if refusal is not None:
+        """One caller: waits for a permit, works, and releases it."""
+        denial = await self.limiter.acquire(lane, patience_s)
+        if denial is not None:
             return False
         self.order.append((name, self.clock.monotonic()))
         await self.clock.sleep(takes_s)
-        self.gate.leave(LimitReading(), limited=False, retry_after_ms=None)
+        self.limiter.release(LimitReading(), limited=False, retry_after_ms=None)
         return True
 
     def names(self, prefix: str) -> list[str]:
@@ -46,16 +57,16 @@ class Door:
 
 async def test_each_lane_is_served_first_come_first_served() -> None:
     """Callers of a lane leave in the order in which they came, however long it takes."""
-    door = Door(Quota(second=2, minute=10, month=5_000))
+    calls = LimitedCalls(Quota(second=2, minute=10, month=5_000))
 
     await asyncio.gather(
-        *(door.call(f"task {n:02}", Lane.TASK) for n in range(30)),
-        *(door.call(f"request {n:02}", Lane.REQUEST) for n in range(10)),
+        *(calls.call(f"task {n:02}", Lane.TASK) for n in range(30)),
+        *(calls.call(f"request {n:02}", Lane.REQUEST) for n in range(10)),
     )
 
-    assert door.names("task") == sorted(door.names("task"))
-    assert door.names("request") == sorted(door.names("request"))
-    assert len(door.order) == 40
+    assert calls.names("task") == sorted(calls.names("task"))
+    assert calls.names("request") == sorted(calls.names("request"))
+    assert len(calls.order) == 40
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,130 +83,130 @@ def test_no_waiting_caller_is_forgotten(
     """With any arrivals, durations and 429s in between, every patient caller gets its permit."""
 
     async def play() -> None:
-        door = Door(plan)
+        calls = LimitedCalls(plan)
 
         async def caller(lane: Lane, at_ms: int, takes_ms: int) -> bool:
-            await door.clock.sleep(at_ms / 1000)
-            return await door.call("caller", lane, takes_s=takes_ms / 1000)
+            await calls.clock.sleep(at_ms / 1000)
+            return await calls.call("caller", lane, takes_s=takes_ms / 1000)
 
         async def trouble(at_ms: int) -> None:
-            await door.clock.sleep(at_ms / 1000)
-            if await door.gate.enter(Lane.TASK, FOREVER_S) is None:
-                door.gate.leave(LimitReading(), limited=True, retry_after_ms=None)
+            await calls.clock.sleep(at_ms / 1000)
+            if await calls.limiter.acquire(Lane.TASK, FOREVER_S) is None:
+                calls.limiter.release(LimitReading(), limited=True, retry_after_ms=None)
 
         served = await asyncio.gather(
             *(caller(*one) for one in callers), *(trouble(at_ms) for at_ms in limited)
         )
 
         assert served.count(True) == len(callers)
-        assert door.gate.describe()["waiting"] == {"task": 0, "request": 0}
-        assert door.gate.budget.in_flight == 0
+        assert calls.limiter.status().waiting == WaitingCallers(task=0, request=0)
+        assert calls.limiter.budget.in_flight == 0
 
     run_virtual(play())
 
 
 async def test_a_sweep_does_not_starve_a_submitter() -> None:
     """While a hundred task calls wait for the minute, a request still gets in at once."""
-    door = Door(Quota(minute=10))
-    sweep = asyncio.gather(*(door.call("task", Lane.TASK) for _ in range(100)))
-    await door.clock.sleep(30)
-    before = door.clock.monotonic()
+    calls = LimitedCalls(Quota(minute=10))
+    sweep = asyncio.gather(*(calls.call("task", Lane.TASK) for _ in range(100)))
+    await calls.clock.sleep(30)
+    before = calls.clock.monotonic()
 
-    assert await door.call("request", Lane.REQUEST)
+    assert await calls.call("request", Lane.REQUEST)
 
-    assert door.clock.monotonic() == before
+    assert calls.clock.monotonic() == before
     await sweep
 
 
 async def test_a_flood_of_requests_does_not_starve_tasks() -> None:
     """Beyond their share requests go by arrival, so a task that waits gets its turn all the time."""
-    door = Door(Quota(minute=10))
+    calls = LimitedCalls(Quota(minute=10))
 
     async def flood() -> None:
         while True:
-            visitor = asyncio.create_task(door.call("request", Lane.REQUEST, patience_s=5.0))
-            await door.clock.sleep(0.1)
+            visitor = asyncio.create_task(calls.call("request", Lane.REQUEST, patience_s=5.0))
+            await calls.clock.sleep(0.1)
             del visitor
 
     flooding = asyncio.create_task(flood())
     for _ in range(40):
-        assert await door.call("task", Lane.TASK, patience_s=70.0)
+        assert await calls.call("task", Lane.TASK, patience_s=70.0)
     flooding.cancel()
 
-    assert door.clock.monotonic() <= 10 * 60
-    assert door.names("request")
+    assert calls.clock.monotonic() <= 10 * 60
+    assert calls.names("request")
 
 
-async def test_impatience_is_told_at_once() -> None:
-    """A caller whose permit cannot come in time is refused without waiting, and told until when."""
-    door = Door(Quota(minute=2, request_share=0))
-    assert await door.call("a", Lane.TASK)
-    assert await door.call("b", Lane.TASK)
+async def test_an_impatient_caller_is_denied_at_once() -> None:
+    """A caller whose permit cannot come in time is denied without waiting; the denial says until when."""
+    calls = LimitedCalls(Quota(minute=2, request_share=0))
+    assert await calls.call("a", Lane.TASK)
+    assert await calls.call("b", Lane.TASK)
 
-    refusal = await door.gate.enter(Lane.TASK, 30.0)
+    denial = await calls.limiter.acquire(Lane.TASK, 30.0)
 
-    assert isinstance(refusal, Denial)
-    assert refusal.until == door.clock.now() + refusal.wait_ms
-    assert 60_000 <= refusal.wait_ms <= 65_000
-    assert "2 calls per minute" in refusal.reason
-    assert door.clock.monotonic() == 0
+    assert isinstance(denial, Denial)
+    assert denial.until == calls.clock.now() + denial.wait_ms
+    assert 60_000 <= denial.wait_ms <= 65_000
+    assert "2 calls per minute" in denial.reason
+    assert calls.clock.monotonic() == 0
 
 
-async def test_those_in_line_are_refused_when_the_gate_closes_for_longer_than_they_wait() -> None:
+async def test_waiting_callers_are_denied_when_the_limiter_closes_for_longer_than_they_wait() -> None:
     """A Retry-After beyond their patience answers the whole queue at once."""
-    door = Door(Quota(second=1, request_share=0))
-    assert await door.gate.enter(Lane.TASK, 0.0) is None
-    queue = [asyncio.create_task(door.call(str(n), Lane.TASK, patience_s=20.0)) for n in range(5)]
-    await door.clock.sleep(0.1)
-    door.gate.leave(LimitReading(), limited=True, retry_after_ms=60_000)
+    calls = LimitedCalls(Quota(second=1, request_share=0))
+    assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
+    queue = [asyncio.create_task(calls.call(str(n), Lane.TASK, patience_s=20.0)) for n in range(5)]
+    await calls.clock.sleep(0.1)
+    calls.limiter.release(LimitReading(), limited=True, retry_after_ms=60_000)
 
     assert await asyncio.gather(*queue) == [False] * 5
-    assert door.clock.monotonic() < 1
+    assert calls.clock.monotonic() < 1
 
 
 async def test_a_cancelled_caller_leaves_the_line() -> None:
-    """Neither a waiting nor a just admitted caller that is cancelled holds anybody up."""
-    door = Door(Quota(minute=1, request_share=0))
-    assert await door.call("first", Lane.TASK)
-    waiting = [asyncio.create_task(door.call(f"{n}", Lane.TASK)) for n in range(3)]
-    await door.clock.sleep(1)
+    """Neither a waiting nor a just admitted caller that is cancelled holds others up."""
+    calls = LimitedCalls(Quota(minute=1, request_share=0))
+    assert await calls.call("first", Lane.TASK)
+    waiting = [asyncio.create_task(calls.call(f"{n}", Lane.TASK)) for n in range(3)]
+    await calls.clock.sleep(1)
     waiting[0].cancel()
     waiting[1].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
 
-    assert door.names("2") == ["2"]
-    assert door.gate.budget.in_flight == 0
-    assert door.gate.describe()["waiting"] == {"task": 0, "request": 0}
+    assert calls.names("2") == ["2"]
+    assert calls.limiter.budget.in_flight == 0
+    assert calls.limiter.status().waiting == WaitingCallers(task=0, request=0)
 
 
 async def test_a_permit_of_a_cancelled_caller_stays_spent() -> None:
     """Cancelled between grant and use: the call counts, and is not taken for one under way."""
-    door = Door(Quota(minute=5, request_share=0))
-    assert await door.gate.enter(Lane.TASK, 0.0) is None
-    door.gate.leave(LimitReading(), limited=True, retry_after_ms=0)
-    assert await door.gate.enter(Lane.TASK, 0.0) is None
-    waiting = asyncio.create_task(door.gate.enter(Lane.TASK, 60.0))
+    calls = LimitedCalls(Quota(minute=5, request_share=0))
+    assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
+    calls.limiter.release(LimitReading(), limited=True, retry_after_ms=0)
+    assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
+    waiting = asyncio.create_task(calls.limiter.acquire(Lane.TASK, 60.0))
     await asyncio.sleep(0)
-    door.gate.leave(LimitReading(), limited=False, retry_after_ms=None)
-    assert door.gate.budget.in_flight == 1
+    calls.limiter.release(LimitReading(), limited=False, retry_after_ms=None)
+    assert calls.limiter.budget.in_flight == 1
 
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
-    assert door.gate.budget.in_flight == 0
-    assert door.gate.describe()["spent"]["minute"] == 3
+    assert calls.limiter.budget.in_flight == 0
+    assert calls.limiter.status().spent.minute == 3
 
 
-async def test_an_endless_line_is_refused() -> None:
+async def test_an_endless_line_is_denied() -> None:
     """Beyond a thousand waiting callers of a lane the next is sent away."""
-    door = Door(Quota(second=1, request_share=0))
-    line = [asyncio.create_task(door.gate.enter(Lane.TASK, FOREVER_S)) for _ in range(WAITING_MAX + 1)]
+    calls = LimitedCalls(Quota(second=1, request_share=0))
+    line = [asyncio.create_task(calls.limiter.acquire(Lane.TASK, FOREVER_S)) for _ in range(WAITING_MAX + 1)]
     await asyncio.sleep(0)
 
-    refusal = await door.gate.enter(Lane.TASK, FOREVER_S)
+    denial = await calls.limiter.acquire(Lane.TASK, FOREVER_S)
 
-    assert refusal is not None
-    assert "waiting already" in refusal.reason
+    assert denial is not None
+    assert "waiting already" in denial.reason
     for one in line:
         one.cancel()
     await asyncio.gather(*line, return_exceptions=True)
@@ -204,50 +215,55 @@ async def test_an_endless_line_is_refused() -> None:
 async def test_a_permit_is_saved_before_it_is_used() -> None:
     """A process that dies right after a grant has spent it: the next one finds it counted."""
     plan = Quota(minute=3, month=1_000, request_share=0)
-    door = Door(plan)
+    calls = LimitedCalls(plan)
     for _ in range(3):
-        assert await door.gate.enter(Lane.TASK, 0.0) is None
+        assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
 
-    reborn = Door(plan, door.saved[-1], door.clock)
+    restarted = LimitedCalls(plan, calls.saved[-1], calls.clock)
 
-    assert await reborn.gate.enter(Lane.TASK, 0.0) is not None
-    assert reborn.gate.describe()["spent"] == {"second": 3, "minute": 3, "month": 3, "monthByOthers": 0}
-    assert reborn.gate.budget.in_flight == 0
+    assert await restarted.limiter.acquire(Lane.TASK, 0.0) is not None
+    assert restarted.limiter.status().spent == SpentCalls(second=3, minute=3, month=3, month_by_others=0)
+    assert restarted.limiter.budget.in_flight == 0
 
 
-async def test_an_unreadable_state_begins_anew_and_says_so() -> None:
-    """Something else under the storage key is an error in the log, not a crash."""
-    unreadable: list[Any] = [
-        {},
-        [],
-        "x",
-        {"plan": 1},
-        {**Door(Quota()).gate.budget.to_json(Moment(0, 0)), "month": 7},
-    ]
-    for stored in unreadable:
-        door = Door(Quota(minute=1), stored)
-        assert [line.event for line in door.log.lines] == ["budget.restore_failed"]
-        assert await door.gate.enter(Lane.REQUEST, 0.0) is None
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: {},
+        lambda _: [],
+        lambda _: "x",
+        lambda _: {"plan": 1},
+        lambda stored: {**stored, "month": 7},
+        lambda stored: {**stored, "minute": [[1, 2, 3]]},
+    ],
+)
+async def test_a_stored_budget_that_cannot_be_read_is_refused(damage: Callable[[Any], Any]) -> None:
+    """Something else under the storage key is an error with the field's name; the scheduler then begins again."""
+    stored = LimitedCalls(Quota()).limiter.budget.to_stored(Moment(0, 0))
+    assert StoredBudget.from_json(stored.to_json()) == stored
+
+    with pytest.raises(MalformedShape, match=r"^StoredBudget: "):
+        StoredBudget.from_json(damage(stored.to_json()))
 
 
 async def test_corrections_are_logged_and_saved() -> None:
     """What a header corrected is in the log with the upstream's name, and in the saved state."""
-    door = Door(Quota(minute=500))
-    assert await door.gate.enter(Lane.TASK, 0.0) is None
-    door.gate.leave(
+    calls = LimitedCalls(Quota(minute=500))
+    assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
+    calls.limiter.release(
         LimitReading(minute=WindowReading(limit=50, remaining=49)), limited=False, retry_after_ms=None
     )
 
-    assert [(line.event, line.level) for line in door.log.lines] == [("budget.limit_corrected", "WARN")]
-    assert door.log.lines[0].fields["upstream"] == "hiro"
-    assert door.saved[-1]["limits"]["minute"] == 50
-    assert door.gate.describe()["told"]["minuteRemaining"] == 49
+    assert [(line.event, line.level) for line in calls.log.lines] == [("budget.limit_corrected", "WARN")]
+    assert calls.log.lines[0].fields["upstream"] == "hiro"
+    assert calls.saved[-1].limits.minute == 50
+    assert calls.limiter.status().reported.minute_remaining == 49
 
 
 async def test_setting_the_wall_clock_does_not_empty_a_window() -> None:
     """An hour forward on the wall clock frees no call of the minute."""
-    door = Door(Quota(minute=1, request_share=0))
-    assert await door.gate.enter(Lane.TASK, 0.0) is None
-    door.clock.jump(3_600_000)
+    calls = LimitedCalls(Quota(minute=1, request_share=0))
+    assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
+    calls.clock.jump(3_600_000)
 
-    assert await door.gate.enter(Lane.TASK, 10.0) is not None
+    assert await calls.limiter.acquire(Lane.TASK, 10.0) is not None

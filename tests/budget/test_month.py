@@ -1,4 +1,4 @@
-"""The month lasts, is used up when there is demand, and turns when the upstream's does."""
+"""The month lasts, is used up when there is demand, and rolls over when the upstream's does."""
 
 from collections import Counter
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.budget_world import HOUR_MS, MAY, World, spend_all_day_long
+from support.budget_world import HOUR_MS, MAY, BudgetWorld, spend_all_day_long
 from tocsin.budget.budget import Quota
 from tocsin.budget.cadence import Demand, cadences, overdraft
 from tocsin.budget.limiter import Lane, LimitReading, WindowReading
@@ -16,7 +16,7 @@ from tocsin.budget.month import DAY_MS, span_of
 
 def test_ten_thousand_calls_last_the_month_and_are_used() -> None:
     """Under higher demand the plan of 10,000 calls is used up to 90 % and more, every day has its calls."""
-    world = World(Quota(minute=10, month=10_000))
+    world = BudgetWorld(Quota(minute=10, month=10_000))
 
     per_day = spend_all_day_long(world, MAY.ends_at)
 
@@ -37,7 +37,9 @@ def test_any_plan_lasts_and_is_used(
     month: int, share: float, request_every_ms: int, first_day: int, quiet_days: int
 ) -> None:
     """Begun on any day, after any quiet time, with any mix of lanes: the plan lasts and is used."""
-    world = World(Quota(minute=30, month=month, request_share=share), MAY.starts_at + first_day * DAY_MS)
+    world = BudgetWorld(
+        Quota(minute=30, month=month, request_share=share), MAY.starts_at + first_day * DAY_MS
+    )
     world.wait(quiet_days * DAY_MS)
 
     per_day = spend_all_day_long(world, MAY.ends_at, request_every_ms)[first_day + quiet_days :]
@@ -48,7 +50,7 @@ def test_any_plan_lasts_and_is_used(
 
 def test_a_quiet_week_may_be_made_up_for_and_no_more() -> None:
     """What was not used is there at once, with a day's worth; the rest of the month keeps its part."""
-    world = World(Quota(month=3_100, request_share=0))
+    world = BudgetWorld(Quota(month=3_100, request_share=0))
     for _ in range(7 * 24):
         world.budget = replace(world.budget, month=world.budget.month_at(world.moment))
         world.wait(HOUR_MS)
@@ -58,9 +60,9 @@ def test_a_quiet_week_may_be_made_up_for_and_no_more() -> None:
     assert 7 * 100 <= burst <= 8 * 100
 
 
-def test_strangers_on_the_same_account_are_paced_around() -> None:
+def test_calls_by_others_on_the_same_account_are_paced_around() -> None:
     """When others use up half of the month in a day, what is left still lasts to its end."""
-    world = World(Quota(minute=10, month=2_000))
+    world = BudgetWorld(Quota(minute=10, month=2_000))
     first = sum(spend_all_day_long(world, MAY.starts_at + DAY_MS))
     world.hear(LimitReading(month=WindowReading(remaining=1_000 - first)))
 
@@ -72,7 +74,7 @@ def test_strangers_on_the_same_account_are_paced_around() -> None:
 
 def test_requests_find_their_share_when_tasks_take_all_they_can() -> None:
     """At any hour of the month a submitter gets through, although tasks never stop asking."""
-    world = World(Quota(minute=10, month=5_000))
+    world = BudgetWorld(Quota(minute=10, month=5_000))
     for day in range(1, 31):
         spend_all_day_long(world, MAY.starts_at + day * DAY_MS)
         served = sum(world.call(Lane.REQUEST) for _ in range(2))
@@ -81,7 +83,7 @@ def test_requests_find_their_share_when_tasks_take_all_they_can() -> None:
 
 def test_tasks_find_their_share_when_requests_never_stop() -> None:
     """A flood of requests leaves tasks at least their part of the month."""
-    world = World(Quota(minute=10, month=2_000))
+    world = BudgetWorld(Quota(minute=10, month=2_000))
     by_lane: Counter[Lane] = Counter()
     while world.wall_ms < MAY.ends_at:
         called = [lane for lane in (Lane.REQUEST, Lane.TASK) if world.call(lane)]
@@ -93,8 +95,8 @@ def test_tasks_find_their_share_when_requests_never_stop() -> None:
 
 
 def test_a_month_emptied_by_others_is_looked_at_hourly() -> None:
-    """Told that nothing remains, one call an hour goes out; a better reading opens the month again."""
-    world = World(Quota(minute=10, month=1_000))
+    """When nothing remains by its headers, one call an hour goes out; a better reading opens the month again."""
+    world = BudgetWorld(Quota(minute=10, month=1_000))
     assert world.call(Lane.TASK)
     world.hear(LimitReading(month=WindowReading(remaining=0)))
     calls = 0
@@ -108,31 +110,31 @@ def test_a_month_emptied_by_others_is_looked_at_hourly() -> None:
     assert world.call(Lane.REQUEST)
 
 
-def test_the_month_turns_with_the_calendar() -> None:
-    """At midnight UTC of the first the count begins anew, with calls at once."""
-    world = World(Quota(minute=100, month=50), MAY.ends_at - HOUR_MS)
+def test_the_month_rolls_over_with_the_calendar() -> None:
+    """At midnight UTC of the first the count begins again, with calls at once."""
+    world = BudgetWorld(Quota(minute=100, month=50), MAY.ends_at - HOUR_MS)
     while world.call(Lane.TASK) or world.call(Lane.REQUEST):
         pass
-    refusal = world.budget.ask(Lane.TASK, world.moment)
+    denial = world.budget.ask(Lane.TASK, world.moment)
 
-    assert refusal is not None
-    assert refusal.until <= MAY.ends_at
+    assert denial is not None
+    assert denial.until <= MAY.ends_at
     world.wait(MAY.ends_at - world.wall_ms)
     assert world.call(Lane.TASK)
     assert world.budget.month.spent == 1
 
 
-def test_an_upstream_whose_month_turns_on_another_day_is_followed() -> None:
-    """Remaining calls that leap up show the turn; the next one is expected at the same day and time."""
-    world = World(Quota(minute=100, month=1_000))
+def test_an_upstream_whose_month_rolls_over_on_another_day_is_followed() -> None:
+    """A rise of the remaining calls shows the rollover; the next one is expected at the same day and time."""
+    world = BudgetWorld(Quota(minute=100, month=1_000))
     spend_all_day_long(world, MAY.starts_at + 14 * DAY_MS)
     spent = world.budget.month.spent
     world.hear(LimitReading(month=WindowReading(remaining=1_000 - spent)))
     assert world.budget.month.spent == spent
 
-    notes = world.hear(LimitReading(month=WindowReading(remaining=999)))
+    events = world.hear(LimitReading(month=WindowReading(remaining=999)))
 
-    assert [note.event for note in notes] == ["budget.month_turned"]
+    assert [event.event for event in events] == ["budget.month_rolled_over"]
     assert world.budget.month.spent == 1
     assert world.budget.month.span.starts_at == MAY.starts_at + 14 * DAY_MS
     assert world.budget.month.span.ends_at == MAY.ends_at + 14 * DAY_MS
@@ -140,9 +142,9 @@ def test_an_upstream_whose_month_turns_on_another_day_is_followed() -> None:
     assert world.hear(LimitReading(month=WindowReading(remaining=1_000))) == []
 
 
-def test_a_clock_that_jumps_over_the_turn_and_back_finds_its_count() -> None:
+def test_a_clock_that_jumps_over_the_rollover_and_back_finds_its_count() -> None:
     """A month is remembered after the clock left it."""
-    world = World(Quota(month=100))
+    world = BudgetWorld(Quota(month=100))
     spent = sum(world.call(Lane.TASK) for _ in range(5))
     world.jump(40 * DAY_MS)
     assert world.call(Lane.TASK)
@@ -152,9 +154,9 @@ def test_a_clock_that_jumps_over_the_turn_and_back_finds_its_count() -> None:
     assert world.budget.month_at(world.moment).spent == spent
 
 
-def test_without_month_limit_nothing_is_paced_until_a_header_tells_one() -> None:
-    """No configured month: calls go freely; a told limit begins a paced month with a day's worth."""
-    world = World(Quota())
+def test_without_month_limit_nothing_is_paced_until_a_header_reports_one() -> None:
+    """No configured month: calls go freely; a reported limit begins a paced month with a day's worth."""
+    world = BudgetWorld(Quota())
     assert all(world.call(Lane.TASK) for _ in range(500))
     world.hear(LimitReading(month=WindowReading(limit=3_100, remaining=3_100 - 500)))
 
@@ -165,7 +167,7 @@ def test_without_month_limit_nothing_is_paced_until_a_header_tells_one() -> None
 
 def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
     """13 calls every 5 minutes do not fit 10,000 a month: the cadence says how long, and why."""
-    world = World(Quota(minute=10, month=10_000))
+    world = BudgetWorld(Quota(minute=10, month=10_000))
     greedy = {"tenero": Demand(300_000, 13)}
     modest = {"tenero": Demand(300_000, 1)}
 
@@ -181,8 +183,8 @@ def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
 
 
 def test_following_the_affordable_cadence_uses_the_month() -> None:
-    """A task that runs as often as it can afford, asked anew after each run, uses 90 % of the month."""
-    world = World(Quota(minute=30, month=3_000))
+    """A task that runs as often as it can afford, recalculated after each run, uses 90 % of the month."""
+    world = BudgetWorld(Quota(minute=30, month=3_000))
     demand = {"sweep": Demand(300_000, 20)}
     withheld = 0
     while world.wall_ms < MAY.ends_at:
@@ -195,7 +197,7 @@ def test_following_the_affordable_cadence_uses_the_month() -> None:
 
 def test_tasks_of_one_upstream_share_the_stretch() -> None:
     """Two tasks are slowed down by the same factor, and an empty month means waiting for the next."""
-    world = World(Quota(month=1_000))
+    world = BudgetWorld(Quota(month=1_000))
     demands = {"a": Demand(60_000, 1), "b": Demand(600_000, 5)}
     both = cadences(world.budget, demands, world.moment)
     assert both["b"].effective_ms == pytest.approx(10 * both["a"].effective_ms, rel=0.01)

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tocsin import tasks as real
-from tocsin.scheduler.task import Outcome, Task, TaskContext
+from tocsin.scheduler.context import TaskContext
+from tocsin.scheduler.task import Task, TaskResult
 from tocsin.settings import Settings
 
 
 def tasks(settings: Settings) -> Sequence[Task]:
     prices, sweep = real.tasks(settings)
 
-    async def held(context: TaskContext) -> Outcome:
+    async def held(context: TaskContext) -> TaskResult:
         while await context.kv.get("hold") is not None:
             await context.clock.sleep(0.05)
         return await sweep.run(context)

@@ -17,12 +17,14 @@ from support.workerd import Workerd, require_workerd, running
 from tocsin import __version__
 from tocsin.bindings import JSON
 from tocsin.competition.rules import rules_of
+from tocsin.scheduler.readiness import HealthSnapshot
+from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.web.app import create_app
-from tocsin.web.deps import HealthSnapshot, Keys, WebDeps
+from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.static_pages import redirects
 
 ADMIN_KEY = "an-admin-key-for-tests"
@@ -97,7 +99,7 @@ def site_of(local: LocalScheduler) -> WebDeps:
         raise NotImplementedError
 
     return WebDeps(
-        scheduler=lambda: local.namespace.get_by_name("v1"),
+        scheduler=lambda: SchedulerClient(local.namespace.get_by_name("v1")),
         kv=local.kv,
         db=local.db,
         clock=local.clock,

@@ -90,14 +90,14 @@ class Default(Entry):
             return Response(json.dumps(await done))
         return await super().fetch(request)
 
-    async def _call(self, env: Any, namespace: str, name: str, method: str, arguments: JSON) -> JSON:
+    async def _call(self, env: Any, namespace: str, name: str, method: str, arguments: list[JSON]) -> Any:
         return await _stub(env, namespace, name).call(method, json.dumps(arguments))
 
-    async def _native(self, env: Any, namespace: str, name: str, method: str, arguments: JSON) -> JSON:
+    async def _native(self, env: Any, namespace: str, name: str, method: str, arguments: list[JSON]) -> Any:
         """As a caller in JavaScript would."""
         return javascript.to_json(await getattr(_stub(env, namespace, name), method)(*arguments))
 
-    async def _logs(self, env: Any) -> JSON:
+    async def _logs(self, env: Any) -> Any:
         return javascript.to_json(await env.LOGS.query())
 
     async def _clock(self, _env: Any, at: int | None) -> None:
@@ -106,7 +106,7 @@ class Default(Entry):
     async def _subrequests(self, _env: Any, limit: int) -> None:
         SchedulerDO.subrequests_max = limit
 
-    async def _sql(self, env: Any, batch: JSON) -> JSON:
+    async def _sql(self, env: Any, batch: list[tuple[str, list[Any]]]) -> Any:
         """The rows, and what D1 bills for them, of each statement."""
         database = D1Database(env.DB)
         found = await database.batch([database.prepare(sql).bind(*values) for sql, values in batch])

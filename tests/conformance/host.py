@@ -17,13 +17,12 @@ from typing import Any
 from conformance.worker import CLASSES, FAIL_COMMIT_KEY, World, error_info
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
-from tocsin.bindings import JSON
 from tocsin.platform.local.clock import LocalClock, SystemClock
 from tocsin.platform.local.objects.output_gate import output_gate
 from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 from tocsin.platform.shared.json_values import encode
 
-Emit = Callable[[dict[str, JSON]], None]
+Emit = Callable[[dict[str, Any]], None]
 
 
 class Host:
@@ -55,7 +54,7 @@ class Host:
         )
         self.runtime.store.crash_point = _break_marked_commits
 
-    async def handle(self, request: dict[str, JSON]) -> dict[str, JSON]:
+    async def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             if "special" in request:
                 value = await SPECIALS[request["special"]](self, request["name"], *request["args"])
@@ -93,7 +92,7 @@ def _break_marked_commits(point: str, db: sqlite3.Connection) -> None:
 # Probes that run in the caller.
 
 
-async def _try(work: Callable[[], Any]) -> JSON:
+async def _try(work: Callable[[], Any]) -> Any:
     try:
         result = work()
         value = await result if isinstance(result, Awaitable) else result
@@ -102,7 +101,7 @@ async def _try(work: Callable[[], Any]) -> JSON:
     return {"ok": "undefined" if value is None else value}
 
 
-async def _ids(host: Host, _name: str) -> JSON:
+async def _ids(host: Host, _name: str) -> Any:
     obj, other = host.namespace("Obj"), host.namespace("Other")
     a, b, c = obj.id_from_name("x"), obj.id_from_name("x"), other.id_from_name("x")
     u1, u2 = obj.new_unique_id(), obj.new_unique_id()
@@ -131,7 +130,7 @@ async def _ids(host: Host, _name: str) -> JSON:
     }
 
 
-async def _rpc(host: Host, name: str) -> JSON:
+async def _rpc(host: Host, name: str) -> Any:
     stub = host.namespace("Obj").get_by_name(name)
     calls: dict[str, Callable[[], Any]] = {
         "echo": lambda: stub.echo(1),
@@ -151,13 +150,13 @@ async def _rpc(host: Host, name: str) -> JSON:
     return {probe: await _try(call) for probe, call in calls.items()}
 
 
-async def _order(host: Host, name: str) -> JSON:
+async def _order(host: Host, name: str) -> Any:
     stub = host.namespace("Obj").get_by_name(name)
     await asyncio.gather(*[stub.run(f"o{i}", [["log", i]]) for i in range(20)])
     return "done"
 
 
-async def _broken_stub(host: Host, name: str) -> JSON:
+async def _broken_stub(host: Host, name: str) -> Any:
     stub = host.namespace("Obj").get_by_name(name)
     new = host.namespace("Obj").get_by_name
     return {
@@ -168,12 +167,12 @@ async def _broken_stub(host: Host, name: str) -> JSON:
     }
 
 
-async def _set_reg(host: Host, _name: str, key: str, value: JSON) -> JSON:
+async def _set_reg(host: Host, _name: str, key: str, value: Any) -> Any:
     host.world.registers[key] = value
     return value
 
 
-SPECIALS: dict[str, Callable[..., Awaitable[JSON]]] = {
+SPECIALS: dict[str, Callable[..., Awaitable[Any]]] = {
     "ids": _ids,
     "rpc": _rpc,
     "order": _order,
@@ -188,7 +187,7 @@ def spin_for_real(ms: int) -> None:
         pass
 
 
-def _write(record: dict[str, JSON]) -> None:
+def _write(record: dict[str, Any]) -> None:
     sys.stdout.write(encode(record, "a record") + "\n")
     sys.stdout.flush()
 
@@ -204,7 +203,7 @@ async def _serve(directory: Path) -> None:
     )
     running: set[asyncio.Task[None]] = set()
 
-    async def reply(number: int, request: dict[str, JSON]) -> None:
+    async def reply(number: int, request: dict[str, Any]) -> None:
         _write({"reply": number, "result": await host.handle(request)})
 
     while line := await reader.readline():

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from conformance.host import Host, spin_for_real
 from support.virtual_time import VirtualClock, VirtualLoop, run_virtual
-from tocsin.bindings import JSON
 from tocsin.platform.local.clock import LocalClock, SystemClock
 
 Scenario = dict[str, Any]
@@ -27,7 +26,7 @@ class Server(Protocol):
 
     async def start(self) -> None: ...
 
-    def ask(self, request: dict[str, JSON]) -> "asyncio.Future[dict[str, JSON]]":
+    def ask(self, request: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
         """Send at once. The future is the reply."""
 
     async def kill(self, name: str) -> None: ...
@@ -58,7 +57,7 @@ class SameProcess:
     async def start(self) -> None:
         await self._host.open()
 
-    def ask(self, request: dict[str, JSON]) -> "asyncio.Future[dict[str, JSON]]":
+    def ask(self, request: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
         return asyncio.create_task(self._host.handle(request))
 
     async def kill(self, name: str) -> None:
@@ -75,7 +74,7 @@ class ChildProcess:
         self._directory = directory
         self._emit = emit
         self._process: asyncio.subprocess.Process | None = None
-        self._replies: dict[int, asyncio.Future[dict[str, JSON]]] = {}
+        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._count = 0
 
     async def start(self) -> None:
@@ -102,7 +101,7 @@ class ChildProcess:
             else:
                 ready.set()
 
-    def ask(self, request: dict[str, JSON]) -> "asyncio.Future[dict[str, JSON]]":
+    def ask(self, request: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
         assert self._process is not None
         assert self._process.stdin is not None
         self._count += 1
@@ -196,7 +195,7 @@ class Replay:
                 else:
                     await exchange
 
-    def _call(self, step: str, a: list[Any]) -> tuple[str, dict[str, JSON]]:
+    def _call(self, step: str, a: list[Any]) -> tuple[str, dict[str, Any]]:
         match step:
             case "plan":
                 return "plan", self._request("plan", [a[0]])
@@ -208,10 +207,10 @@ class Replay:
                 return a[0], {"special": a[1], "name": self._name, "args": a[2]}
         raise ValueError(f"unknown step {step!r}")
 
-    def _request(self, method: str, arguments: list[JSON]) -> dict[str, JSON]:
+    def _request(self, method: str, arguments: list[Any]) -> dict[str, Any]:
         return {"cls": self._cls, "name": self._name, "method": method, "args": arguments}
 
-    async def _receive(self, label: str, reply: "asyncio.Future[dict[str, JSON]]") -> None:
+    async def _receive(self, label: str, reply: "asyncio.Future[dict[str, Any]]") -> None:
         self._record("recv", label=label, result=_relative(await reply, self._began_at))
 
     async def _wait_for_alarms(self, want: int, timeout_ms: int) -> None:
@@ -223,7 +222,7 @@ class Replay:
         self._record("waited.alarms", want=want, got=self._alarms_done)
 
 
-def _relative(value: JSON, began_at: int) -> JSON:
+def _relative(value: Any, began_at: int) -> Any:
     """Instants as milliseconds since the start of the scenario, as in the recordings."""
     if isinstance(value, list):
         return [_relative(item, began_at) for item in value]

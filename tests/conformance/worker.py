@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject
+from tocsin.bindings import AlarmInfo, DurableObject
 from tocsin.errors import ObjectError
 
 FAIL_COMMIT_KEY = "__fkBreak"  # the host makes a commit with this key fail
@@ -16,12 +16,12 @@ FAIL_COMMIT_KEY = "__fkBreak"  # the host makes a commit with this key fail
 class World:
     """`env`: the bindings, and what all objects of one process share."""
 
-    def __init__(self, emit: Callable[[dict[str, JSON]], None], now: Callable[[], int]) -> None:
+    def __init__(self, emit: Callable[[dict[str, Any]], None], now: Callable[[], int]) -> None:
         self.emit = emit
         self.now = now
         self.attempts: dict[str, int] = {}
         self.constructions: dict[str, int] = {}
-        self.registers: dict[str, JSON] = {}
+        self.registers: dict[str, Any] = {}
         self.fetch: Callable[[str], Awaitable[tuple[int, str]]]
         self.spin: Callable[[int], None]
 
@@ -38,22 +38,22 @@ class Scripted(DurableObject):
         n = env.constructions[self.oname] = env.constructions.get(self.oname, 0) + 1
         self.emit("constructor", n=n, idName=ctx.id.name)
 
-    def emit(self, ev: str, **fields: JSON) -> None:
+    def emit(self, ev: str, **fields: Any) -> None:
         self.world.emit({"obj": self.oname, "ev": ev, **fields})
 
     def _underscore(self) -> str:
         return "underscore ok"
 
-    def echo(self, *arguments: JSON) -> JSON:
+    def echo(self, *arguments: Any) -> Any:
         return arguments[0] if len(arguments) == 1 else list(arguments)
 
-    def argc(self, *arguments: JSON) -> int:
+    def argc(self, *arguments: Any) -> int:
         return len(arguments)
 
-    async def run(self, label: str, ops: list[Any]) -> JSON:
+    async def run(self, label: str, ops: list[Any]) -> Any:
         return await self.exec(label, ops)
 
-    async def plan(self, plan: dict[str, JSON]) -> bool:
+    async def plan(self, plan: dict[str, Any]) -> bool:
         self.ctx.storage.put("__plan", plan)
         return True
 
@@ -78,8 +78,8 @@ class Scripted(DurableObject):
             raise
         self.emit("alarm.end", n=n)
 
-    async def exec(self, label: str, ops: list[Any]) -> list[JSON]:
-        out: list[JSON] = []
+    async def exec(self, label: str, ops: list[Any]) -> list[Any]:
+        out: list[Any] = []
         for op, *a in ops:
             try:
                 await OPS[op](self, label, out, *a)
@@ -89,8 +89,8 @@ class Scripted(DurableObject):
                 raise
         return out
 
-    async def exec_txn(self, label: str, txn: Any, ops: list[Any]) -> list[JSON]:  # noqa: C901 - a list of ops
-        out: list[JSON] = []
+    async def exec_txn(self, label: str, txn: Any, ops: list[Any]) -> list[Any]:  # noqa: C901 - a list of ops
+        out: list[Any] = []
         for op, *a in ops:
             match op:
                 case "put":
@@ -116,10 +116,10 @@ class Scripted(DurableObject):
         return out
 
 
-def error_info(error: Exception) -> dict[str, JSON]:
+def error_info(error: Exception) -> dict[str, Any]:
     names: dict[type[Exception], str] = {TypeError: "TypeError", ValueError: "RangeError"}
     name = next((n for kind, n in names.items() if isinstance(error, kind)), "Error")
-    info: dict[str, JSON] = {"name": name, "message": str(error)}
+    info: dict[str, Any] = {"name": name, "message": str(error)}
     if getattr(error, "remote", False):
         info["remote"] = True
     if isinstance(error, ObjectError):
@@ -131,31 +131,31 @@ def error_info(error: Exception) -> dict[str, JSON]:
 # The ops. Each takes the object, the label of the call, the list of results, and its own arguments.
 
 
-async def _log(do: Scripted, label: str, _out: list[JSON], msg: JSON) -> None:
+async def _log(do: Scripted, label: str, _out: list[Any], msg: Any) -> None:
     do.emit("log", **{"in": label}, msg=msg)
 
 
-async def _get_alarm(do: Scripted, label: str, out: list[JSON]) -> None:
+async def _get_alarm(do: Scripted, label: str, out: list[Any]) -> None:
     at = await do.ctx.storage.get_alarm()
     do.emit("getAlarm", **{"in": label}, valAbs=at)
     out.append(_time(at))
 
 
-async def _set_alarm(do: Scripted, label: str, out: list[JSON], delay: int) -> None:
+async def _set_alarm(do: Scripted, label: str, out: list[Any], delay: int) -> None:
     at = do.world.now() + delay
     await do.ctx.storage.set_alarm(at)
     do.emit("setAlarm", **{"in": label}, reqAbs=at, ret="undefined")
     out.append(_time(at))
 
 
-async def _set_alarm_no_await(do: Scripted, label: str, out: list[JSON], delay: int) -> None:
+async def _set_alarm_no_await(do: Scripted, label: str, out: list[Any], delay: int) -> None:
     at = do.world.now() + delay
     do.ctx.storage.set_alarm(at)
     do.emit("setAlarm", **{"in": label}, reqAbs=at)
     out.append(_time(at))
 
 
-async def _set_alarm_raw(do: Scripted, label: str, out: list[JSON], arg: JSON) -> None:
+async def _set_alarm_raw(do: Scripted, label: str, out: list[Any], arg: Any) -> None:
     from datetime import UTC, datetime
 
     special = {"NaN": float("nan"), "Infinity": float("inf"), "undefined": None}
@@ -169,34 +169,34 @@ async def _set_alarm_raw(do: Scripted, label: str, out: list[JSON], arg: JSON) -
     out.append(_time(at))
 
 
-async def _delete_alarm(do: Scripted, label: str, _out: list[JSON]) -> None:
+async def _delete_alarm(do: Scripted, label: str, _out: list[Any]) -> None:
     await do.ctx.storage.delete_alarm()
     do.emit("deleteAlarm", **{"in": label})
 
 
-async def _put(do: Scripted, label: str, _out: list[JSON], key: str, value: JSON) -> None:
+async def _put(do: Scripted, label: str, _out: list[Any], key: str, value: Any) -> None:
     await do.ctx.storage.put(key, value)
     do.emit("put", **{"in": label}, k=key, v=value)
 
 
-async def _put_no_await(do: Scripted, label: str, _out: list[JSON], key: str, value: JSON) -> None:
+async def _put_no_await(do: Scripted, label: str, _out: list[Any], key: str, value: Any) -> None:
     do.ctx.storage.put(key, value)
     do.emit("putNoAwait", **{"in": label}, k=key)
 
 
-async def _get(do: Scripted, label: str, out: list[JSON], key: str) -> None:
+async def _get(do: Scripted, label: str, out: list[Any], key: str) -> None:
     value = await do.ctx.storage.get(key)
     do.emit("get", **{"in": label}, k=key, v=value)
     out.append(value)
 
 
-async def _delete(do: Scripted, label: str, out: list[JSON], key: str) -> None:
+async def _delete(do: Scripted, label: str, out: list[Any], key: str) -> None:
     existed = await do.ctx.storage.delete(key)
     do.emit("delete", **{"in": label}, k=key, ret=existed)
     out.append(existed)
 
 
-async def _list(do: Scripted, label: str, out: list[JSON], options: dict[str, JSON] | None = None) -> None:
+async def _list(do: Scripted, label: str, out: list[Any], options: dict[str, Any] | None = None) -> None:
     renamed = {("start_after" if k == "startAfter" else k): v for k, v in (options or {}).items()}
     found = await do.ctx.storage.list(**renamed)
     keys = [key for key in found if not key.startswith("__")]
@@ -204,36 +204,36 @@ async def _list(do: Scripted, label: str, out: list[JSON], options: dict[str, JS
     out.append(keys)
 
 
-async def _delete_all(do: Scripted, label: str, _out: list[JSON]) -> None:
+async def _delete_all(do: Scripted, label: str, _out: list[Any]) -> None:
     await do.ctx.storage.delete_all()
     do.emit("deleteAll", **{"in": label})
 
 
-async def _sync(do: Scripted, label: str, _out: list[JSON]) -> None:
+async def _sync(do: Scripted, label: str, _out: list[Any]) -> None:
     await do.ctx.storage.sync()
     do.emit("sync", **{"in": label})
 
 
-async def _sleep(_do: Scripted, _label: str, _out: list[JSON], ms: int) -> None:
+async def _sleep(_do: Scripted, _label: str, _out: list[Any], ms: int) -> None:
     await asyncio.sleep(ms / 1000)
 
 
-async def _microtask(_do: Scripted, _label: str, _out: list[JSON], _n: int = 1) -> None:
+async def _microtask(_do: Scripted, _label: str, _out: list[Any], _n: int = 1) -> None:
     """A microtask is not a suspension, so Python does not wait here."""
 
 
-async def _spin(do: Scripted, label: str, _out: list[JSON], ms: int) -> None:
+async def _spin(do: Scripted, label: str, _out: list[Any], ms: int) -> None:
     do.world.spin(ms)
     do.emit("spun", **{"in": label}, ms=ms)
 
 
-async def _ext(do: Scripted, label: str, out: list[JSON], path: str) -> None:
+async def _ext(do: Scripted, label: str, out: list[Any], path: str) -> None:
     status, body = await do.world.fetch(path)
     do.emit("ext", **{"in": label}, path=path, status=status, body=body)
     out.append(body)
 
 
-async def _ext_no_await(do: Scripted, label: str, _out: list[JSON], path: str) -> None:
+async def _ext_no_await(do: Scripted, label: str, _out: list[Any], path: str) -> None:
     async def exchange() -> None:
         try:
             await do.world.fetch(path)
@@ -246,29 +246,29 @@ async def _ext_no_await(do: Scripted, label: str, _out: list[JSON], path: str) -
     do.emit("extStarted", **{"in": label}, path=path)
 
 
-async def _mem(do: Scripted, label: str, out: list[JSON]) -> None:
+async def _mem(do: Scripted, label: str, out: list[Any]) -> None:
     do.mem += 1
     do.emit("mem", **{"in": label}, mem=do.mem)
     out.append(do.mem)
 
 
-async def _throw(_do: Scripted, _label: str, _out: list[JSON], message: str = "boom") -> None:
+async def _throw(_do: Scripted, _label: str, _out: list[Any], message: str = "boom") -> None:
     raise Exception(message)  # noqa: TRY002 - a plain error is the point
 
 
-async def _throw_type(_do: Scripted, _label: str, _out: list[JSON], message: str = "type boom") -> None:
+async def _throw_type(_do: Scripted, _label: str, _out: list[Any], message: str = "type boom") -> None:
     raise TypeError(message)
 
 
 async def _abort(
-    do: Scripted, label: str, _out: list[JSON], reason: str | None = None, options: JSON = None
+    do: Scripted, label: str, _out: list[Any], reason: str | None = None, options: Any = None
 ) -> None:
     do.emit("abort", **{"in": label})
     do.ctx.abort(reason, retry_alarm=(options or {}).get("retryAlarm", True))
 
 
-def _section(do: Scripted, label: str, ops: list[Any]) -> Callable[[], Awaitable[JSON]]:
-    async def work() -> JSON:
+def _section(do: Scripted, label: str, ops: list[Any]) -> Callable[[], Awaitable[Any]]:
+    async def work() -> Any:
         do.emit("bcw.begin", **{"in": label})
         result = await do.exec(label, ops)
         do.emit("bcw.end", **{"in": label})
@@ -277,16 +277,16 @@ def _section(do: Scripted, label: str, ops: list[Any]) -> Callable[[], Awaitable
     return work
 
 
-async def _bcw(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -> None:
+async def _bcw(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
     out.append(await do.ctx.block_concurrency_while(_section(do, label, ops)))
 
 
-async def _bcw_no_await(do: Scripted, label: str, _out: list[JSON], ops: list[Any]) -> None:
+async def _bcw_no_await(do: Scripted, label: str, _out: list[Any], ops: list[Any]) -> None:
     do.ctx.block_concurrency_while(_section(do, label, ops))
 
 
-async def _txn(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -> None:
-    async def work(txn: Any) -> JSON:
+async def _txn(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
+    async def work(txn: Any) -> Any:
         do.emit("txn.begin", **{"in": label})
         result = await do.exec_txn(label, txn, ops)
         do.emit("txn.end", **{"in": label})
@@ -295,7 +295,7 @@ async def _txn(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -> Non
     out.append(await do.ctx.storage.transaction(work))
 
 
-async def _txn_sync(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -> None:
+async def _txn_sync(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
     def work() -> str:
         for op, *b in ops:
             if op == "put":
@@ -311,12 +311,12 @@ async def _txn_sync(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -
     out.append(result)
 
 
-async def _fk_break(do: Scripted, label: str, _out: list[JSON]) -> None:
+async def _fk_break(do: Scripted, label: str, _out: list[Any]) -> None:
     do.ctx.storage.put(FAIL_COMMIT_KEY, True)
     do.emit("fkBreak", **{"in": label})
 
 
-async def _rmw(do: Scripted, _label: str, out: list[JSON], key: str, how: str = "", ms: int = 0) -> None:
+async def _rmw(do: Scripted, _label: str, out: list[Any], key: str, how: str = "", ms: int = 0) -> None:
     value = await do.ctx.storage.get(key) or 0
     if how == "sleep":
         await asyncio.sleep(ms / 1000)
@@ -326,7 +326,7 @@ async def _rmw(do: Scripted, _label: str, out: list[JSON], key: str, how: str = 
     out.append(value + 1)
 
 
-async def _try(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -> None:
+async def _try(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
     try:
         out.append(await do.exec(label, ops))
     except Exception as error:  # noqa: BLE001 - recorded
@@ -334,7 +334,7 @@ async def _try(do: Scripted, label: str, out: list[JSON], ops: list[Any]) -> Non
         out.append({"caught": error_info(error)})
 
 
-async def _timer_throw(do: Scripted, label: str, _out: list[JSON], ms: int) -> None:
+async def _timer_throw(do: Scripted, label: str, _out: list[Any], ms: int) -> None:
     async def timer() -> None:
         await asyncio.sleep(ms / 1000)
         do.emit("timerThrow.fired", **{"in": label})
@@ -343,7 +343,7 @@ async def _timer_throw(do: Scripted, label: str, _out: list[JSON], ms: int) -> N
     _keep(asyncio.create_task(timer()))
 
 
-async def _timer_log(do: Scripted, label: str, _out: list[JSON], ms: int, msg: JSON) -> None:
+async def _timer_log(do: Scripted, label: str, _out: list[Any], ms: int, msg: Any) -> None:
     async def timer() -> None:
         await asyncio.sleep(ms / 1000)
         do.emit("timerLog.fired", **{"in": label}, msg=msg)
@@ -351,7 +351,7 @@ async def _timer_log(do: Scripted, label: str, _out: list[JSON], ms: int, msg: J
     _keep(asyncio.create_task(timer()))
 
 
-async def _wait_until(do: Scripted, label: str, _out: list[JSON], ms: int, error: str | None = None) -> None:
+async def _wait_until(do: Scripted, label: str, _out: list[Any], ms: int, error: str | None = None) -> None:
     async def work() -> None:
         await asyncio.sleep(ms / 1000)
         do.emit("waitUntil.done", **{"in": label})
@@ -361,26 +361,27 @@ async def _wait_until(do: Scripted, label: str, _out: list[JSON], ms: int, error
     do.ctx.wait_until(work())
 
 
-async def _set_reg(do: Scripted, _label: str, _out: list[JSON], name: str, value: JSON) -> None:
+async def _set_reg(do: Scripted, _label: str, _out: list[Any], name: str, value: Any) -> None:
     do.world.registers[name] = value
 
 
 async def _call_other(
-    do: Scripted, label: str, out: list[JSON], cls: str, name: str, inner: str, ops: list[Any]
+    do: Scripted, label: str, out: list[Any], cls: str, name: str, inner: str, ops: list[Any]
 ) -> None:
     result = await getattr(do.env, cls).get_by_name(name).run(inner, ops)
     do.emit("callOther.done", **{"in": label}, r=result)
     out.append(result)
 
 
-async def _call_self(do: Scripted, label: str, out: list[JSON], inner: str, ops: list[Any]) -> None:
+async def _call_self(do: Scripted, label: str, out: list[Any], inner: str, ops: list[Any]) -> None:
     result = await do.env.Obj.get_by_name(do.oname).run(inner, ops)
     do.emit("callSelf.done", **{"in": label})
     out.append(result)
 
 
-async def _put_mixed(do: Scripted, label: str, _out: list[JSON]) -> None:
-    await do.ctx.storage.put({"pa": 1, "pb": lambda: 1, "pc": 3})
+async def _put_mixed(do: Scripted, label: str, _out: list[Any]) -> None:
+    mixed: dict[str, Any] = {"pa": 1, "pb": lambda: 1, "pc": 3}
+    await do.ctx.storage.put(mixed)
     do.emit("putMixed", **{"in": label})
 
 
@@ -394,7 +395,7 @@ def _keep(task: asyncio.Task[None]) -> None:
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def _time(at: int | None) -> JSON:
+def _time(at: int | None) -> Any:
     return None if at is None else {"abs": at}
 
 
@@ -456,7 +457,7 @@ class Obj(Scripted):
     async def retUndefined(self) -> None:  # noqa: N802 - as above
         pass
 
-    async def retNotTarget(self) -> JSON:  # noqa: N802 - as above
+    async def retNotTarget(self) -> Any:  # noqa: N802 - as above
         return object()
 
     async def retBig(self, n: int) -> str:  # noqa: N802 - as above
@@ -478,7 +479,7 @@ class NoAlarm(DurableObject):
         await self.ctx.storage.set_alarm(self.env.now() + 1000)
         return "set"
 
-    async def tryGet(self) -> JSON:  # noqa: N802 - as above
+    async def tryGet(self) -> Any:  # noqa: N802 - as above
         return await self.ctx.storage.get_alarm()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject, Storage
+from tocsin.bindings import AlarmInfo, DurableObject, Storage
 from tocsin.errors import UsageError
 
 
@@ -18,11 +18,11 @@ class Case:
     """A piece of an object's code, and what it must observe. Its docstring states the rule."""
 
     name: str
-    expected: JSON
-    run: Callable[["ContractDO"], Awaitable[JSON]]
+    expected: Any
+    run: Callable[["ContractDO"], Awaitable[Any]]
 
 
-def case(expected: JSON) -> Callable[[Callable[["ContractDO"], Awaitable[JSON]]], Case]:
+def case(expected: Any) -> Callable[[Callable[["ContractDO"], Awaitable[Any]]], Case]:
     return lambda run: Case(run.__name__, expected, run)
 
 
@@ -46,12 +46,12 @@ class ContractDO(DurableObject):
         self._rung = asyncio.Event()
         self._constructed_at = env.clock.now()
 
-    async def observe(self, name: str) -> JSON:
+    async def observe(self, name: str) -> Any:
         return await self.env.cases[name].run(self)
 
     # Calls
 
-    async def echo(self, value: JSON) -> JSON:
+    async def echo(self, value: Any) -> Any:
         return value
 
     async def fail(self, kind: str) -> None:
@@ -64,27 +64,27 @@ class ContractDO(DurableObject):
     async def _hidden(self) -> str:
         return "must not be reachable"
 
-    async def get(self, key: str) -> JSON:
+    async def get(self, key: str) -> Any:
         return await self.storage.get(key)
 
-    async def put(self, key: str, value: JSON) -> None:
+    async def put(self, key: str, value: Any) -> None:
         self.storage.put(key, value)
 
     async def constructed_at(self) -> int:
         at: int = self._constructed_at
         return at
 
-    async def who(self) -> JSON:
+    async def who(self) -> Any:
         return [self.ctx.id.name, str(self.ctx.id)]
 
-    async def bind(self, value: JSON) -> None:
+    async def bind(self, value: Any) -> None:
         self.env.DB.prepare("SELECT ?").bind(value)
 
-    async def type_of_bound(self, value: JSON) -> str:
+    async def type_of_bound(self, value: Any) -> str:
         row = await self.env.DB.prepare("SELECT CAST(? AS REAL) AS value").bind(value).first()
         return type(row["value"]).__name__
 
-    async def fetched(self, url: str, options: dict[str, JSON], body: str | None = None) -> JSON:
+    async def fetched(self, url: str, options: dict[str, Any], body: str | None = None) -> Any:
         content = None if body is None else body.encode()
         try:
             response = await self.env.fetch(url, body=content, **options)
@@ -108,8 +108,8 @@ class ContractDO(DurableObject):
             await self.env.DB.batch([self.env.DB.prepare("SELECT 1"), self.env.DB.prepare("SELECT 2")])
         return await self.fetched_at_once(url, count)
 
-    async def rows(self, sql: str) -> list[JSON]:
-        rows: list[JSON] = (await self.env.DB.prepare(sql).all()).results
+    async def rows(self, sql: str) -> list[Any]:
+        rows: list[Any] = (await self.env.DB.prepare(sql).all()).results
         return rows
 
     async def kv_get(self, key: str) -> str | None:
@@ -152,7 +152,7 @@ class ContractDO(DurableObject):
         if "raise" in step:
             raise RuntimeError("as the script says")
 
-    async def rings(self, count: int) -> JSON:
+    async def rings(self, count: int) -> Any:
         """Wait for this many rings, then return all."""
         while len(rings := await self.storage.get("rings")) < count:
             self._rung.clear()

@@ -23,6 +23,7 @@ from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 from tocsin.tasks import request_jobs
+from tocsin.upstream.registry import upstreams
 
 
 class World(Protocol):
@@ -98,6 +99,7 @@ async def open_scheduler(
             logger=log,
             random=lambda: 0.5,
             config=scheduler_config(settings),
+            upstreams=upstreams(settings),
             tasks=tasks(settings),
             request_jobs=request_jobs(settings),
             DB=database,

@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
-from tocsin.bindings import JSON, StorageTransaction
+from tocsin.bindings import StorageTransaction
 
-VALUES: list[JSON] = [
+VALUES: list[Any] = [
     None, True, False, 0, -1, 2**53 + 1, -(10**40), 2.0, 0.1, 1e300,
     "", "a\0b", "é😀", [], {}, [[1, [2.0]], {"é": None}],
 ]  # fmt: skip
 
 
 @case(VALUES)
-async def values_come_back_exactly(self: ContractDO) -> JSON:
+async def values_come_back_exactly(self: ContractDO) -> Any:
     """Integers of any size, floats as floats, None, nested lists and dicts."""
     for number, value in enumerate(VALUES):
         self.storage.put(f"value:{number:02}", value)
@@ -23,7 +23,7 @@ async def values_come_back_exactly(self: ContractDO) -> JSON:
 
 
 @case(["float", "int", "bool", "NoneType"])
-async def types_are_kept(self: ContractDO) -> JSON:
+async def types_are_kept(self: ContractDO) -> Any:
     """2.0 is a float and 2 an integer, although JavaScript has only one of them."""
     self.storage.put("types", [2.0, 2, True, None])
     return [type(value).__name__ for value in await self.storage.get("types")]
@@ -46,7 +46,7 @@ TOO_LONG = "takes 2,097,154 bytes as JSON; key and value together may take 2,097
         {},
     ]
 )
-async def what_is_not_json_is_refused(self: ContractDO) -> JSON:
+async def what_is_not_json_is_refused(self: ContractDO) -> Any:
     """With the same error texts on both platforms, and nothing of the call is written."""
     put: Any = self.storage.put
     bad: list[Any] = [("k", (1, 2)), ("k", {"a": math.nan}), ("k", {1: 2}), ({7: 1},), ("k", "x" * 2**21)]
@@ -56,10 +56,10 @@ async def what_is_not_json_is_refused(self: ContractDO) -> JSON:
 
 
 @case([None, 1, {"a": 1, "b": None}, True, False, 2, None])
-async def entries_are_read_and_deleted(self: ContractDO) -> JSON:
+async def entries_are_read_and_deleted(self: ContractDO) -> Any:
     """A missing key is None. Several at once return those that exist. Deletes return what was there."""
     self.storage.put({"b": None, "a": 1, "c": 3})
-    seen: list[JSON] = [await self.storage.get("nothing"), await self.storage.get("a")]
+    seen: list[Any] = [await self.storage.get("nothing"), await self.storage.get("a")]
     seen.append(await self.storage.get(["c?", "b", "a"]))
     seen += [await self.storage.delete("c"), await self.storage.delete("c")]
     seen += [await self.storage.delete(["a", "b", "c"]), await self.storage.get("a")]
@@ -67,16 +67,16 @@ async def entries_are_read_and_deleted(self: ContractDO) -> JSON:
 
 
 @case(1)
-async def a_put_that_nobody_awaits_is_a_write(self: ContractDO) -> JSON:
+async def a_put_that_nobody_awaits_is_a_write(self: ContractDO) -> Any:
     """Calls take effect when they are made."""
     self.storage.put("k", 1)
     return await self.storage.get("k")
 
 
 @case([{"a": 1}, {"a": 1}])
-async def values_are_copies(self: ContractDO) -> JSON:
+async def values_are_copies(self: ContractDO) -> Any:
     """Changes to a value after its put, or after a get, are not stored."""
-    value = {"a": 1}
+    value: Any = {"a": 1}
     self.storage.put("k", value)
     value["a"] = 2
     first = dict(await self.storage.get("k"))
@@ -101,7 +101,7 @@ KEYS = ["10", "9", "B", "a", "a\0", "ab", "b", "é", "\uffff", "😀"]
         "ValueRefused: list() takes a limit of 1 or more, not 0; omit it for all entries",
     ]
 )
-async def lists_are_in_byte_order(self: ContractDO) -> JSON:
+async def lists_are_in_byte_order(self: ContractDO) -> Any:
     """With start, start_after, end, prefix, reverse and limit."""
     self.storage.put(dict.fromkeys(sorted(KEYS), 1))
     ranges: list[dict[str, Any]] = [
@@ -114,14 +114,14 @@ async def lists_are_in_byte_order(self: ContractDO) -> JSON:
         {"start": "B", "limit": 3},
         {"start": "b", "end": "a"},
     ]
-    seen: list[JSON] = [list(await self.storage.list(**one)) for one in ranges]
+    seen: list[Any] = [list(await self.storage.list(**one)) for one in ranges]
     seen.append(await refusal(lambda: self.storage.list(start="a", start_after="a")))
     seen.append(await refusal(lambda: self.storage.list(limit=0)))
     return seen
 
 
 @case(50)
-async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> JSON:
+async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> Any:
     """While code awaits storage, no other code of the object runs."""
     self.storage.put("n", 0)
 
@@ -133,7 +133,7 @@ async def nothing_comes_between_a_get_and_its_put(self: ContractDO) -> JSON:
 
 
 @case(["kept", {"k": "kept"}])
-async def a_transaction_keeps_its_writes(self: ContractDO) -> JSON:
+async def a_transaction_keeps_its_writes(self: ContractDO) -> Any:
     """Those through the transaction and those through storage, even after a suspension."""
 
     async def work(transaction: StorageTransaction) -> str:
@@ -146,7 +146,7 @@ async def a_transaction_keeps_its_writes(self: ContractDO) -> JSON:
 
 
 @case(["KeyError: 'own'", {"k": 0}, True])
-async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
+async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> Any:
     """Neither entries nor the alarm, and the caller gets the same error."""
     self.storage.put("k", 0)
 
@@ -167,9 +167,9 @@ async def a_transaction_that_raises_leaves_nothing(self: ContractDO) -> JSON:
         {},
     ]
 )
-async def a_transaction_can_be_rolled_back(self: ContractDO) -> JSON:
+async def a_transaction_can_be_rolled_back(self: ContractDO) -> Any:
     """Afterwards it cannot be used. delete_all cannot be used in a transaction."""
-    seen: list[JSON] = []
+    seen: list[Any] = []
 
     async def work(transaction: StorageTransaction) -> str:
         transaction.put("k", 1)
@@ -182,7 +182,7 @@ async def a_transaction_can_be_rolled_back(self: ContractDO) -> JSON:
 
 
 @case(["ValueError: no", {"a": 1, "c": 3}, "result"])
-async def a_synchronous_transaction_is_all_or_nothing(self: ContractDO) -> JSON:
+async def a_synchronous_transaction_is_all_or_nothing(self: ContractDO) -> Any:
     """It returns the value of its work, and raises its error."""
     self.storage.put("a", 1)
 
@@ -200,7 +200,7 @@ async def a_synchronous_transaction_is_all_or_nothing(self: ContractDO) -> JSON:
 
 
 @case([{}, None, 1])
-async def delete_all_deletes_everything(self: ContractDO) -> JSON:
+async def delete_all_deletes_everything(self: ContractDO) -> Any:
     """Entries and alarm. Later writes stay."""
     self.storage.put({"a": 1, "b": 2})
     await self.storage.set_alarm(self.env.clock.now() + 3_600_000)
@@ -212,9 +212,9 @@ async def delete_all_deletes_everything(self: ContractDO) -> JSON:
 
 
 @case([None, 5_000_000_000_000, 6_000_000_000_000, None, True])
-async def there_is_one_alarm(self: ContractDO) -> JSON:
+async def there_is_one_alarm(self: ContractDO) -> Any:
     """The last setting counts, fractions of a millisecond are cut, and a time in the past becomes now."""
-    seen: list[JSON] = [await self.storage.get_alarm()]
+    seen: list[Any] = [await self.storage.get_alarm()]
     await self.storage.set_alarm(5_000_000_000_000.75)
     seen.append(await self.storage.get_alarm())
     self.storage.set_alarm(6_000_000_000_000)
@@ -236,14 +236,14 @@ async def there_is_one_alarm(self: ContractDO) -> JSON:
         "ValueRefused: set_alarm() takes unix milliseconds or an aware datetime, not str",
     ]
 )
-async def bad_times_are_refused(self: ContractDO) -> JSON:
+async def bad_times_are_refused(self: ContractDO) -> Any:
     """With the same error texts."""
     set_alarm: Any = self.storage.set_alarm
     return [await refusal(partial(set_alarm, at)) for at in (0, math.nan, 9e15, "tomorrow")]
 
 
 @case([True, True])
-async def background_work_and_critical_sections_run(self: ContractDO) -> JSON:
+async def background_work_and_critical_sections_run(self: ContractDO) -> Any:
     """`wait_until` runs work in the background. `block_concurrency_while` returns the value of its work."""
     done = asyncio.Event()
 

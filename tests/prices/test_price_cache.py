@@ -11,13 +11,14 @@ from support.virtual_time import START_MS, VirtualClock
 from tocsin.prices.cache import (
     PRICE_TTL_S,
     CachedPrice,
-    RateLimit,
+    RemainingCalls,
     get_cached_token_price,
     get_cached_token_prices,
     price_key,
     put_token_price,
 )
-from tocsin.prices.pricing import PEGS, STALE_AFTER_MS, Price, peg_of, price_of, prices_of
+from tocsin.prices.pricing import PEGS, STALE_AFTER_MS, peg_of, price_of, prices_of
+from tocsin.shapes.prices import Price
 
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
 
@@ -25,7 +26,7 @@ USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
 async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None:
     """Other readers of the same KV rely on these names."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS, RateLimit(99, 49_000)))
+        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS, RemainingCalls(99, 49_000)))
 
         assert json.loads(await kv.get("tenero:price:stx") or "") == {
             "priceUsd": 0.85,
@@ -34,7 +35,7 @@ async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None
             "rateLimit": {"minute": 99, "month": 49_000},
         }
         assert await get_cached_token_price(kv, "stx") == CachedPrice(
-            0.85, 6, START_MS, RateLimit(99, 49_000)
+            0.85, 6, START_MS, RemainingCalls(99, 49_000)
         )
         assert await get_cached_token_price(kv, USDCX) is None
 
@@ -51,7 +52,7 @@ async def test_an_entry_expires(tmp_path: Path) -> None:
 
 
 async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Path) -> None:
-    """250 tokens are no more trouble than one."""
+    """250 tokens, of which every tenth has a price."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         names = [f"SP{'A' * 38}.t-{number}" for number in range(250)]
         for name in names[::10]:
@@ -78,7 +79,7 @@ async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Pat
     ],
 )
 async def test_an_entry_that_cannot_be_read_counts_as_none(tmp_path: Path, text: str) -> None:
-    """Somebody else's bytes under our key never become a price."""
+    """Other bytes under our key never become a price."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
         await kv.put(price_key("stx"), text)
 

@@ -1,4 +1,4 @@
-"""Nobody starves: however few calls a round gets, every token is asked for sooner or later."""
+"""No token starves: however few calls a refresh gets, every token is asked for sooner or later."""
 
 import tempfile
 from pathlib import Path
@@ -13,15 +13,16 @@ from support.virtual_time import run_virtual
 from tocsin.bindings import FetchResponse
 from tocsin.prices.cache import get_cached_token_prices
 from tocsin.prices.tracked_tokens import STATIC_TOKENS
-from tocsin.tasks import TASKS
+from tocsin.settings import Settings
+from tocsin.tasks.refresh_prices import refresh_prices_task
 
-TASK = TASKS[0]
+TASK = refresh_prices_task(Settings())
 TOKENS = [f"SP{'B' * 38}.token-{n}::token" for n in range(8)]
-PAGES = 3  # what a round reads at most; on the fourth "page" are the tokens that no list has
+PAGES = 3  # what a refresh reads at most; on the fourth "page" are the tokens that no list has
 
 
-class Stingy:
-    """Lets a number of calls through, then answers 429 until it is primed."""
+class CallAllowance:
+    """Lets a number of calls through, then answers 429 until it is reset."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
@@ -32,32 +33,32 @@ class Stingy:
         return None if self.left >= 0 else response({}, status=429, headers={"retry-after": "900"})
 
 
-async def rounds_until_all_are_priced(directory: Path, places: list[int], calls: int) -> int:
+async def refreshes_until_all_are_priced(directory: Path, places: list[int], calls: int) -> int:
     """`places` says for each token on which page it is."""
     pages: list[dict[str, float | None]] = [{}, {}, {}, {}]
     where = dict(zip([*STATIC_TOKENS, *TOKENS], places, strict=True))
     for token_id, place in where.items():
         pages[place][token_id] = 1.5
     market = Market(pages[:PAGES], unlisted={token_id: 1.5 for page in pages for token_id in page})
-    stingy = market.broken = Stingy(calls)
+    allowance = market.broken = CallAllowance(calls)
     async with task_bench(directory, market) as bench:
         await bench.traded(*[(token_id, "stx") for token_id in TOKENS])
         for number in range(1, 40):
-            stingy.left = stingy.calls
+            allowance.left = allowance.calls
             await bench.run(TASK)
             await bench.wired.clock.sleep(3_600)
             if len(await get_cached_token_prices(bench.kv, list(where))) == len(where):
                 return number
-    raise AssertionError(f"after 40 rounds of {calls} calls some token is still without a price")
+    raise AssertionError(f"after 40 refreshes of {calls} calls some token is still without a price")
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=11, max_size=11), st.integers(1, 5))
 @example([1] * 11, 1)
-def test_every_token_is_priced_however_few_calls_a_round_gets(places: list[int], calls: int) -> None:
-    """Even one call a round is enough in the end, wherever the tokens are."""
+def test_every_token_is_priced_however_few_calls_a_refresh_gets(places: list[int], calls: int) -> None:
+    """Even one call a refresh is enough in the end, wherever the tokens are."""
     with tempfile.TemporaryDirectory() as directory:
-        assert run_virtual(rounds_until_all_are_priced(Path(directory), places, calls)) <= 39
+        assert run_virtual(refreshes_until_all_are_priced(Path(directory), places, calls)) <= 39
 
 
 @settings(max_examples=10, deadline=None)

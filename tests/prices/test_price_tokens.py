@@ -10,13 +10,14 @@ from support.local_store import open_competition, open_kv
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
 from support.virtual_time import VirtualClock
+from tocsin.competition.totals import traded_tokens
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import (
     STATIC_TOKENS,
     TRADED_MAX,
-    active_tokens,
     is_token_id,
-    publish_tracked,
+    publish_tokens,
+    supported_tokens,
     tracked_tokens,
 )
 from tocsin.upstream.tenero import token_address
@@ -30,13 +31,13 @@ def token(number: int) -> str:
 
 
 def test_the_static_tokens_are_the_known_ones() -> None:
-    """The base of the active set is the reference's, and all of it is valid."""
+    """The base of the tracked set is the reference's, and all of it is valid."""
     assert list(STATIC_TOKENS) == example("static_tokens")["static_token_ids"]
     assert all(is_token_id(token_id) for token_id in STATIC_TOKENS)
 
 
 def test_an_id_is_stx_or_a_contract_with_or_without_its_asset() -> None:
-    """What is no principal, or has text around it, is no id."""
+    """What is not a principal, or has text around it, is not an id."""
     assert is_token_id("stx")
     assert is_token_id(f"{CONTRACT}.token")
     assert is_token_id(f"{CONTRACT}.token::t-1_x")
@@ -62,7 +63,7 @@ def test_an_id_is_stx_or_a_contract_with_or_without_its_asset() -> None:
     st.from_regex(r"S[PMTN][0-9A-HJKMNP-TV-Z]{38,40}\.[A-Za-z][A-Za-z0-9_-]{0,127}(::[A-Za-z][\w-]{0,127})?")
 )
 def test_every_id_can_be_asked_for_and_stored(text: str) -> None:
-    """What is taken as an id is one for the upstream too, and fits into a key of KV."""
+    """What is accepted as an id is one for the upstream too, and fits into a key of KV."""
     if is_token_id(text):
         assert token_address(text)
         assert len(price_key(text).encode()) <= 512
@@ -75,7 +76,7 @@ async def test_traded_tokens_follow_the_static_ones_most_traded_first(tmp_path: 
             ("stx", token(1)), (token(1), token(2)), (token(3), token(2)), (token(2), STATIC_TOKENS[1])
         )
 
-        assert await active_tokens(bench.db) == (*STATIC_TOKENS, token(2), token(1), token(3))
+        assert tracked_tokens(await traded_tokens(bench.db)) == (*STATIC_TOKENS, token(2), token(1), token(3))
 
 
 SWAP = """
@@ -92,26 +93,26 @@ async def test_swaps_of_every_source_count(tmp_path: Path) -> None:
         for number, source in enumerate(("agent", "cron", "chainhook")):
             await db.prepare(SWAP).bind(f"0x{number:064x}", token(number), source).run()
 
-        assert await active_tokens(db) == (*STATIC_TOKENS, token(0), token(1), token(2))
+        assert tracked_tokens(await traded_tokens(db)) == (*STATIC_TOKENS, token(0), token(1), token(2))
 
 
-async def test_what_is_no_token_id_is_left_out_and_takes_no_place(tmp_path: Path) -> None:
+async def test_what_is_not_a_token_id_is_left_out_and_takes_no_place(tmp_path: Path) -> None:
     """However often `unknown` was traded, the cap is spent on tokens."""
     async with task_bench(tmp_path, NOTHING) as bench:
         await bench.traded(*[("unknown", f"x{n % 5}") for n in range(40)])
         await bench.traded(*[("stx", token(n)) for n in range(TRADED_MAX + 9)])
 
-        found = await active_tokens(bench.db)
+        found = tracked_tokens(await traded_tokens(bench.db))
 
         assert len(found) == len(STATIC_TOKENS) + TRADED_MAX
         assert all(is_token_id(token_id) for token_id in found)
 
 
 async def test_the_tracked_set_is_published_for_readers(tmp_path: Path) -> None:
-    """Readers get the newest set, and the static one before there is any."""
+    """Readers get the newest set, and the static one before the first refresh."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        assert await tracked_tokens(kv) == STATIC_TOKENS
+        assert await supported_tokens(kv) == STATIC_TOKENS
 
-        await publish_tracked(kv, ["stx", token(1)])
+        await publish_tokens(kv, ["stx", token(1)])
 
-        assert await tracked_tokens(kv) == ("stx", token(1))
+        assert await supported_tokens(kv) == ("stx", token(1))

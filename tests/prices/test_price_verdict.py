@@ -1,4 +1,4 @@
-"""What becomes of a price that the source told."""
+"""What becomes of a price that the source gave."""
 
 import pytest
 from hypothesis import given
@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from support.virtual_time import START_MS
 from tocsin.chain_model import TokenPrice
-from tocsin.prices.cache import CachedPrice, RateLimit
+from tocsin.prices.cache import CachedPrice, RemainingCalls
 from tocsin.prices.verdict import REWRITE_AFTER_MS, Verdict, judge
 
-LIMIT = RateLimit(9, 900)
+LIMIT = RemainingCalls(9, 900)
 NOW = START_MS
 MINUTE_MS = 60_000
 
@@ -23,7 +23,7 @@ def cached(price_usd: float | None, age_ms: int = MINUTE_MS, decimals: int | Non
 
 
 def judged(price: TokenPrice, known: CachedPrice | None, held: TokenPrice | None = None) -> Verdict:
-    return judge(price, known, held, now=NOW, rate_limit=LIMIT)
+    return judge(price, known, held, now=NOW, rate_limit=LIMIT, jump_factor=5.0)
 
 
 def entry(price_usd: float | None, decimals: int | None = 6) -> CachedPrice:
@@ -64,7 +64,7 @@ def test_a_changed_price_is_written_and_an_unchanged_one_once_an_hour(
     ],
 )
 def test_a_good_price_is_never_overwritten_by_none(known: CachedPrice | None, expected: Verdict) -> None:
-    """However old it is: its age is told with it."""
+    """However old it is: its age is shown with it."""
     assert judged(seen(None), known) == expected
 
 
@@ -75,7 +75,7 @@ def test_a_jump_is_held_back(price: float) -> None:
 
 
 @pytest.mark.parametrize("price", [4.25, 0.17, 1.7])
-def test_five_times_is_no_jump_yet(price: float) -> None:
+def test_five_times_is_not_a_jump_yet(price: float) -> None:
     """The bound itself is allowed."""
     assert judged(seen(price), cached(0.85)).kind == "priced"
 
@@ -100,14 +100,14 @@ PRICES = st.none() | st.floats(min_value=1e-12, max_value=1e12)
 
 
 @given(st.lists(PRICES, max_size=12), st.floats(min_value=1.1, max_value=100))
-def test_whatever_the_source_says_a_price_stays_and_moves_only_when_confirmed(
-    told: list[float | None], factor: float
+def test_whatever_the_source_sends_a_price_stays_and_moves_only_when_confirmed(
+    prices: list[float | None], factor: float
 ) -> None:
     """No sequence loses a price, and none moves it beyond the factor by one sighting."""
     known: CachedPrice | None = None
     held: TokenPrice | None = None
     before: float | None = None
-    for number, price_usd in enumerate(told):
+    for number, price_usd in enumerate(prices):
         price = seen(price_usd)
         verdict = judge(price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor)
         if verdict.entry is not None:

@@ -8,32 +8,32 @@ from support.local_store import open_database, open_kv
 from support.scripted_fetch import always, response
 from support.simulated import quiet_simulator
 from support.task_run import TRADED as TRADED_TABLE
-from support.task_run import Bench
+from support.task_run import TaskBench
 from support.upstreams import Wired
 from support.virtual_time import VirtualClock
 from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.competition.totals import traded_tokens
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import active_tokens
+from tocsin.prices.tracked_tokens import tracked_tokens
+from tocsin.settings import Settings
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
 from tocsin.simulator.simulated_fetch import TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulated_tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
-from tocsin.tasks import TASKS
+from tocsin.tasks.refresh_prices import refresh_prices_task
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.tenero import tenero_upstream
 
-TASK = TASKS[0]
+TASK = refresh_prices_task(Settings())
 STARTER = Quota(minute=10, month=10_000)
 PAIRS = [(token.id, "stx") for token in TRADED_TOKENS]
 
 
-def wired_to_simulator(plan: Quota) -> tuple[Wired, SimulatedFetch]:
+def wired_to_simulator(quota: Quota) -> tuple[Wired, SimulatedFetch]:
     clock, log, random = VirtualClock(), CapturedLog(), Random(3).random
     fetch = SimulatedFetch(quiet_simulator(clock), latency_s=0.06)
-    wired = Wired(tenero_upstream(TENERO_URL, None), always(response({})), plan, clock=clock, log=log)
-    wired.gate = BudgetLimiter.restore("tenero", plan, None, clock, random, log, lambda _: None)
-    wired.client = UpstreamClient(wired.upstream, fetch, wired.gate, clock, random)
+    wired = Wired(tenero_upstream(TENERO_URL, None), always(response({})), quota, clock=clock, log=log)
+    wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter, clock, random)
     return wired, fetch
 
 
@@ -41,14 +41,14 @@ async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -
     """Numbers, texts, zero, null, unlisted and unknown tokens: all priced but the one that has no price."""
     wired, _ = wired_to_simulator(STARTER)
     async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = Bench(db, kv, wired)
+        bench = TaskBench(db, kv, wired)
         await bench.traded(*PAIRS)
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert outcome.result["unpricedTokens"] == [VELAR.id]
-        found = await prices_of(kv, await active_tokens(db), wired.clock.now())
+        assert result.error is None
+        assert result.counters["unpricedTokens"] == [VELAR.id]
+        found = await prices_of(kv, tracked_tokens(await traded_tokens(db)), wired.clock.now())
         assert {token_id for token_id, price in found.items() if price.price_usd is None} == {VELAR.id}
         assert {price.decimals for price in found.values()} == {6, 8, 18}
         assert found[DIKO.id].price_usd is not None
@@ -59,25 +59,25 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
     wired, fetch = wired_to_simulator(STARTER)
     fetch._simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
     async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = Bench(db, kv, wired)
+        bench = TaskBench(db, kv, wired)
         await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLER_TOKENS[::6]])
         ends = wired.clock.now() + 8 * 3_600_000
         while wired.clock.now() < ends:
             due_at = wired.clock.now() + 300_000
-            outcome = await bench.run(TASK)
-            await wired.clock.sleep((max(outcome.limited_until or 0, due_at) - wired.clock.now()) / 1000)
+            result = await bench.run(TASK)
+            await wired.clock.sleep((max(result.limited_until or 0, due_at) - wired.clock.now()) / 1000)
 
-        found = await prices_of(kv, await active_tokens(db), wired.clock.now())
+        found = await prices_of(kv, tracked_tokens(await traded_tokens(db)), wired.clock.now())
         assert len(found) == len(TRADED_TOKENS) + len(FILLER_TOKENS[::6])
         assert [token_id for token_id, price in found.items() if price.stale] == []
         assert wired.log.of("upstream.attempt_failed") == []
 
 
 async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> None:
-    """The seed's incident: others use up the shared limit, and this time somebody hears of it."""
+    """Others use up the shared limit: it is a failure with log lines, and the next refresh works."""
     wired, fetch = wired_to_simulator(Quota(minute=100, month=50_000))
     async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = Bench(db, kv, wired)
+        bench = TaskBench(db, kv, wired)
         await bench.run(TASK)
         fetch._simulator.faults.add(
             SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None)
@@ -92,4 +92,4 @@ async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> 
         assert during.limited_until is not None
         assert wired.log.of("upstream.attempt_failed")
         assert wired.log.of("prices.asking_failed")
-        assert (after.error, after.limited_until, after.result["succeeded"]) == (None, None, 3)
+        assert (after.error, after.limited_until, after.counters["succeeded"]) == (None, None, 3)

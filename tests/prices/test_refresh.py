@@ -1,4 +1,4 @@
-"""The task `tenero`: a round of prices, whatever the upstream does."""
+"""The task `tenero`: one price refresh, whatever the upstream does."""
 
 import json
 from collections.abc import Callable
@@ -13,12 +13,14 @@ from support.virtual_time import START_MS
 from tocsin.bindings import FetchResponse
 from tocsin.errors import RunStopped, StoreError
 from tocsin.prices.cache import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
-from tocsin.prices.refresh import EMPTY_RESULT, NOTES_KEY, PriceOptions, refresh_prices
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, tracked_tokens
-from tocsin.tasks import TASKS
+from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY
+from tocsin.prices.rotation import TokenMemory
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, supported_tokens
+from tocsin.settings import Settings
+from tocsin.tasks.refresh_prices import refresh_prices_task
 from tocsin.upstream.tenero import token_address
 
-TASK = TASKS[0]
+TASK = refresh_prices_task(Settings())
 SBTC, STSTX = STATIC_TOKENS[1:]
 OTHERS = [f"SP{'A' * 38}.token-{n}::token" for n in range(9)]
 USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
@@ -33,15 +35,15 @@ def failing(status: int, headers: dict[str, str] | None = None) -> Callable[[Req
 
 
 async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
-    """A round is one call; its result has the documented shape, and readers find prices and the set."""
+    """A refresh is one call; its result has the documented shape, and readers find prices and the set."""
     market = static_market()
     market.headers = {"x-ratelimit-minute-remaining": "99", "x-ratelimit-month-remaining": "49000"}
     async with task_bench(tmp_path, market) as bench:
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert outcome.limited_until is None
-        assert outcome.result == {
+        assert result.error is None
+        assert result.limited_until is None
+        assert result.counters == {
             "startedAt": START_MS,
             "durationMs": 0,
             "tokensAttempted": 3,
@@ -55,8 +57,8 @@ async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
             "rateLimitRemaining": {"minute": 99, "month": 49_000},
             "unpricedTokens": [],
         }
-        assert set(outcome.result) == {"startedAt", "durationMs", *EMPTY_RESULT}
-        assert await tracked_tokens(bench.kv) == STATIC_TOKENS
+        assert set(result.counters) == {"startedAt", "durationMs", *EMPTY_RESULT}
+        assert await supported_tokens(bench.kv) == STATIC_TOKENS
         found = await get_cached_token_prices(bench.kv, STATIC_TOKENS)
         assert [price.price_usd for price in found.values()] == [0.85, 103_420.5, 0.97]
         (line,) = bench.wired.log.of("prices.refreshed")
@@ -66,11 +68,10 @@ async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
 async def test_progress_is_shown_as_prices_come_in(tmp_path: Path) -> None:
     """Done and total in tokens, and the counters so far."""
     async with task_bench(tmp_path, static_market()) as bench:
-        context = bench.context(TASK)
-        await TASK.run(context)
+        await bench.run(TASK)
 
-        assert [(done, total) for done, total, _ in context.shown] == [(1, 3), (2, 3), (3, 3)]
-        assert [counters["succeeded"] for _, _, counters in context.shown] == [1, 2, 3]
+        assert [(done, total) for done, total, _ in bench.progress] == [(1, 3), (2, 3), (3, 3)]
+        assert [counters["succeeded"] for _, _, counters in bench.progress] == [1, 2, 3]
 
 
 async def test_a_pegged_stablecoin_costs_no_call(tmp_path: Path) -> None:
@@ -79,14 +80,14 @@ async def test_a_pegged_stablecoin_costs_no_call(tmp_path: Path) -> None:
     async with task_bench(tmp_path, market) as bench:
         await bench.traded((USDA, "stx"))
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert (outcome.result["tokensAttempted"], len(market.asked)) == (3, 1)
-        assert await tracked_tokens(bench.kv) == (*STATIC_TOKENS, USDA)
+        assert (result.counters["tokensAttempted"], len(market.asked)) == (3, 1)
+        assert await supported_tokens(bench.kv) == (*STATIC_TOKENS, USDA)
 
 
 async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp_path: Path) -> None:
-    """The list is not searched for it in every round, only once a day."""
+    """The list is not searched for it in every refresh, only once a day."""
     market = static_market()
     market.unlisted = {OTHERS[0]: 2.5}
     market.pages += [{OTHERS[8]: 1.0}, {OTHERS[7]: 1.0}]
@@ -94,11 +95,11 @@ async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp
         await bench.traded((OTHERS[0], "stx"))
         calls = []
         for _ in range(3):
-            calls.append((await bench.run(TASK)).result["calls"])
+            calls.append((await bench.run(TASK)).counters["calls"])
             await bench.wired.clock.sleep(300)
         market.pages[0][OTHERS[0]] = 2.6  # now the list has it
         await bench.wired.clock.sleep(86_400)
-        calls += [(await bench.run(TASK)).result["calls"] for _ in range(2)]
+        calls += [(await bench.run(TASK)).counters["calls"] for _ in range(2)]
 
         assert calls == [4, 2, 2, 1, 1]
         found = await get_cached_token_price(bench.kv, OTHERS[0])
@@ -116,7 +117,7 @@ HALF_READABLE = [
 
 @pytest.mark.parametrize("rows", [HALF_READABLE, HALF_READABLE[:3], HALF_READABLE[:1]])
 async def test_one_bad_list_does_not_switch_the_list_off(tmp_path: Path, rows: list[object]) -> None:
-    """Rows that cannot be read, or a list that is far too short: from the next round on all are refreshed."""
+    """Rows that cannot be read, or a list that is far too short: from the next refresh on all are refreshed."""
     market = static_market(**dict.fromkeys(OTHERS, 2.0))
     market.unlisted = market.pages[0]
     async with task_bench(tmp_path, market) as bench:
@@ -124,18 +125,18 @@ async def test_one_bad_list_does_not_switch_the_list_off(tmp_path: Path, rows: l
         await bench.run(TASK)
         bad = [response({"data": {"rows": rows, "next": None}})]
         market.broken = lambda request: bad.pop() if "?" in request.url and bad else None
-        rounds = []
+        refreshes = []
         for _ in range(5):
             await bench.wired.clock.sleep(300)
-            rounds.append((await bench.run(TASK)).result)
+            refreshes.append((await bench.run(TASK)).counters)
 
-        assert [result["unasked"] for result in rounds] == [8, 0, 0, 0, 0]
-        assert [result["succeeded"] for result in rounds] == [4, 12, 12, 12, 12]
-        assert [result["calls"] for result in rounds[3:]] == [1, 1]
+        assert [result["unasked"] for result in refreshes] == [8, 0, 0, 0, 0]
+        assert [result["succeeded"] for result in refreshes] == [4, 12, 12, 12, 12]
+        assert [result["calls"] for result in refreshes[3:]] == [1, 1]
 
 
-async def test_a_strangers_bad_row_does_not_hide_what_the_list_lacks(tmp_path: Path) -> None:
-    """Whose row it is can be read: the others' absence is believed, and the pages are not read each time."""
+async def test_another_tokens_bad_row_does_not_hide_what_the_list_lacks(tmp_path: Path) -> None:
+    """The row's token can be read: the others' absence is believed, and the pages are not read each time."""
     market = static_market()
     market.pages += [{OTHERS[6]: 1.0}, {OTHERS[7]: 1.0}]
     market.unlisted = {OTHERS[0]: 2.5}
@@ -148,21 +149,21 @@ async def test_a_strangers_bad_row_does_not_hide_what_the_list_lacks(tmp_path: P
     async with task_bench(tmp_path, market) as bench:
         await bench.traded((OTHERS[0], "stx"))
 
-        calls = [(await bench.run(TASK)).result["calls"] for _ in range(3)]
+        calls = [(await bench.run(TASK)).counters["calls"] for _ in range(3)]
 
         assert calls == [4, 2, 2]
 
 
-async def test_a_token_that_the_source_does_not_know_is_no_failure(tmp_path: Path) -> None:
+async def test_a_token_that_the_source_does_not_know_is_not_a_failure(tmp_path: Path) -> None:
     """It is counted, named, and remembered as having no price."""
     async with task_bench(tmp_path, static_market()) as bench:
         await bench.traded((OTHERS[0], "stx"))
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert (outcome.result["succeeded"], outcome.result["withoutPrice"]) == (3, 1)
-        assert outcome.result["unpricedTokens"] == [OTHERS[0]]
+        assert result.error is None
+        assert (result.counters["succeeded"], result.counters["withoutPrice"]) == (3, 1)
+        assert result.counters["unpricedTokens"] == [OTHERS[0]]
         found = await get_cached_token_price(bench.kv, OTHERS[0])
         assert found is not None
         assert (found.price_usd, found.decimals, found.fetched_at) == (None, None, START_MS)
@@ -176,11 +177,11 @@ async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) ->
         market.pages[0]["stx"] = 0
         market.pages[0][SBTC] = None
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert (outcome.result["succeeded"], outcome.result["withoutPrice"]) == (1, 2)
-        assert outcome.result["unpricedTokens"] == []
+        assert result.error is None
+        assert (result.counters["succeeded"], result.counters["withoutPrice"]) == (1, 2)
+        assert result.counters["unpricedTokens"] == []
         found = await get_cached_token_price(bench.kv, "stx")
         assert found is not None
         assert found.price_usd == 0.85
@@ -188,19 +189,19 @@ async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) ->
         assert gone == ["stx", SBTC]
 
 
-async def test_a_round_without_any_price_is_a_failure(tmp_path: Path) -> None:
+async def test_a_refresh_without_any_price_is_a_failure(tmp_path: Path) -> None:
     """An upstream that moved its answers elsewhere looks like that: it must not pass for a quiet day."""
     async with task_bench(tmp_path, Market([dict.fromkeys(STATIC_TOKENS)])) as bench:
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is not None
-        assert "no price for any of 3 tokens" in outcome.error
-        assert outcome.error_class is None
+        assert result.error is not None
+        assert "no price for any of 3 tokens" in result.error
+        assert result.error_kind is None
         assert bench.wired.log.of("prices.refreshed")[0].level == "ERROR"
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "kind"),
+    ("status", "part", "kind"),
     [
         (503, "503", "Unavailable"),
         (404, "TENERO_API_URL", "BadRequest"),
@@ -208,8 +209,8 @@ async def test_a_round_without_any_price_is_a_failure(tmp_path: Path) -> None:
         (410, "successor", "Gone"),
     ],
 )
-async def test_a_failed_list_fails_the_round_and_keeps_the_prices(
-    tmp_path: Path, status: int, said: str, kind: str
+async def test_a_failed_list_fails_the_refresh_and_keeps_the_prices(
+    tmp_path: Path, status: int, part: str, kind: str
 ) -> None:
     """Every token is counted, the reason is logged, and no single call is made instead."""
     market = static_market()
@@ -218,32 +219,32 @@ async def test_a_failed_list_fails_the_round_and_keeps_the_prices(
         market.broken = failing(status)
         asked_before = len(market.asked)
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is not None
-        assert said in outcome.error
-        assert outcome.error_class == kind
-        assert (outcome.result["failed"], outcome.result["succeeded"]) == (3, 0)
+        assert result.error is not None
+        assert part in result.error
+        assert result.error_kind == kind
+        assert (result.counters["failed"], result.counters["succeeded"]) == (3, 0)
         assert all(path.startswith("?") for path in market.asked[asked_before:])
         assert len(await get_cached_token_prices(bench.kv, STATIC_TOKENS)) == 3
         (line,) = bench.wired.log.of("prices.asking_failed")
-        assert (line.level, line.fields["tokens"], line.fields["reason"]) == ("WARN", 3, outcome.error)
+        assert (line.level, line.fields["tokens"], line.fields["reason"]) == ("WARN", 3, result.error)
 
 
-async def test_a_429_tells_when_to_come_back(tmp_path: Path) -> None:
-    """Nothing came of it, so it is a failure too."""
+async def test_a_429_says_when_to_come_back(tmp_path: Path) -> None:
+    """No price came of it, so it is a failure too."""
     market = static_market()
     market.broken = failing(429, {"retry-after": "600"})
     async with task_bench(tmp_path, market) as bench:
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.limited_until == START_MS + 600_000
-        assert outcome.error is not None
-        assert outcome.result["failed"] == 3
+        assert result.limited_until == START_MS + 600_000
+        assert result.error is not None
+        assert result.counters["failed"] == 3
         assert bench.wired.log.of("prices.asking_failed")[0].fields["answer"] == "limited"
 
 
-async def test_a_limit_in_the_middle_ends_the_round_without_failing_it(tmp_path: Path) -> None:
+async def test_a_limit_in_the_middle_ends_the_refresh_without_failing_it(tmp_path: Path) -> None:
     """What came before it counts; the rest is counted as failed."""
     market = static_market()
     market.broken = lambda request: (
@@ -252,23 +253,27 @@ async def test_a_limit_in_the_middle_ends_the_round_without_failing_it(tmp_path:
     async with task_bench(tmp_path, market) as bench:
         await bench.traded((OTHERS[0], OTHERS[1]))
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert outcome.limited_until is not None
-        assert (outcome.result["succeeded"], outcome.result["failed"], outcome.result["unasked"]) == (3, 1, 1)
+        assert result.error is None
+        assert result.limited_until is not None
+        assert (result.counters["succeeded"], result.counters["failed"], result.counters["unasked"]) == (
+            3,
+            1,
+            1,
+        )
 
 
 @pytest.mark.parametrize(("window", "until_ms"), [("minute", 60_000), ("month", 3_600_000)])
 async def test_calls_used_up_are_a_signal_to_slow_down(tmp_path: Path, window: str, until_ms: int) -> None:
-    """Also when everything was answered."""
+    """Even when everything was answered."""
     market = static_market()
     market.headers = {f"x-ratelimit-{window}-remaining": "0"}
     async with task_bench(tmp_path, market) as bench:
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert outcome.limited_until == START_MS + until_ms
+        assert result.error is None
+        assert result.limited_until == START_MS + until_ms
 
 
 async def test_one_bad_token_fails_alone(tmp_path: Path) -> None:
@@ -281,16 +286,16 @@ async def test_one_bad_token_fails_alone(tmp_path: Path) -> None:
     async with task_bench(tmp_path, market) as bench:
         await bench.traded((OTHERS[0], OTHERS[1]))
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert (outcome.result["succeeded"], outcome.result["failed"]) == (4, 1)
+        assert result.error is None
+        assert (result.counters["succeeded"], result.counters["failed"]) == (4, 1)
         (line,) = bench.wired.log.of("prices.asking_failed")
         assert (line.fields["first"], line.fields["answer"]) == (OTHERS[0], "malformed")
 
 
 async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
-    """Readers see the old price until then, and the log tells both times."""
+    """Readers see the old price until then, and the log has a line both times."""
     market = static_market()
     async with task_bench(tmp_path, market) as bench:
         await bench.run(TASK)
@@ -301,7 +306,7 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
         second = await bench.run(TASK)
         believed = await get_cached_token_price(bench.kv, "stx")
 
-        assert (first.result["heldBack"], second.result["heldBack"]) == (1, 0)
+        assert (first.counters["heldBack"], second.counters["heldBack"]) == (1, 0)
         assert held is not None
         assert believed is not None
         assert (held.price_usd, believed.price_usd) == (0.85, 85.0)
@@ -310,14 +315,14 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
 
 
 async def test_the_factor_of_a_jump_can_be_set(tmp_path: Path) -> None:
-    """`jump_factor` is an option of the task."""
+    """`price_jump_factor` is a setting of the task."""
     market = static_market()
-    task = refresh_prices(PriceOptions(jump_factor=1.01))
+    task = refresh_prices_task(Settings(price_jump_factor=1.01))
     async with task_bench(tmp_path, market) as bench:
         await bench.run(task)
         market.pages[0]["stx"] = 0.9
 
-        assert (await bench.run(task)).result["heldBack"] == 1
+        assert (await bench.run(task)).counters["heldBack"] == 1
 
 
 async def test_unchanged_prices_are_written_once_an_hour(tmp_path: Path) -> None:
@@ -325,7 +330,7 @@ async def test_unchanged_prices_are_written_once_an_hour(tmp_path: Path) -> None
     async with task_bench(tmp_path, static_market()) as bench:
         written = []
         for _ in range(14):
-            written.append((await bench.run(TASK)).result["written"])
+            written.append((await bench.run(TASK)).counters["written"])
             await bench.wired.clock.sleep(300)
 
         assert written == [3, *[0] * 11, 3, 0]
@@ -346,16 +351,16 @@ async def test_a_stopped_run_has_kept_what_it_learned(tmp_path: Path) -> None:
         assert market.asked[1] == f"/{token_address(OTHERS[0])}"
 
 
-async def test_notes_that_cannot_be_read_are_begun_anew(tmp_path: Path) -> None:
-    """And the log says so."""
+async def test_a_memory_that_cannot_be_read_is_begun_again(tmp_path: Path) -> None:
+    """With a line in the log."""
     async with task_bench(tmp_path, static_market()) as bench:
-        await bench.kv.put(NOTES_KEY, "[")
+        await bench.kv.put(MEMORY_KEY, "[")
 
-        outcome = await bench.run(TASK)
+        result = await bench.run(TASK)
 
-        assert outcome.error is None
-        assert len(bench.wired.log.of("prices.notes_unreadable")) == 1
-        assert list(json.loads(await bench.kv.get(NOTES_KEY) or "")) == list(STATIC_TOKENS)
+        assert result.error is None
+        assert len(bench.wired.log.of("prices.memory_unreadable")) == 1
+        assert list(json.loads(await bench.kv.get(MEMORY_KEY) or "")) == list(STATIC_TOKENS)
 
 
 async def test_a_store_that_fails_is_the_platforms_error(tmp_path: Path) -> None:
@@ -376,21 +381,21 @@ async def test_singles_are_not_begun_when_little_time_is_left(tmp_path: Path) ->
     async with task_bench(tmp_path, market) as bench:
         await bench.traded((OTHERS[0], "stx"))
         context = bench.context(TASK)
-        context.ends = bench.wired.clock.monotonic() + 79
+        await bench.wired.clock.sleep(context.time_left_s() - 79)
 
-        outcome = await TASK.run(context)
+        result = await TASK.run(context)
 
-        assert outcome.result["unasked"] == 1
+        assert result.counters["unasked"] == 1
         assert len(market.asked) == 1
 
 
 async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) -> None:
-    """They expire by themselves; notes are kept for the active set only."""
+    """They expire by themselves; the memory holds the tracked tokens only."""
     async with task_bench(tmp_path, always(response({"data": {"rows": []}}))) as bench:
         await put_token_price(bench.kv, OTHERS[5], CachedPrice(3.0, 6, START_MS))
-        await bench.kv.put(NOTES_KEY, json.dumps({OTHERS[5]: [1, None, False, None]}))
+        await bench.kv.put(MEMORY_KEY, json.dumps({OTHERS[5]: TokenMemory(asked_at=1).to_json()}))
 
         await bench.run(TASK)
 
         assert await get_cached_token_price(bench.kv, OTHERS[5]) is not None
-        assert OTHERS[5] not in json.loads(await bench.kv.get(NOTES_KEY) or "")
+        assert OTHERS[5] not in json.loads(await bench.kv.get(MEMORY_KEY) or "")

@@ -1,51 +1,88 @@
-"""What the watch sees, and what it cannot be made to hide."""
+"""What the watch sees, and what a stuck loop cannot hide."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 from support.virtual_time import VirtualClock
 from tocsin.errors import ObjectReset, StoreUnavailable
-from tocsin.health import HealthWatch, reasons
+from tocsin.scheduler.health_watch import HealthWatch
+from tocsin.scheduler.readiness import task_problems
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.shapes.scheduler import LastError, Status, TaskStatus
 
-FINE = {"enabled": True, "blind": False, "overdue": False, "lastError": None}
-
-
-def status(**task: Any) -> Any:
-    return {
-        "nextAlarmAt": 5,
-        "pausedUntil": task.pop("paused", None),
-        "consecutiveFailures": {"tenero": 4},
-        "tasks": {"tenero": {**FINE, **task}},
-    }
-
-
-def test_each_trouble_of_a_task_is_a_sentence() -> None:
-    """Disabled, blind and overdue, with the setting, the error or the pause behind it."""
-    error = {"class": "Limited", "message": "tenero said 429"}
-
-    assert reasons(status()) == []
-    assert reasons(status(enabled=False)) == ["tenero is disabled (TOCSIN_TENERO_ENABLED)"]
-    assert reasons(status(blind=True, lastError=error)) == [
-        "tenero has only failed, 4 times in a row: Limited: tenero said 429"
-    ]
-    assert reasons(status(overdue=True)) == ["tenero is overdue"]
-    assert reasons(status(overdue=True, paused=9)) == ["tenero is overdue: the scheduler is paused"]
+FINE = TaskStatus(
+    enabled=True,
+    upstream="tenero",
+    cadence_ms=300_000,
+    effective_cadence_ms=300_000,
+    cadence_reason="as configured: the plan allows it",
+    cadence_why="",
+    slice_ms=240_000,
+    next_due_at=5,
+    running=None,
+    last_success_at=4,
+    last_error=None,
+    missed_slots=0,
+    run_counts={"ok": 1},
+    overdue=False,
+    failing=False,
+)
 
 
-def test_a_disabled_task_without_a_setting_blames_none() -> None:
-    """A task of one's own may be switched off where it is written."""
-    found = {**status(), "tasks": {"agents": {**FINE, "enabled": False}}}
+def status(task: TaskStatus = FINE, *, name: str = "tenero", paused_until: int | None = None) -> Status:
+    return Status(
+        name="v1",
+        active=True,
+        now=4,
+        next_alarm_at=5,
+        paused_until=paused_until,
+        pause_max_ms=1,
+        consecutive_failures={name: 4},
+        next_run_after={name: None},
+        tasks={name: task},
+        budgets={},
+        last_run_at={name: None},
+        last_result={name: None},
+    )
 
-    assert reasons(found) == ["agents is disabled (in its own file)"]
+
+def test_each_problem_of_a_task_is_a_sentence() -> None:
+    """Disabled, failing and overdue, with the setting, the error or the pause behind it."""
+    failing = replace(FINE, failing=True, last_error=LastError(3, "Limited", "tenero said 429"))
+    overdue = replace(FINE, overdue=True)
+
+    assert task_problems(status()) == ()
+    assert task_problems(status(replace(FINE, enabled=False))) == (
+        "tenero is disabled (TOCSIN_TENERO_ENABLED)",
+    )
+    assert task_problems(status(failing)) == (
+        "tenero is failing, 4 times in a row: Limited: tenero said 429",
+    )
+    assert task_problems(status(overdue)) == ("tenero is overdue",)
+    assert task_problems(status(overdue, paused_until=9)) == ("tenero is overdue: the scheduler is paused",)
 
 
-class Scheduler:
-    def __init__(self, answer: Any) -> None:
+def test_a_disabled_task_without_a_setting_names_no_setting() -> None:
+    """A task of one's own may be switched off in its file."""
+    disabled = status(replace(FINE, enabled=False), name="agents")
+
+    assert task_problems(disabled) == ("agents is disabled (in its own file)",)
+
+
+class SchedulerStub:
+    """A stub with one answer or one error; None: it never answers."""
+
+    def __init__(self, answer: Status | Exception | None) -> None:
         self.answer = answer
 
     async def status(self) -> Any:
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        if self.answer is None:
+            await asyncio.Event().wait()
+            raise AssertionError("not reached")
+        return self.answer.to_json()
 
 
 class Store:
@@ -62,22 +99,26 @@ class Store:
         self.written += 1
 
 
+def watch(answer: Status | Exception | None, store: Store, clock: VirtualClock) -> HealthWatch:
+    return HealthWatch(lambda: SchedulerClient(SchedulerStub(answer)), store, clock)  # type: ignore[arg-type]
+
+
 async def test_a_look_that_is_long_ago_shows_its_age() -> None:
     """A stuck loop looks at nothing: the age of the last look grows, whatever was seen then."""
-    clock, store = VirtualClock(), Store()
-    health = HealthWatch(lambda: Scheduler(status()), store, clock)  # type: ignore[arg-type]
+    clock = VirtualClock()
+    health = watch(status(), Store(), clock)
     await health.look()
     fresh = await health.snapshot()
     await clock.sleep(60)
 
-    assert (fresh.loop_tick_age_s, fresh.alarm_at, fresh.reasons) == (0, 5, ())
+    assert (fresh.loop_tick_age_s, fresh.alarm_at, fresh.problems) == (0, 5, ())
     assert (await health.snapshot()).loop_tick_age_s == 60
 
 
 async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
     """It is written to every few seconds, and at each look while it fails."""
     clock, store = VirtualClock(), Store()
-    health = HealthWatch(lambda: Scheduler(status()), store, clock)  # type: ignore[arg-type]
+    health = watch(status(), store, clock)
     await health.look()
     await health.look()
     assert store.written == 1
@@ -91,10 +132,12 @@ async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
     assert (await health.snapshot()).store_error is None
 
 
-async def test_a_scheduler_that_does_not_answer_is_a_reason() -> None:
-    """An error or silence: both are said."""
-    clock, scheduler = VirtualClock(), Scheduler(ObjectReset("reset"))
-    health = HealthWatch(lambda: scheduler, Store(), clock)  # type: ignore[arg-type]
-    await health.look()
+async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
+    """An error or silence: each has its sentence."""
+    clock = VirtualClock()
+    failed, silent = watch(ObjectReset("reset"), Store(), clock), watch(None, Store(), clock)
+    await failed.look()
+    await silent.look()
 
-    assert (await health.snapshot()).reasons == ("the scheduler does not answer: reset",)
+    assert (await failed.snapshot()).problems == ("the scheduler does not answer: reset",)
+    assert (await silent.snapshot()).problems == ("the scheduler does not answer within 2 s",)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.bindings import ALARM_AHEAD_MAX_MS, ALARM_LIMIT_MS
 from tocsin.scheduler import slots
-from tocsin.scheduler.slots import RING_MAX_MS, DueSlot, TaskSchedule, clamped
+from tocsin.scheduler.slots import DueSlot, TaskSchedule, clamped
 
 MINUTE = 60_000
 FIVE, FIFTEEN = 5 * MINUTE, 15 * MINUTE
@@ -18,10 +19,10 @@ SWEEP = TaskSchedule("sweep", FIFTEEN, FIFTEEN, last_slot_at=NOON)
 
 
 def decide(
-    *standings: TaskSchedule, now: int, paused_until: int | None = None
+    *schedules: TaskSchedule, now: int, paused_until: int | None = None
 ) -> tuple[dict[str, DueSlot], int]:
-    made = slots.decide(standings, now=now, paused_until=paused_until)
-    return made.due, made.ring_at
+    decision = slots.decide(schedules, now=now, paused_until=paused_until)
+    return decision.due, decision.ring_at
 
 
 def test_nothing_is_due_before_its_slot() -> None:
@@ -87,14 +88,21 @@ def test_pause_and_back_off_hold_a_task_and_the_ring_waits_for_them() -> None:
     held = replace(PRICES, next_run_after=NOON + 12 * MINUTE)
 
     assert decide(held, now=NOON + FIVE) == ({}, NOON + 12 * MINUTE)
-    assert decide(held, now=NOON + FIVE, paused_until=NOON + 20 * MINUTE) == ({}, NOON + 20 * MINUTE)
+    assert decide(held, now=NOON + FIVE, paused_until=NOON + 18 * MINUTE) == ({}, NOON + 18 * MINUTE)
+
+
+def test_the_alarm_rings_again_before_the_platform_would_end_its_handler() -> None:
+    """However long a pause is: the wait is 14 minutes, and a handler may take 15."""
+    _, ring_at = decide(PRICES, now=NOON, paused_until=NOON + 7 * 24 * 60 * MINUTE)
+
+    assert (ring_at - NOON, ALARM_AHEAD_MAX_MS, ALARM_LIMIT_MS) == (840_000, 840_000, 900_000)
 
 
 def test_a_disabled_task_is_never_due() -> None:
-    """Only the bound on the alarm remains."""
+    """Only the longest wait of the alarm remains."""
     assert decide(replace(PRICES, enabled=False), now=NOON + 60 * MINUTE) == (
         {},
-        NOON + 60 * MINUTE + RING_MAX_MS,
+        NOON + 60 * MINUTE + ALARM_AHEAD_MAX_MS,
     )
 
 
@@ -113,37 +121,37 @@ def test_whatever_the_clock_does_a_task_runs_again_within_a_bound(
     """In real time, after the last jump of the wall clock: no back-off holds a task beyond the bound."""
     effective = int(cadence * stretch)
     bound = BACKOFF + cadence + 2 * effective
-    wall, steady, last_run = NOON, 0, 0
-    standing = TaskSchedule("t", cadence, effective, NOON, NOON + backoff_of)
+    wall, monotonic, last_run = NOON, 0, 0
+    schedule = TaskSchedule("t", cadence, effective, NOON, NOON + backoff_of)
     jumps_at = {at * effective: by for at, by in jumps}
     ring_in = 0
-    while steady < 60 * effective:
-        steady += max(1, ring_in)
+    while monotonic < 60 * effective:
+        monotonic += max(1, ring_in)
         wall += max(1, ring_in)
-        for at in [at for at in jumps_at if at <= steady]:
-            wall, last_run = max(1, wall + jumps_at.pop(at)), steady
-        standing = clamped(standing, now=wall, backoff_max_ms=BACKOFF)
-        due, ring_at = decide(standing, now=wall)
+        for at in [at for at in jumps_at if at <= monotonic]:
+            wall, last_run = max(1, wall + jumps_at.pop(at)), monotonic
+        schedule = clamped(schedule, now=wall, backoff_max_ms=BACKOFF)
+        due, ring_at = decide(schedule, now=wall)
         if due:
-            last_run = steady
-            standing = replace(standing, last_slot_at=max(standing.last_slot_at, due["t"].at))
-        assert steady - last_run <= bound
+            last_run = monotonic
+            schedule = replace(schedule, last_slot_at=max(schedule.last_slot_at, due["t"].at))
+        assert monotonic - last_run <= bound
         ring_in = min(ring_at - wall, effective)
 
 
 @given(st.lists(st.integers(0, 3 * FIVE), max_size=200))
 def test_no_slot_is_run_twice(pauses: list[int]) -> None:
     """However irregular the rings are, slots only move forward, on the grid, and all are accounted for."""
-    now, standing, taken, missed = NOON + 1, PRICES, [], 0
+    now, schedule, taken, missed = NOON + 1, PRICES, [], 0
     for pause in pauses:
         now += pause
-        due, _ = decide(standing, now=now)
+        due, _ = decide(schedule, now=now)
         if due:
             slot = due["tenero"]
             taken.append(slot.at)
             missed += slot.missed
-            standing = replace(standing, last_slot_at=slot.at)
+            schedule = replace(schedule, last_slot_at=slot.at)
 
     assert taken == sorted(set(taken))
     assert all(at % FIVE == 0 and NOON < at <= now for at in taken)
-    assert len(taken) + missed == (standing.last_slot_at - NOON) // FIVE
+    assert len(taken) + missed == (schedule.last_slot_at - NOON) // FIVE

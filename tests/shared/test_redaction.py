@@ -91,7 +91,7 @@ def test_endless_structures_end() -> None:
     circle.append(circle)
 
     assert json.dumps(Redactor()(circle)).count("[") <= DEPTH_MAX + 2
-    assert len(Redactor()(list(range(ITEMS_MAX * 2)))) == ITEMS_MAX
+    assert Redactor()(list(range(ITEMS_MAX * 2))) == list(range(ITEMS_MAX))
 
 
 JSON_VALUES = st.recursive(

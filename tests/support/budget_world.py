@@ -1,14 +1,15 @@
-"""A budget in a world where time, clocks, processes and headers do what they like."""
+"""A budget in a world where time, clocks, processes and headers change at will."""
 
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
+from tocsin.bindings import JSON
 from tocsin.budget.budget import Budget, Quota
 from tocsin.budget.feedback import BudgetEvent, apply_answer
 from tocsin.budget.limiter import Lane, LimitReading
 from tocsin.budget.month import DAY_MS, span_of
+from tocsin.budget.stored import StoredBudget
 from tocsin.budget.windows import Moment
 
 MAY = span_of(1_778_700_600_000)
@@ -16,15 +17,15 @@ HOUR_MS = 3_600_000
 
 
 @dataclass
-class World:
-    """A budget in a world where time, clocks, processes and headers do what they like."""
+class BudgetWorld:
+    """One budget. Time passes, clocks jump, processes restart and headers arrive as a test wants it."""
 
     plan: Quota
     wall_ms: int = MAY.starts_at
     true_ms: int = 0  # time as it passes, whatever clocks show
     booted_ms: int = 0
     budget: Budget = field(init=False)
-    saved: Any = None
+    saved: JSON = None  # as it is stored
     grants: list[int] = field(default_factory=list)
     by_month: Counter[tuple[str, int | None]] = field(default_factory=Counter)
     month_limits: dict[tuple[str, int | None], int] = field(default_factory=dict)
@@ -43,19 +44,22 @@ class World:
     def jump(self, ms: int) -> None:
         self.wall_ms = max(0, self.wall_ms + ms)
 
-    def restart(self, new_steady_ms: int) -> None:
-        self.booted_ms = self.true_ms - new_steady_ms
+    def restart(self, new_monotonic_ms: int) -> None:
+        self.booted_ms = self.true_ms - new_monotonic_ms
         self.budget = (
             Budget.begin(self.plan, self.moment)
             if self.saved is None
-            else Budget.from_json(self.plan, json.loads(json.dumps(self.saved)), self.moment)
+            else Budget.from_stored(self.plan, StoredBudget.from_json(self.saved), self.moment)
         )
+
+    def save(self) -> None:
+        self.saved = json.loads(json.dumps(self.budget.to_stored(self.moment).to_json()))
 
     def call(self, lane: Lane) -> bool:
         if self.budget.ask(lane, self.moment) is not None:
             return False
         self.budget = self.budget.granted(lane, self.moment)
-        self.saved = self.budget.to_json(self.moment)
+        self.save()
         self.grants.append(self.true_ms)
         self.by_month[self.month_key] += 1
         self.check()
@@ -64,7 +68,7 @@ class World:
     def hear(
         self, reading: LimitReading | None, *, limited: bool = False, retry_after_ms: int | None = None
     ) -> list[BudgetEvent]:
-        self.budget, notes = apply_answer(
+        self.budget, events = apply_answer(
             self.budget,
             reading,
             limited=limited,
@@ -72,7 +76,7 @@ class World:
             moment=self.moment,
             jitter=0.5,
         )
-        return notes
+        return events
 
     @property
     def month_key(self) -> tuple[str, int | None]:
@@ -92,7 +96,7 @@ class World:
             assert self.by_month[key] <= allowed
 
 
-def spend_all_day_long(world: World, until_ms: int, request_every_ms: int = 0) -> list[int]:
+def spend_all_day_long(world: BudgetWorld, until_ms: int, request_every_ms: int = 0) -> list[int]:
     """Tasks call as often as the budget allows, requests now and then; calls per day until `until_ms`."""
     per_day: Counter[int] = Counter()
     request_at = world.wall_ms
@@ -103,9 +107,9 @@ def spend_all_day_long(world: World, until_ms: int, request_every_ms: int = 0) -
                 if not request_every_ms or world.wall_ms < request_at:
                     continue
                 request_at += request_every_ms
-            while (refusal := world.budget.ask(lane, world.moment)) is None:
+            while (denial := world.budget.ask(lane, world.moment)) is None:
                 world.budget = world.budget.granted(lane, world.moment)
                 per_day[(world.wall_ms - MAY.starts_at) // DAY_MS] += 1
-            waits_ms.append(refusal.wait_ms)
+            waits_ms.append(denial.wait_ms)
         world.wait(min(waits_ms))
     return [per_day[day] for day in range((until_ms - MAY.starts_at) // DAY_MS)]

@@ -1,31 +1,35 @@
 """SchedulerDO in virtual time, with tasks of the test's own and a wire that is scripted or simulated."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Fetch, FetchResponse
+from tocsin.bindings import KV, Database, DurableObject, Fetch, FetchResponse
 from tocsin.budget.budget import Quota
+from tocsin.errors import ObjectReset
 from tocsin.platform.local.objects.object_id import LocalObjectId
+from tocsin.platform.local.objects.object_store import Owner
 from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
-from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
+from tocsin.platform.shared.json_values import decode
+from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv, UpstreamSource
+from tocsin.scheduler.context import TaskContext
+from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.task import Outcome, RequestJob, Task, TaskContext
+from tocsin.scheduler.task import RequestJob, Task, TaskResult
+from tocsin.shapes.base import FreeForm
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
 
 MINUTE = 60_000
 ROOMY = Quota(minute=10_000, month=10_000_000)
-KEYLESS = {
-    "hiro": hiro_upstream("https://hiro.test", None),
-    "tenero": tenero_upstream("https://tenero.test", None),
-}
+
+Work: TypeAlias = Callable[[TaskContext], Awaitable[TaskResult]]
 
 
 async def no_wire(url: str, **_options: Any) -> FetchResponse:
@@ -34,60 +38,43 @@ async def no_wire(url: str, **_options: Any) -> FetchResponse:
 
 @dataclass
 class Job:
-    """A task for tests: what each run does is put in from outside."""
+    """A task for tests: what each run does is put in from outside, and when each began is kept."""
 
     name: str
     cadence_ms: int
     slice_ms: int = 4 * MINUTE
-    upstream: str = "tenero"
+    upstream: str | None = "tenero"
     calls_per_run: float = 1.0
     started: list[int] = field(default_factory=list)
-    run: Any = None
+    run: Work | None = None
 
     def task(self) -> Task:
-        return Task(self.name, self.upstream, self.cadence_ms, self.slice_ms, self.calls_per_run, self._run)
+        return Task(
+            name=self.name,
+            cadence_ms=self.cadence_ms,
+            slice_ms=self.slice_ms,
+            run=self._run,
+            upstream=self.upstream,
+            calls_per_run=self.calls_per_run,
+        )
 
-    async def _run(self, context: TaskContext) -> Outcome:
+    async def _run(self, context: TaskContext) -> TaskResult:
         self.started.append(context.clock.now())
-        if self.run is None:
-            return Outcome({"succeeded": 1})
-        outcome: Outcome = await self.run(context)
-        return outcome
+        return TaskResult({"succeeded": 1}) if self.run is None else await self.run(context)
 
 
 class Scheduler:
     """A scheduler under test."""
 
-    def __init__(
-        self,
-        directory: Path,
-        jobs: Sequence[Job],
-        clock: VirtualClock,
-        fetch: Fetch,
-        config: Mapping[str, Any],
-        plans: Mapping[str, Quota],
-        request_jobs: Mapping[str, RequestJob],
-    ) -> None:
+    def __init__(self, directory: Path, env: SchedulerEnv, clock: VirtualClock, log: CapturedLog) -> None:
+        self.env = env
         self.clock = clock
-        self.log = CapturedLog()
-        random = Random(3).random
-        self.env = SchedulerEnv(
-            fetch=fetch,
-            clock=clock,
-            logger=self.log,
-            random=random,
-            config=SchedulerConfig(
-                plans={"hiro": ROOMY, "tenero": ROOMY, **plans},
-                **{"upstreams": KEYLESS, **config},
-            ),
-            tasks=[job.task() for job in jobs],
-            request_jobs=request_jobs,
-        )
+        self.log = log
         self.runtime = Runtime(
             make_objects_file(directory),
             clock=clock,
-            logger=self.log,
-            env=self.env,
+            logger=log,
+            env=env,
             chance=lambda: 0.0,
             on_exhausted=self._exhausted,
         )
@@ -99,19 +86,49 @@ class Scheduler:
     def stub(self, name: str = "v1") -> Any:
         return self.namespace.get_by_name(name)
 
+    def client(self, name: str = "v1") -> SchedulerClient:
+        return SchedulerClient(self.stub(name))
+
+    def reset(self, name: str = "v1") -> None:
+        """Reset the object, as the platform does after `ctx.abort()` or a failed commit."""
+        owner = Owner(self.namespace.id_from_name(name).hex, "SCHEDULER", name)
+        self.runtime.live(owner).reset(ObjectReset("The test has reset the object."))
+
+    def entries(self, name: str = "v1") -> dict[str, Any]:
+        """What the object has stored."""
+        rows = self.runtime.store.read_from(self.namespace.id_from_name(name).hex, "")
+        return {key: decode(text) for key, text in rows}
+
 
 @asynccontextmanager
 async def scheduler(
     directory: Path,
-    *jobs: Job,
+    *jobs: Job | Task,
     clock: VirtualClock | None = None,
     fetch: Fetch = no_wire,
-    plans: Mapping[str, Quota] | None = None,
+    quotas: Mapping[str, Quota] | None = None,
+    upstreams: Mapping[str, UpstreamSource] | None = None,
     request_jobs: Mapping[str, RequestJob] | None = None,
+    db: Database | None = None,
+    kv: KV | None = None,
     arm: bool = True,
     **config: Any,
 ) -> AsyncIterator[Scheduler]:
-    made = Scheduler(directory, jobs, clock or VirtualClock(), fetch, config, plans or {}, request_jobs or {})
+    """A scheduler with Hiro and Tenero, of these quotas and without keys; `upstreams` adds or replaces some."""
+    clock, log = clock or VirtualClock(), CapturedLog()
+    env = SchedulerEnv(
+        fetch=fetch,
+        clock=clock,
+        logger=log,
+        random=Random(3).random,
+        config=SchedulerConfig(**config),
+        upstreams={**keyless_upstreams(quotas or {}), **(upstreams or {})},
+        tasks=[job.task() if isinstance(job, Job) else job for job in jobs],
+        request_jobs=request_jobs or {},
+        DB=db,
+        KV=kv,
+    )
+    made = Scheduler(directory, env, clock, log)
     await made.runtime.open()
     try:
         if arm:
@@ -119,3 +136,28 @@ async def scheduler(
         yield made
     finally:
         await made.runtime.close()
+
+
+def keyless_upstreams(quotas: Mapping[str, Quota]) -> dict[str, UpstreamSource]:
+    return {
+        "hiro": hiro_upstream("https://hiro.test", None, quotas.get("hiro", ROOMY)),
+        "tenero": tenero_upstream("https://tenero.test", None, quotas.get("tenero", ROOMY)),
+    }
+
+
+class _EntryWriter(DurableObject):
+    """In the place of the scheduler, before it is started."""
+
+    async def write(self, entries: FreeForm) -> None:
+        await self.ctx.storage.put(entries)
+
+
+async def store_entries(directory: Path, clock: VirtualClock, entries: Mapping[str, Any]) -> None:
+    """Put entries into the storage of the scheduler that is opened next."""
+    runtime = Runtime(make_objects_file(directory), clock=clock, logger=CapturedLog(), env=None)
+    namespace = runtime.namespace("SCHEDULER", _EntryWriter)
+    await runtime.open()
+    try:
+        await namespace.get_by_name("v1").write(dict(entries))
+    finally:
+        await runtime.close()

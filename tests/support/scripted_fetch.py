@@ -1,4 +1,4 @@
-"""A `Fetch` that is a plain function: the fake sits at the wire, and nothing inside is patched."""
+"""A `Fetch` that is a plain function: the fake is at the wire, and nothing inside is patched."""
 
 import asyncio
 import json
@@ -84,6 +84,6 @@ def response(
 
 def example_response(name: str, **headers: str) -> FetchResponse:
     """An example answer as the wire would carry it."""
-    told = example(name)
-    sent = {**told.get("headers", {}), **{key.replace("_", "-"): value for key, value in headers.items()}}
-    return response(told["body"], status=told.get("status", 200), headers=sent)
+    stored = example(name)
+    sent = {**stored.get("headers", {}), **{key.replace("_", "-"): value for key, value in headers.items()}}
+    return response(stored["body"], status=stored.get("status", 200), headers=sent)

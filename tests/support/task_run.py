@@ -1,90 +1,57 @@
-"""A run of one task, as the scheduler would start it, on bindings that a test chooses."""
+"""Runs of one task without a scheduler: a real `TaskContext` on bindings that a test chooses."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
-from support.captured_log import CapturedLog
 from support.local_store import open_database, open_kv
 from support.scripted_fetch import Handler
 from support.upstreams import ROOMY, Wired, wired_tenero
-from support.virtual_time import VirtualClock
-from tocsin.bindings import JSON, KV, Database
+from tocsin.bindings import KV, Database
 from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import CallSession, task_session
-from tocsin.errors import RunStopped
-from tocsin.scheduler.task import Outcome, Task
-from tocsin.upstream.hiro import HiroClient
-from tocsin.upstream.tenero import TeneroClient
+from tocsin.budget.call_session import task_session
+from tocsin.scheduler.context import ContextBindings, TaskContext
+from tocsin.scheduler.task import Task, TaskResult
+from tocsin.shapes.base import FreeForm
 
 TRADED = "CREATE TABLE token_totals (token TEXT PRIMARY KEY NOT NULL, trades INTEGER NOT NULL) WITHOUT ROWID"
 _COUNT = "INSERT INTO token_totals VALUES (?, 1) ON CONFLICT (token) DO UPDATE SET trades = trades + 1"
 
 
 @dataclass
-class RunContext:
-    """A `TaskContext`. `stop_after` checkpoints it ends the run, as a pause does."""
+class TaskBench:
+    """Stores, a Tenero client and a clock that live longer than one run."""
 
     db: Database
     kv: KV
     wired: Wired
-    started_at: int
-    session: CallSession
-    ends: float
-    stop_after: int | None = None
-    checkpoints: int = 0
-    shown: list[tuple[int, int, dict[str, JSON]]] = field(default_factory=list)
+    progress: list[tuple[int, int, FreeForm]] = field(
+        default_factory=list
+    )  # every report: done, total, counters
 
-    @property
-    def hiro(self) -> HiroClient:
-        return self.wired.hiro
+    def context(self, task: Task, stop_after: int | None = None) -> TaskContext:
+        """A context for one run; after this many checkpoints the next one stops it, as a pause does."""
+        checkpoints = count(1)
 
-    @property
-    def tenero(self) -> TeneroClient:
-        return self.wired.tenero
+        def stop_reason() -> str | None:
+            is_over = stop_after is not None and next(checkpoints) > stop_after
+            return "the scheduler is paused" if is_over else None
 
-    @property
-    def clock(self) -> VirtualClock:
-        return self.wired.clock
+        def on_progress(context: TaskContext) -> None:
+            self.progress.append((context.done, context.total, dict(context.counters)))
 
-    @property
-    def logger(self) -> CapturedLog:
-        return self.wired.log
-
-    def time_left_s(self) -> float:
-        return self.ends - self.clock.monotonic()
-
-    def progress(self, done: int, total: int, /, **counters: JSON) -> None:
-        self.shown.append((done, total, counters))
-
-    def checkpoint(self) -> None:
-        self.checkpoints += 1
-        if self.stop_after is not None and self.checkpoints > self.stop_after:
-            raise RunStopped("paused")
-
-
-@dataclass
-class Bench:
-    """Stores, a wire and a clock that live longer than one run."""
-
-    db: Database
-    kv: KV
-    wired: Wired
-
-    def context(self, task: Task, stop_after: int | None = None) -> RunContext:
-        clock = self.wired.clock
-        return RunContext(
-            self.db,
-            self.kv,
-            self.wired,
-            clock.now(),
+        bindings = ContextBindings(self.wired.clock, {"tenero": self.wired.tenero}, self.db, self.kv)
+        return TaskContext(
+            bindings,
             task_session(self.wired.log),
-            clock.monotonic() + task.slice_ms / 1000,
-            stop_after,
+            slice_ms=task.slice_ms,
+            stop_reason=stop_reason,
+            on_progress=on_progress,
         )
 
-    async def run(self, task: Task) -> Outcome:
+    async def run(self, task: Task) -> TaskResult:
         return await task.run(self.context(task))
 
     async def traded(self, *pairs: tuple[str, str]) -> None:
@@ -97,7 +64,7 @@ async def count_trades(db: Database, *pairs: tuple[str, str]) -> None:
 
 
 @asynccontextmanager
-async def task_bench(directory: Path, handler: Handler, plan: Quota = ROOMY) -> AsyncIterator[Bench]:
-    wired = wired_tenero(handler, plan)
+async def task_bench(directory: Path, handler: Handler, quota: Quota = ROOMY) -> AsyncIterator[TaskBench]:
+    wired = wired_tenero(handler, quota)
     async with open_database(directory, TRADED) as db, open_kv(directory, wired.clock) as kv:
-        yield Bench(db, kv, wired)
+        yield TaskBench(db, kv, wired)

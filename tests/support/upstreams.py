@@ -1,4 +1,4 @@
-"""Both clients on a scripted wire, with a real gatekeeper and virtual time."""
+"""Both clients on a scripted wire, with a real limiter and virtual time."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -6,10 +6,10 @@ from random import Random
 from support.captured_log import CapturedLog
 from support.scripted_fetch import Handler, ScriptedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import JSON
 from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import CallSession, request_session, task_session
+from tocsin.budget.stored import StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
@@ -27,22 +27,31 @@ class Wired:
 
     upstream: Upstream
     handler: Handler
-    plan: Quota = ROOMY
+    quota: Quota = ROOMY
     latency_s: float = 0.0
     clock: VirtualClock = field(default_factory=VirtualClock)
     log: CapturedLog = field(default_factory=CapturedLog)
-    saved: list[JSON] = field(default_factory=list)
+    saved: list[StoredBudget] = field(default_factory=list)
+    keys_ignored: list[str] = field(default_factory=list)  # the reasons
     fetch: ScriptedFetch = field(init=False)
-    gate: BudgetLimiter = field(init=False)
+    limiter: BudgetLimiter = field(init=False)
     client: UpstreamClient = field(init=False)
 
     def __post_init__(self) -> None:
         random = Random(7).random
         self.fetch = ScriptedFetch(self.handler, self.latency_s)
-        self.gate = BudgetLimiter.restore(
-            self.upstream.name, self.plan, None, self.clock, random, self.log, self.saved.append
+        budget = restored_budget(self.quota, None, self.clock)
+        self.limiter = BudgetLimiter(
+            self.upstream.name, budget, self.clock, random, self.log, self.saved.append
         )
-        self.client = UpstreamClient(self.upstream, self.fetch, self.gate, self.clock, random)
+        self.client = UpstreamClient(
+            self.upstream,
+            self.fetch,
+            self.limiter,
+            self.clock,
+            random,
+            on_key_ignored=self.keys_ignored.append,
+        )
 
     @property
     def hiro(self) -> HiroClient:
@@ -53,15 +62,19 @@ class Wired:
         return TeneroClient(self.client)
 
     def task(self, retries_max: int = 20) -> CallSession:
-        return task_session(self.log, retries_max=retries_max)
+        session = task_session(self.log)
+        session.retries_left = retries_max
+        return session
 
     def request(self) -> CallSession:
         return request_session(self.log)
 
 
-def wired_hiro(handler: Handler, plan: Quota = ROOMY, key: str | None = KEY, latency_s: float = 0.0) -> Wired:
-    return Wired(hiro_upstream(HIRO_URL, key), handler, plan, latency_s)
+def wired_hiro(
+    handler: Handler, quota: Quota = ROOMY, key: str | None = KEY, latency_s: float = 0.0
+) -> Wired:
+    return Wired(hiro_upstream(HIRO_URL, key), handler, quota, latency_s)
 
 
-def wired_tenero(handler: Handler, plan: Quota = ROOMY, key: str | None = None) -> Wired:
-    return Wired(tenero_upstream(TENERO_URL, key), handler, plan)
+def wired_tenero(handler: Handler, quota: Quota = ROOMY, key: str | None = None) -> Wired:
+    return Wired(tenero_upstream(TENERO_URL, key), handler, quota)

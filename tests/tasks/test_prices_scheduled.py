@@ -1,4 +1,4 @@
-"""Prices through the whole object: a month on the smallest plan, and the incident that began it all."""
+"""Prices through the whole object: a month on the smallest plan, and the incident of the silent nulls."""
 
 import asyncio
 import tempfile
@@ -15,52 +15,44 @@ import pytest
 
 from support.local_store import open_database, open_kv
 from support.market import Market
-from support.scheduler import Job, Scheduler, scheduler
-from support.scripted_fetch import Request, ScriptedFetch, response
+from support.scheduler import Scheduler, scheduler
+from support.scripted_fetch import Handler, Request, ScriptedFetch, response
 from support.task_run import TRADED, count_trades
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
+from tocsin.bindings import KV, Database, FetchResponse
 from tocsin.budget.budget import Quota
+from tocsin.competition.totals import traded_tokens
 from tocsin.prices.cache import get_cached_token_prices
-from tocsin.prices.refresh import EMPTY_RESULT, PriceOptions, refresh_prices
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, active_tokens
+from tocsin.prices.refresh import EMPTY_RESULT
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, tracked_tokens
+from tocsin.settings import Settings
+from tocsin.tasks.refresh_prices import refresh_prices_task
 
 DAY_S = 86_400
 STARTER = Quota(minute=10, month=10_000)
 CONTRACT = "SP2XD7417HGPRTREMKF748VNEQPDRR0RMANB7X1NK.token-{n}::asset"
 
 
-class PriceJob(Job):
-    """The real price task in the place of a test's own."""
-
-    def task(self) -> Any:
-        return refresh_prices(PriceOptions(cadence_ms=self.cadence_ms, slice_ms=self.slice_ms))
-
-
 @asynccontextmanager
 async def priced(
     directory: Path,
-    market: Any,
+    market: Handler,
     tokens: int,
     clock: VirtualClock,
-    job: PriceJob | None = None,
+    settings: Settings | None = None,
     **options: Any,
-) -> AsyncIterator[tuple[Scheduler, Any, Any]]:
-    """A scheduler with the price task, a database in which so many tokens were traded, and this market."""
+) -> AsyncIterator[tuple[Scheduler, Database, KV]]:
+    """A scheduler with the real price task, a database in which this many tokens were traded, and this market."""
     async with open_database(directory, TRADED) as db, open_kv(directory, clock) as kv:
         await count_trades(db, *[(CONTRACT.format(n=n), "stx") for n in range(tokens)])
-        job = job or PriceJob("tenero", 300_000)
-        async with scheduler(
-            directory, job, clock=clock, fetch=ScriptedFetch(market, 0.05), arm=False, **options
-        ) as made:
-            made.env.DB, made.env.KV = db, kv
-            await made.stub().arm()
+        task, fetch = refresh_prices_task(settings or Settings()), ScriptedFetch(market, 0.05)
+        async with scheduler(directory, task, clock=clock, fetch=fetch, db=db, kv=kv, **options) as made:
             yield made, db, kv
 
 
 @pytest.fixture
 def quick_disk(tmp_path: Path) -> Iterator[Path]:
-    """Memory in the place of a disk, where there is such a thing: a month has very many commits."""
+    """Memory in the place of a disk, where /dev/shm exists: a month has very many commits."""
     memory = Path("/dev/shm")
     if not memory.is_dir():
         yield tmp_path
@@ -81,15 +73,15 @@ async def test_a_month_on_the_starter_plan(quick_disk: Path, tokens: int) -> Non
         asked_at.append(clock.now())
         return listed(request)
 
-    async with priced(quick_disk, tenero, tokens, clock, plans={"tenero": STARTER}) as (made, db, kv):
+    async with priced(quick_disk, tenero, tokens, clock, quotas={"tenero": STARTER}) as (made, db, kv):
         oldest_ms = 0
         for _ in range(30):
             await asyncio.sleep(DAY_S)
-            tracked = [token for token in await active_tokens(db) if token in ids]
+            tracked = [token for token in tracked_tokens(await traded_tokens(db)) if token in ids]
             found = await get_cached_token_prices(kv, tracked)
             assert set(found) == set(tracked)
             oldest_ms = max(oldest_ms, *(clock.now() - price.fetched_at for price in found.values()))
-        status = await made.stub().status()
+        status = await made.client().status()
 
     busiest = max(bisect_right(asked_at, at + 59_999) - n for n, at in enumerate(asked_at))
     assert busiest <= 10
@@ -97,27 +89,27 @@ async def test_a_month_on_the_starter_plan(quick_disk: Path, tokens: int) -> Non
     assert len(months) == 2
     assert 5_000 < max(months.values()) <= 10_000
     assert oldest_ms < 4 * 3_600_000
-    task = status["tasks"]["tenero"]
-    assert task["effectiveCadenceMs"] >= task["cadenceMs"]
-    assert task["cadenceReason"]
-    assert status["consecutiveFailures"]["tenero"] == 0
+    task = status.tasks["tenero"]
+    assert task.effective_cadence_ms >= task.cadence_ms
+    assert task.cadence_reason
+    assert status.consecutive_failures["tenero"] == 0
 
 
 async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
-    """As the docs say: nothing is stretched, and nobody is told that it does not fit."""
+    """As the docs say: nothing is stretched, and no warning says that it does not fit."""
     clock = VirtualClock()
     ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
     market = Market([dict.fromkeys([*STATIC_TOKENS, *ids], 1.5)])
-    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, _kv):
+    async with priced(tmp_path, market, 13, clock, quotas={"tenero": STARTER}) as (made, _db, _kv):
         await asyncio.sleep(DAY_S)
-        status = await made.stub().status()
+        status = await made.client().status()
 
         assert len(market.asked) in {288, 289}
-        assert status["tasks"]["tenero"]["effectiveCadenceMs"] == 300_000
+        assert status.tasks["tenero"].effective_cadence_ms == 300_000
         assert made.log.named("budget.overdrawn") == []
 
 
-async def test_an_object_that_is_built_anew_for_every_run_does_not_starve(tmp_path: Path) -> None:
+async def test_an_object_that_is_built_again_for_every_run_does_not_starve(tmp_path: Path) -> None:
     """Where nothing outlives an eviction, the budget goes on from what was stored."""
     clock = VirtualClock()
     ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
@@ -126,7 +118,7 @@ async def test_an_object_that_is_built_anew_for_every_run_does_not_starve(tmp_pa
     class Forgetful(dict[str, Any]):
         def __setitem__(self, _key: str, _value: Any) -> None: ...
 
-    async with priced(tmp_path, market, 13, clock, plans={"tenero": STARTER}) as (made, _db, kv):
+    async with priced(tmp_path, market, 13, clock, quotas={"tenero": STARTER}) as (made, _db, kv):
         made.env.memory.budgets = Forgetful()
         await asyncio.sleep(3 * DAY_S)
         asked = len(market.asked)
@@ -154,20 +146,20 @@ async def test_the_incident_of_the_silent_nulls(tmp_path: Path) -> None:
 
     async with priced(tmp_path, tenero, 0, clock) as (made, _db, kv):
         await asyncio.sleep(200)
-        status = await made.stub().status()
+        status = await made.client().status()
 
         assert made.log.named("upstream.attempt_failed")
         assert made.log.named("upstream.attempt_failed")[0]["status"] == 429
-        assert status["consecutiveFailures"]["tenero"] == 1
-        assert status["nextRunAfter"]["tenero"] >= clock.now()
+        assert status.consecutive_failures["tenero"] == 1
+        assert (status.next_run_after["tenero"] or 0) >= clock.now()
         assert await get_cached_token_prices(kv, ["stx"]) == {}
 
         others[0] = False
         await asyncio.sleep(1500)
-        status = await made.stub().status()
+        status = await made.client().status()
 
-        assert status["consecutiveFailures"]["tenero"] == 0
-        assert status["nextRunAfter"]["tenero"] is None
+        assert status.consecutive_failures["tenero"] == 0
+        assert status.next_run_after["tenero"] is None
         assert (await get_cached_token_prices(kv, ["stx"]))["stx"].price_usd == 0.62
 
 
@@ -179,15 +171,15 @@ async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path
         asked_at.append(clock.now())
         return response({}, status=429, headers={"retry-after": "5"})
 
-    job = PriceJob("tenero", 1_000, slice_ms=900)
-    async with priced(tmp_path, tenero, 0, clock, job) as (made, _db, _kv):
+    settings = Settings(tenero_cadence=1_000, tenero_slice=900)
+    async with priced(tmp_path, tenero, 0, clock, settings) as (made, _db, _kv):
         await asyncio.sleep(0.5)
-        status = await made.stub().status()
+        status = await made.client().status()
         await asyncio.sleep(20)
-        runs = (await made.stub().runs())["runs"]
+        runs = (await made.client().runs(None, 50)).runs
 
-        assert status["nextRunAfter"]["tenero"] == asked_at[0] + 5_000
-        assert {run["error"]["class"] for run in runs} == {"Limited"}
+        assert status.next_run_after["tenero"] == asked_at[0] + 5_000
+        assert {run.error and run.error.kind for run in runs} == {"Limited"}
         assert len(runs) <= 5
         assert all(after - before >= 5_000 for before, after in pairwise(asked_at))
 
@@ -203,13 +195,13 @@ async def test_a_run_that_was_cut_off_at_once_has_a_whole_result(tmp_path: Path)
     expected = {**EMPTY_RESULT, "startedAt": clock.now()}
     async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
         await asyncio.sleep(250)
-        status = await made.stub().status()
-        again_at = status["tasks"]["tenero"]["nextDueAt"]
+        status = await made.client().status()
+        again_at = status.tasks["tenero"].next_due_at
         await asyncio.sleep(60)
     async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
-        after_crash = (await made.stub().runs("tenero"))["runs"][1]
+        after_crash = (await made.client().runs("tenero", 50)).runs[1]
 
-    assert status["lastTeneroResult"] == {**expected, "durationMs": 240_000}
-    assert status["tasks"]["tenero"]["runCounts"] == {"failed": 1}
-    assert (after_crash["outcome"], after_crash["startedAt"]) == ("interrupted", again_at)
-    assert after_crash["result"] == EMPTY_RESULT
+    assert status.last_result["tenero"] == {**expected, "durationMs": 240_000}
+    assert status.tasks["tenero"].run_counts == {"failed": 1}
+    assert (after_crash.outcome, after_crash.started_at) == ("interrupted", again_at)
+    assert after_crash.result == EMPTY_RESULT

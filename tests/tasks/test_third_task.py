@@ -1,6 +1,7 @@
 """The recipe of docs/tasks.md, followed to the letter: a third job is a file and a line."""
 
 import asyncio
+import inspect
 import re
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from typing import Any
 from support.local_store import open_competition, open_kv
 from support.scheduler import Job, scheduler
 from support.virtual_time import VirtualClock
-from tocsin.health import reasons
+from tocsin.scheduler.readiness import task_problems
 from tocsin.scheduler.task import Task
+from tocsin.tasks import tasks
 
 RECIPE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
@@ -23,22 +25,15 @@ def code_of_the_recipe() -> str:
     return code
 
 
-def job_of_the_recipe() -> Task:
+def task_of_the_recipe() -> Task:
     names: dict[str, Any] = {}
     exec(code_of_the_recipe(), names)
     task: Task = names["COUNT_AGENTS"]
     return task
 
 
-class Written(Job):
-    """A task that is already one."""
-
-    def task(self) -> Task:
-        return job_of_the_recipe()
-
-
 def test_the_recipe_passes_the_checks(tmp_path: Path) -> None:
-    """Who follows it to the letter is not told by `make check` that its types are wrong."""
+    """Code that follows it to the letter has the right types for `make check`."""
     file = tmp_path / "count_agents.py"
     file.write_text(code_of_the_recipe())
     arguments = ["--strict", "--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent", str(file)]
@@ -49,25 +44,31 @@ def test_the_recipe_passes_the_checks(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+def test_the_line_of_the_recipe_extends_the_line_that_there_is() -> None:
+    """Without the new task it is the `return` of `tasks()`."""
+    (line,) = re.findall(r"^    return \(.*COUNT_AGENTS\)$", RECIPE.read_text(), re.MULTILINE)
+
+    assert line.replace(", COUNT_AGENTS", "") in inspect.getsource(tasks)
+
+
 async def test_a_third_job_is_a_file_and_a_line(tmp_path: Path) -> None:
-    """It runs on its own cadence beside the others; status, refresh, readiness and runs know it."""
+    """It runs on its own cadence next to the others; it is in status, refresh, readiness and runs."""
     clock = VirtualClock()
-    first, third = Job("tenero", 300_000), Written("agents", 3_600_000)
+    first, third = Job("tenero", 300_000), task_of_the_recipe()
     async with (
         open_competition(tmp_path) as db,
         open_kv(tmp_path, clock) as kv,
-        scheduler(tmp_path, first, third, clock=clock, arm=False) as made,
+        scheduler(tmp_path, first, third, clock=clock, db=db, kv=kv) as made,
     ):
-        made.env.DB, made.env.KV = db, kv
-        await made.stub().arm()
         await db.prepare("INSERT INTO agents (btc_address, stx_address) VALUES ('bc1', 'SP1')").run()
         await asyncio.sleep(2 * 3600)
-        status = await made.stub().status()
-        answer = await made.stub().refresh_now("agents")
+        status = await made.client().status()
+        refreshed = await made.client().refresh("agents")
 
         assert await kv.get("agents:count") == "1"
-        assert status["lastAgentsResult"]["agents"] == 1
-        assert status["tasks"]["agents"]["cadenceMs"] == 3_600_000
-        assert answer["agents"] == 1
-        assert len((await made.stub().runs("agents"))["runs"]) == 4
-        assert reasons(status) == []
+        assert (status.last_result["agents"] or {})["agents"] == 1
+        assert status.tasks["agents"].cadence_ms == 3_600_000
+        assert status.tasks["agents"].upstream is None
+        assert refreshed.summary["agents"] == 1
+        assert len((await made.client().runs("agents", 50)).runs) == 4
+        assert task_problems(status) == ()

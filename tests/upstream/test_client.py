@@ -11,7 +11,6 @@ from support.upstreams import HIRO_URL, KEY, Wired, wired_hiro, wired_tenero
 from support.virtual_time import START_MS
 from tocsin.bindings import JSON, FetchResponse
 from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import RetryPolicy
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import (
@@ -25,17 +24,18 @@ from tocsin.upstream.answer import (
     Unauthorised,
     Unavailable,
 )
-from tocsin.upstream.client import REMEMBERED_MAX, UpstreamClient
+from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.limit_headers import read_retry_after
+from tocsin.upstream.retry import RetryPolicy
 
 
 def anything(body: JSON) -> JSON:
     return body
 
 
-async def ask(wired: Wired, target: str = "/x", *, remember: bool = False) -> Answer[JSON]:
-    return await wired.client.get(target, anything, wired.task(), remember=remember)
+async def ask(wired: Wired, target: str = "/x") -> Answer[JSON]:
+    return await wired.client.get(target, anything, wired.task())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_a_failure_can_be_explained_from_its_log_line() -> None:
 
 async def test_no_secret_and_no_control_character_reaches_the_log() -> None:
     """An upstream that sends our key back, even across the cut, or a terminal's escapes, is defused."""
-    told = {
+    headers = {
         "cf-ray": KEY,
         "retry-after": KEY,
         "location": f"https://evil.test/{KEY}",
@@ -130,7 +130,7 @@ async def test_no_secret_and_no_control_character_reaches_the_log() -> None:
     message = json.dumps({"message": f"{KEY}\x07"})
     for status in (200, 400, 404, 500, 302):
         for body in (f"\x1b[31m{KEY}" + "x" * 500, "y" * 195 + KEY, f"[{message}", message, "[" + KEY * 40):
-            wired = wired_hiro(always(response(body, status=status, headers=told)))
+            wired = wired_hiro(always(response(body, status=status, headers=headers)))
 
             answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
 
@@ -164,7 +164,7 @@ async def test_a_redirect_within_the_host_is_followed() -> None:
 
     wired = wired_hiro(moved)
     assert await ask(wired, "/old") == Ok({"url": f"{HIRO_URL}/new?a=1"})
-    assert wired.gate.describe()["spent"]["month"] == 2
+    assert wired.limiter.status().spent.month == 2
 
     circle = wired_hiro(lambda _: response(b"", status=307, headers={"location": "/x"}))
     assert isinstance(await ask(circle), BadRequest)
@@ -195,35 +195,6 @@ async def test_a_redirect_elsewhere_is_refused(location: str) -> None:
     assert len(wired.fetch.requests) == 1
 
 
-async def test_a_304_confirms_what_is_remembered() -> None:
-    """The ETag goes out with the next call for the same thing, and the value comes from memory."""
-
-    def tagged(request: Request) -> FetchResponse:
-        if request.headers.get("if-none-match") == '"v1"':
-            return response(b"", status=304)
-        return response({"n": 1}, headers={"etag": '"v1"'})
-
-    wired = wired_hiro(tagged)
-    first = await ask(wired, remember=True)
-    second = await ask(wired, remember=True)
-    other = await ask(wired, "/y")
-
-    assert first == second == other == Ok({"n": 1})
-    assert [bool(r.headers.get("if-none-match")) for r in wired.fetch.requests] == [False, True, False]
-
-
-async def test_what_is_remembered_is_bounded() -> None:
-    """The oldest value goes when there are too many; a hostile ETag is not kept."""
-    wired = wired_hiro(lambda r: response({}, headers={"etag": "\n" if "bad" in r.url else "e"}))
-    for number in range(REMEMBERED_MAX + 10):
-        await ask(wired, f"/{number}", remember=True)
-    await ask(wired, "/bad", remember=True)
-
-    assert len(wired.client._remembered) == REMEMBERED_MAX
-    assert "/0" not in wired.client._remembered
-    assert "/bad" not in wired.client._remembered
-
-
 async def test_an_ignored_key_is_an_error_once() -> None:
     """A configured key with an anonymous client's limits is reported, and again after it had worked."""
     minute = {"limit": "50"}
@@ -238,11 +209,12 @@ async def test_an_ignored_key_is_an_error_once() -> None:
     lines = wired.log.of("upstream.key_ignored")
     assert [line.level for line in lines] == ["ERROR", "ERROR"]
     assert "HIRO_API_KEY" in lines[0].fields["reason"]
-    assert wired.client.key_ignored
+    assert wired.keys_ignored == [lines[0].fields["reason"]] * 2
 
     anonymous = wired_hiro(limits, key=None)
     await ask(anonymous)
     assert not anonymous.log.of("upstream.key_ignored")
+    assert not anonymous.keys_ignored
 
     tenero = wired_tenero(lambda _: example_response("tenero/token"), key=KEY)
     await ask(tenero)
@@ -286,14 +258,14 @@ async def test_what_will_not_change_is_not_retried(status: int) -> None:
     assert len(wired.fetch.requests) == 1
 
 
-async def test_retry_after_is_obeyed_by_everybody() -> None:
-    """Within patience the call waits for it; another caller waits at the same gate."""
+async def test_retry_after_is_obeyed_by_all_callers() -> None:
+    """Within patience the call waits for it; the limiter is closed to other callers too."""
     wired = wired_hiro(in_turn(failing_then_ok(response({}, status=429, headers={"retry-after": "30"}))))
     first = asyncio.create_task(ask(wired))
     await wired.clock.sleep(1)
     second = await wired.client.get("/y", anything, wired.request())
 
-    assert second == Limited(START_MS + 30_000, "hiro: everybody waits after a 429")
+    assert second == Limited(START_MS + 30_000, "hiro: all callers wait after a 429")
     assert await first == Ok({"fine": True})
     assert wired.clock.monotonic() == 30
 
@@ -317,7 +289,7 @@ async def test_a_503_with_retry_after_waits_that_long() -> None:
 
 
 def test_back_off_has_full_jitter() -> None:
-    """Anything from nothing to the doubled ceiling, and the ceiling is capped."""
+    """A wait from 0 to the doubled ceiling, and the ceiling is capped."""
     policy = RetryPolicy()
 
     assert policy.backoff(1, 0.0) == 0
@@ -350,7 +322,7 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(headers: dict[str, str], e
 
 
 async def test_quota_warnings_are_ratios_of_the_headers_own_limit() -> None:
-    """A per-second remainder of 20 of 40 is no reason to warn; a month at a tenth is, once."""
+    """A per-second remainder of 20 of 40 does not warn; a month at a tenth does, once."""
 
     def limits(_: Request) -> FetchResponse:
         return response(

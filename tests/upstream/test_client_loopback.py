@@ -14,11 +14,13 @@ from support.scripted_fetch import example_response
 from support.virtual_time import VirtualClock
 from tocsin.bindings import FetchResponse
 from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter
+from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import request_session
-from tocsin.upstream.answer import Malformed, Ok, Unavailable
+from tocsin.chain_model import Transaction
+from tocsin.upstream import hiro_parse
+from tocsin.upstream.answer import Answer, Malformed, Ok, Unavailable
 from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.hiro import hiro_upstream
 
 local_fetch = pytest.importorskip("tocsin.platform.local.http.fetch")
 
@@ -52,7 +54,7 @@ def silent(_writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def upstream(*replies: Reply) -> AsyncIterator[tuple[HiroClient, CapturedLog, list[str]]]:
+async def upstream(*replies: Reply) -> AsyncIterator[tuple[UpstreamClient, CapturedLog, list[str]]]:
     """A server that gives these replies in turn, and a client of it."""
     asked: list[str] = []
     turn = iter(replies)
@@ -72,10 +74,11 @@ async def upstream(*replies: Reply) -> AsyncIterator[tuple[HiroClient, CapturedL
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     clock, log, random = VirtualClock(), CapturedLog(), Random(1).random
-    gate = BudgetLimiter.restore("hiro", Quota(second=50), None, clock, random, log, lambda _: None)
+    budget = restored_budget(Quota(second=50), None, clock)
+    limiter = BudgetLimiter("hiro", budget, clock, random, log, lambda _: None)
     fetch: Any = local_fetch.HttpFetch()
     try:
-        yield HiroClient(UpstreamClient(hiro_upstream(url, "s3cret"), fetch, gate, clock, random)), log, asked
+        yield UpstreamClient(hiro_upstream(url, "s3cret"), fetch, limiter, clock, random), log, asked
     finally:
         await fetch.close()
         server.close()
@@ -85,37 +88,43 @@ async def upstream(*replies: Reply) -> AsyncIterator[tuple[HiroClient, CapturedL
 FINE = whole(example_response("hiro/v3_transaction_synthetic", x_ratelimit_limit_stacks_minute="500"))
 
 
+async def ask(client: UpstreamClient, log: CapturedLog) -> Answer[Transaction]:
+    return await client.get(
+        f"/extended/v3/transactions/{TXID}", hiro_parse.transaction_v3, request_session(log)
+    )
+
+
 async def test_a_real_answer_becomes_ours() -> None:
     """Headers and body travel; the key is in its header."""
     async with upstream(FINE) as (client, _, asked):
-        assert await client.transaction(TXID, request_session(CapturedLog())) == Ok(SWAP)
-        assert client.client.limits.minute.limit == 500
+        assert await ask(client, CapturedLog()) == Ok(SWAP)
+        assert client.limits.minute.limit == 500
     assert f"GET /extended/v3/transactions/{TXID} HTTP/1.1" in asked[0]
     assert "x-api-key: s3cret" in asked[0].lower()
 
 
 async def test_a_cut_connection_is_retried() -> None:
-    """Half an answer is none."""
+    """Half an answer is not an answer."""
     async with upstream(cut, FINE) as (client, log, _):
-        assert await client.transaction(TXID, request_session(log)) == Ok(SWAP)
+        assert await ask(client, log) == Ok(SWAP)
     assert [line.fields["answer"] for line in log.of("upstream.attempt_failed")] == ["unavailable"]
 
 
 async def test_a_silent_server_is_left_after_eight_seconds() -> None:
     """The attempt's own timeout ends it; a visitor does not wait for another."""
     async with upstream(silent) as (client, log, _):
-        assert isinstance(await client.transaction(TXID, request_session(log)), Unavailable)
+        assert isinstance(await ask(client, log), Unavailable)
     assert "FetchTimeout" in log.of("upstream.attempt_failed")[0].fields["reason"]
 
 
 async def test_an_endless_body_is_not_read() -> None:
     """Beyond the cap the connection is dropped."""
     async with upstream(endless) as (client, log, _):
-        assert isinstance(await client.transaction(TXID, request_session(log)), Malformed)
+        assert isinstance(await ask(client, log), Malformed)
 
 
 async def test_a_closed_port_is_unavailable() -> None:
-    """Nobody there."""
+    """No server listens there."""
     async with upstream() as (client, log, _):
-        client.client._base = "http://127.0.0.1:9"
-        assert isinstance(await client.transaction(TXID, request_session(log)), Unavailable)
+        client._base = "http://127.0.0.1:9"
+        assert isinstance(await ask(client, log), Unavailable)

@@ -1,4 +1,4 @@
-"""Hiro's methods: complete or not at all, one spelling of ids, v1 only for what v3 does not know."""
+"""Hiro's methods: complete or not at all, one spelling of ids, v1 only for what v3 does not have."""
 
 import json
 import re
@@ -8,13 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from support.example_chain import POOL, STSTX, SWAP, TXID, WALLET
+from support.example_chain import POOL, STSTX, TXID, WALLET
 from support.scripted_fetch import Request, example, example_response, response
 from support.upstreams import wired_hiro
 from tocsin.bindings import FetchResponse
-from tocsin.chain_model import BalanceChange, Transaction, canonical_txid
+from tocsin.chain_model import BalanceChange, canonical_txid
 from tocsin.errors import UsageError
-from tocsin.upstream.answer import Answer, BadRequest, Malformed, NotFound, Ok, Unavailable
+from tocsin.upstream.answer import BadRequest, Malformed, NotFound, Ok, Unavailable
 
 V3 = "/extended/v3/transactions/"
 
@@ -26,66 +26,59 @@ def multiple(name: str | None) -> FetchResponse:
     return response({TXID: {"found": True, "result": example(f"hiro/{name}")["body"]}})
 
 
-async def test_a_mined_transaction_takes_one_call() -> None:
-    """v3 knows it; the upper-case id is asked for in its one spelling."""
-    wired = wired_hiro(lambda _: example_response("hiro/v3_transaction_synthetic"))
+async def test_an_id_is_asked_for_in_its_one_spelling() -> None:
+    """An upper-case id without prefix takes one call, with the canonical spelling in its path."""
+    wired = wired_hiro(lambda _: example_response("hiro/v3_transaction_events_synthetic"))
 
-    assert await wired.hiro.transaction(TXID.upper().replace("0X", ""), wired.request()) == Ok(SWAP)
-    assert urlsplit(wired.fetch.requests[0].url).path == V3 + TXID
-    assert len(wired.fetch.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("pending_synthetic", False), ("dropped_synthetic", False), ("noncanonical_synthetic", False)],
-)
-async def test_what_v3_does_not_know_is_asked_of_tx_multiple(name: str, expected: bool) -> None:
-    """Pending, dropped and reorged transactions come from the endpoint that is not deprecated."""
-    wired = wired_hiro(lambda r: example_response("hiro/tx_404") if "/v3/" in r.url else multiple(name))
-
-    answer = await wired.hiro.transaction(TXID, wired.request())
+    answer = await wired.hiro.transfer_events(TXID.upper().replace("0X", ""), wired.request())
 
     assert isinstance(answer, Ok)
-    assert answer.value.canonical is expected
-    assert "/extended/v1/tx/multiple?" in wired.fetch.requests[1].url
-
-
-async def test_a_transaction_nobody_knows_is_absent() -> None:
-    """Both must say so; a failure of the second is that failure, not absence."""
-    unknown = wired_hiro(lambda r: example_response("hiro/tx_404") if "/v3/" in r.url else multiple(None))
-    failing = wired_hiro(lambda r: response({}, status=404 if "/v3/" in r.url else 500))
-
-    assert await unknown.hiro.transaction(TXID, unknown.request()) == NotFound()
-    assert isinstance(await failing.hiro.transaction(TXID, failing.request()), Unavailable)
-
-
-@pytest.mark.parametrize("status", [429, 500, 503, 410, 401])
-async def test_no_fallback_multiplies_the_load_of_an_upstream_in_trouble(status: int) -> None:
-    """Only a 404 of v3 leads to a second endpoint."""
-    wired = wired_hiro(lambda _: response({}, status=status))
-    await wired.hiro.transaction(TXID, wired.task(retries_max=0))
-
+    assert urlsplit(wired.fetch.requests[0].url).path == f"{V3}{TXID}/events"
     assert len(wired.fetch.requests) == 1
+
+
+@pytest.mark.parametrize("name", ["pending_synthetic", "dropped_synthetic", "noncanonical_synthetic"])
+async def test_what_is_not_on_the_chain_comes_from_tx_multiple(name: str) -> None:
+    """Pending, dropped and reorged transactions come from the endpoint that is not deprecated."""
+    wired = wired_hiro(lambda _: multiple(name))
+
+    answer = await wired.hiro.transactions_with_events([TXID], wired.request())
+
+    assert isinstance(answer, Ok)
+    found = answer.value[TXID]
+    assert found is not None
+    assert found.transaction.canonical is False
+    assert "/extended/v1/tx/multiple?" in wired.fetch.requests[0].url
+
+
+async def test_a_transaction_that_hiro_does_not_know_is_absent() -> None:
+    """Hiro must say so of the transaction; a failure is that failure, and a missing endpoint says nothing."""
+    unknown = wired_hiro(lambda _: multiple(None))
+    failing = wired_hiro(lambda _: response({}, status=500))
+    missing = wired_hiro(lambda _: example_response("hiro/tx_404"))
+
+    assert await unknown.hiro.transactions_with_events([TXID], unknown.request()) == Ok({TXID: None})
+    assert isinstance(await failing.hiro.transactions_with_events([TXID], failing.request()), Unavailable)
+    assert isinstance(await missing.hiro.transactions_with_events([TXID], missing.request()), Malformed)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 410, 401, 404])
+async def test_no_fallback_multiplies_the_load_of_an_upstream_in_trouble(status: int) -> None:
+    """No failure leads to a second endpoint."""
+    for ask in ("transfer_events", "principal_transactions"):
+        wired = wired_hiro(lambda _: response({}, status=status))
+        await getattr(wired.hiro, ask)(TXID, wired.task(retries_max=0))
+
+        assert len(wired.fetch.requests) == 1
 
 
 async def test_another_transaction_than_the_one_asked_for_is_malformed() -> None:
     """The answer's own id is checked."""
-    wired = wired_hiro(lambda _: example_response("hiro/v3_transaction_synthetic"))
+    other = "0x" + "ab" * 32
+    body = {other: {"found": True, "result": example("hiro/swap_simple_synthetic")["body"]}}
+    wired = wired_hiro(lambda _: response(body))
 
-    assert isinstance(await wired.hiro.transaction("ab" * 32, wired.request()), Malformed)
-
-
-async def test_a_transaction_is_confirmed_by_its_etag() -> None:
-    """The second look costs no body."""
-
-    def tagged(request: Request) -> FetchResponse:
-        if "if-none-match" in request.headers:
-            return response(b"", status=304)
-        return example_response("hiro/v3_transaction_synthetic", etag='"success:0xa2"')
-
-    wired = wired_hiro(tagged)
-    first = await wired.hiro.transaction(TXID, wired.task())
-    assert await wired.hiro.transaction(TXID, wired.task()) == first == Ok(SWAP)
+    assert isinstance(await wired.hiro.transactions_with_events([other], wired.request()), Malformed)
 
 
 def paged(rows: list[Any], size: int, total: int | None = None) -> Callable[[Request], FetchResponse]:
@@ -130,7 +123,7 @@ async def test_all_pages_of_events_are_read() -> None:
         (events(20) + events(1), 21),
     ],
 )
-async def test_incomplete_events_are_no_answer(rows_and_total: tuple[list[Any], int]) -> None:
+async def test_incomplete_events_are_not_an_answer(rows_and_total: tuple[list[Any], int]) -> None:
     """Fewer than announced, a gap or a repetition: malformed, with a log line, never a part."""
     rows, total = rows_and_total
     wired = wired_hiro(paged(rows, 100, total))
@@ -207,11 +200,12 @@ async def test_an_empty_page_that_leads_on_is_malformed() -> None:
 
 
 async def test_a_sponsor_has_an_address() -> None:
-    """Who pays the fee decides about amounts: an odd value is not read as a sponsor, nor as none."""
-    body = {**example("hiro/v3_transaction_synthetic")["body"], "sponsor": {}}
+    """The payer of the fee decides about amounts: an odd value is not read as a sponsor, nor as none."""
+    body = example("hiro/v3_principal_transactions_synthetic")["body"]
+    body["results"][0]["transaction"]["sponsor"] = {}
     wired = wired_hiro(lambda _: response(body))
 
-    assert isinstance(await wired.hiro.transaction(TXID, wired.task()), Malformed)
+    assert isinstance(await wired.hiro.principal_transactions(WALLET, wired.task()), Malformed)
 
 
 async def test_transactions_come_with_their_events_if_these_are_complete() -> None:
@@ -302,12 +296,10 @@ async def test_many_transactions_in_one_call() -> None:
     body = example("hiro/v1_tx_multiple")["body"]
     wired = wired_hiro(lambda _: response(body))
 
-    answer: Answer[dict[str, Transaction | None]] = await wired.hiro.transactions(
-        [*body, *(key.upper() for key in body)], wired.task()
-    )
+    answer = await wired.hiro.transactions_with_events([*body, *(key.upper() for key in body)], wired.task())
 
     assert isinstance(answer, Ok)
-    assert {key[:6]: value and value.canonical for key, value in answer.value.items()} == {
+    assert {key[:6]: value and value.transaction.canonical for key, value in answer.value.items()} == {
         "0x8911": True,
         "0x8915": True,
         "0x8912": False,
@@ -320,22 +312,23 @@ async def test_an_id_missing_from_the_answer_is_malformed() -> None:
     """Not being mentioned is not the same as "not found"."""
     wired = wired_hiro(lambda _: response({}))
 
-    assert isinstance(await wired.hiro.transactions([TXID], wired.task()), Malformed)
+    assert isinstance(await wired.hiro.transactions_with_events([TXID], wired.task()), Malformed)
 
 
 async def test_wrong_questions_are_the_callers_mistake() -> None:
-    """Too many ids, none, or something that is no id: refused before any call."""
+    """Too many ids, none, or something that is not an id: refused before any call."""
     wired = wired_hiro(lambda _: response({}))
     many = [f"{n:064x}" for n in range(51)]
 
     for ask in (
-        lambda: wired.hiro.transactions(many, wired.task()),
-        lambda: wired.hiro.transactions([], wired.task()),
-        lambda: wired.hiro.balance_changes(WALLET, many[:21], wired.task()),
-        lambda: wired.hiro.transaction("0x12", wired.task()),
+        wired.hiro.call_argument(many, "provider", wired.task()),
+        wired.hiro.transactions_with_events(many[:21], wired.task()),
+        wired.hiro.transactions_with_events([], wired.task()),
+        wired.hiro.balance_changes(WALLET, many[:21], wired.task()),
+        wired.hiro.transfer_events("0x12", wired.task()),
     ):
         with pytest.raises(UsageError):
-            await ask()
+            await ask
     assert wired.fetch.requests == []
 
 

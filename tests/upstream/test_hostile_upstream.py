@@ -1,4 +1,4 @@
-"""A malicious upstream gets an answer's class out of us, never an exception, our key or our memory."""
+"""Whatever a malicious upstream sends ends as an answer's class: no exception, no leaked key, bounded memory."""
 
 import copy
 import json
@@ -15,8 +15,9 @@ from support.upstreams import KEY, Wired, wired_hiro, wired_tenero
 from support.virtual_time import run_virtual
 from tocsin.bindings import FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
+from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Failure, Malformed, NotFound, Ok
-from tocsin.upstream.tenero import PriceRound
+from tocsin.upstream.tenero import PriceAnswers
 
 ANSWERS: tuple[type, ...] = (Ok, NotFound, *get_args(Failure))
 HIRO_EXAMPLES = [
@@ -106,12 +107,13 @@ answers = st.builds(FetchResponse, statuses, headers, bodies)
 errors = st.sampled_from([FetchTimeout("t"), FetchFailed("\x1b" + KEY), FetchTooLarge("big")])
 
 
-async def ask_everything(wired: Wired) -> list[Answer[object] | PriceRound]:
+async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
     """Every method of both clients against this upstream."""
     hiro, tenero, log = wired.hiro, wired.tenero, wired.log
     return [
-        await hiro.transaction(TXID, wired.request()),
-        await hiro.transactions([TXID, "ab" * 32], wired.request()),
+        await wired.client.get("/x", hiro_parse.transaction_v3, wired.request()),
+        await hiro.transactions_with_events([TXID, "ab" * 32], wired.request()),
+        await hiro.call_argument([TXID, "ab" * 32], "provider", wired.request()),
         await hiro.transfer_events(TXID, wired.request()),
         await hiro.principal_transactions(WALLET, wired.request()),
         await hiro.balance_changes(WALLET, [TXID], wired.request()),
@@ -138,7 +140,7 @@ def test_nothing_but_answers_comes_out(played: list[FetchResponse | Exception]) 
 
         wired = wired_hiro(serve)
         for result in await ask_everything(wired):
-            if isinstance(result, PriceRound):
+            if isinstance(result, PriceAnswers):
                 assert len(result.prices) + len(result.failures) + len(result.unasked) == 2
                 assert all(price.price_usd is None or price.price_usd > 0 for price in result.prices.values())
             else:
@@ -150,7 +152,7 @@ def test_nothing_but_answers_comes_out(played: list[FetchResponse | Exception]) 
             shown = repr(line.fields)
             assert KEY not in shown
             assert all(c.isprintable() for value in line.fields.values() for c in str(value))
-        assert wired.gate.describe()["inFlight"] == 0
+        assert wired.limiter.status().in_flight == 0
 
     run_virtual(play())
 
@@ -179,7 +181,7 @@ async def test_memory_stays_within_a_bound(name: str, status: int) -> None:
     wired = wired_hiro(lambda _: FetchResponse(status, {}, body))
     tracemalloc.start()
     try:
-        answer = await wired.hiro.transaction(TXID, wired.task(retries_max=0))
+        answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task(retries_max=0))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -193,7 +195,7 @@ async def test_memory_stays_within_a_bound(name: str, status: int) -> None:
 async def test_a_body_beyond_the_cap_is_refused_even_if_fetch_let_it_through() -> None:
     """The client looks at the size itself, and asks fetch for no more than its cap."""
     wired = wired_hiro(lambda _: FetchResponse(200, {}, b" " * (CAP + 1)))
-    answer = await wired.hiro.transaction(TXID, wired.task())
+    answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
 
     assert isinstance(answer, Malformed)
     assert wired.fetch.requests[0].body_max == CAP

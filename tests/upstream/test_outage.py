@@ -1,4 +1,4 @@
-"""An upstream in trouble costs a bounded number of calls and a bounded time, and says which trouble."""
+"""An upstream in trouble costs a bounded number of calls and a bounded time, and the log names the trouble."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -62,7 +62,7 @@ async def test_429_for_ever_is_not_a_storm(sweep: Sweep, headers: dict[str, str]
     )
     assert wired.clock.monotonic() <= 600
     assert len(wired.log.of("upstream.attempt_failed")) == len(wired.fetch.requests)
-    assert wired.log.of("budget.gate_closed")
+    assert wired.log.of("budget.limiter_closed")
 
 
 @SWEEPS
@@ -120,7 +120,7 @@ async def test_a_visitor_waits_seconds_not_minutes() -> None:
     wired: list[Wired] = []
     wired.append(wired_hiro(hanging(wired)))
 
-    answer = await wired[0].hiro.transaction("ab" * 32, wired[0].request())
+    answer = await wired[0].hiro.transfer_events("ab" * 32, wired[0].request())
 
     assert isinstance(answer, Unavailable)
     assert wired[0].clock.monotonic() <= 5 + 8
@@ -146,7 +146,7 @@ async def test_the_first_success_ends_the_trouble() -> None:
 
 
 async def test_a_run_that_was_limited_does_not_wait_again() -> None:
-    """Once told that it is limited, the rest of the run is answered at once; the next run is free."""
+    """Once a call was limited, the rest of the run ends at once; the next run is free."""
     wired = wired_hiro(always(response({}, status=429, headers={"retry-after": "60"})), PLAN)
     run = wired.task()
     await one_after_the_other(wired, run)
@@ -168,9 +168,9 @@ async def test_a_given_up_run_does_not_spoil_the_next() -> None:
 
 
 async def test_the_budget_counts_every_attempt() -> None:
-    """Retries are calls: the month knows all of them."""
+    """Retries are calls: the month counts all of them."""
     wired = wired_hiro(refused)
     await one_after_the_other(wired, wired.task())
 
-    assert wired.gate.describe()["spent"]["month"] == len(wired.fetch.requests)
-    assert wired.gate.describe()["inFlight"] == 0
+    assert wired.limiter.status().spent.month == len(wired.fetch.requests)
+    assert wired.limiter.status().in_flight == 0

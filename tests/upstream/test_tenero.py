@@ -21,7 +21,7 @@ OTHERS = [f"SP{'A' * 38}.token-{n}::token" for n in range(5)]
 
 
 def listed(*pages: list[str]) -> Callable[[Request], FetchResponse]:
-    """A Tenero whose list has these addresses on its pages, and which knows every other token too."""
+    """A Tenero whose list has these addresses on its pages, and which has every other token too."""
 
     def serve(request: Request) -> FetchResponse:
         if "/tokens?" not in request.url:
@@ -93,7 +93,7 @@ async def test_a_second_page_that_fails_keeps_what_the_first_gave() -> None:
     assert {type(failure) for failure in result.failures.values()} == {Unavailable}
 
 
-async def test_a_limit_in_the_middle_ends_the_round() -> None:
+async def test_a_limit_in_the_middle_ends_the_refresh() -> None:
     """After a 429 no further token is asked for, and none is forgotten."""
     serve = listed(["x"])
 
@@ -126,7 +126,7 @@ async def test_one_broken_token_does_not_stop_the_others() -> None:
     assert len(result.prices) == 4
 
 
-async def test_bad_rows_of_the_list_are_told() -> None:
+async def test_bad_rows_of_the_list_are_logged() -> None:
     """One line with their number and the first reason."""
     body = example("tenero/tokens_list_page")["body"]
     body["data"]["rows"][0]["price_usd"] = {}
@@ -136,8 +136,8 @@ async def test_bad_rows_of_the_list_are_told() -> None:
     assert [line.fields["count"] for line in wired.log.of("upstream.rows_refused")] == [1]
 
 
-async def test_fetch_token_price_usd_tells_price_and_decimals() -> None:
-    """As the name says; an unknown or worthless token has no price, and that is no error."""
+async def test_fetch_token_price_usd_returns_price_and_decimals() -> None:
+    """As the name says; an unknown or worthless token has no price, and that is not an error."""
     log = CapturedLog()
     for name, price, decimals in (
         ("token", 103420.5, 8),
@@ -154,7 +154,7 @@ async def test_fetch_token_price_usd_tells_price_and_decimals() -> None:
 
 
 async def test_fetch_token_price_usd_never_turns_a_failure_into_no_price() -> None:
-    """429, 5xx, a wrong address of the API and nonsense are all told apart from "no price"."""
+    """429, 5xx, a wrong address of the API and nonsense are all distinguished from "no price"."""
     for answer, expected in (
         (example_response("tenero/rate_429"), Limited),
         (response({}, status=500), Unavailable),

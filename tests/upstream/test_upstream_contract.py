@@ -7,6 +7,7 @@ import pytest
 
 from support.example_chain import POOL, SBTC, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import example
+from tocsin.bindings import JSON
 from tocsin.chain_model import BalanceChange, TokenPrice, TransferEvent
 from tocsin.errors import MalformedBody
 from tocsin.upstream import hiro_parse, tenero
@@ -60,7 +61,7 @@ PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
     ),
     (hiro_parse.transaction_v1, tuple(f"hiro/{name}" for name in V1_MINED + V1_UNMINED)),
     (hiro_parse.events_v1, tuple(f"hiro/{name}" for name in V1_MINED if name != "v1_tx_coinbase")),
-    (lambda body: hiro_parse.transactions_v1(body, list(body)), ("hiro/v1_tx_multiple",)),
+    (lambda body: hiro_parse.transactions_with_events_v1(body, list(body)), ("hiro/v1_tx_multiple",)),
     (lambda body: tenero.token_price(body, SBTC, SBTC), ("tenero/token", "tenero/token_price_string")),
     (tenero.list_page, ("tenero/tokens_list_page",)),
 ]
@@ -181,9 +182,9 @@ def test_tenero_examples_mean_what_we_think() -> None:
         ("9" * 500, None),
     ],
 )
-def test_a_price_is_finite_and_above_zero_or_none(price: object, expected: float | None) -> None:
-    """Never an error for a price that is none, never a price that is not one."""
-    body = {"data": {"address": SBTC, "price_usd": price, "decimals": None}}
+def test_a_price_is_finite_and_above_zero_or_none(price: JSON, expected: float | None) -> None:
+    """Never an error for a missing price, never a price that is not one."""
+    body: JSON = {"data": {"address": SBTC, "price_usd": price, "decimals": None}}
 
     assert tenero.token_price(body, SBTC, SBTC) == TokenPrice(SBTC, expected, None)
 
@@ -203,16 +204,16 @@ def test_a_price_is_finite_and_above_zero_or_none(price: object, expected: float
         {"price_usd": 1, "address": "another"},
     ],
 )
-def test_a_changed_contract_is_not_read_as_no_price(row: dict[str, object]) -> None:
+def test_a_changed_contract_is_not_read_as_no_price(row: dict[str, JSON]) -> None:
     """A missing or renamed field, another type or another token is malformed: never silently "unpriced"."""
     with pytest.raises(MalformedBody):
         tenero.token_price({"data": {"address": SBTC, **row}}, SBTC, SBTC)
 
 
 def test_one_bad_row_does_not_cost_the_whole_list() -> None:
-    """It is left out and told; a list of nothing but bad rows is malformed."""
-    bad = {"address": "x", "price_usd": []}
-    good = {"address": "stx", "price_usd": 1, "decimals": 6}
+    """It is left out and reported; a list of nothing but bad rows is malformed."""
+    bad: JSON = {"address": "x", "price_usd": []}
+    good: JSON = {"address": "stx", "price_usd": 1, "decimals": 6}
     page = tenero.list_page({"data": {"rows": [bad, good], "next": None}})
 
     assert list(page.prices) == ["stx"]
@@ -236,7 +237,7 @@ def test_amounts_are_exact_at_any_size(amount: str, exact: int) -> None:
 
 
 @pytest.mark.parametrize("amount", ["1e3", "0x10", "-5", "1.5", "", None, 5, 5.0, True, "9" * 40, "٣"])
-def test_what_is_no_amount_is_refused(amount: object) -> None:
+def test_what_is_not_an_amount_is_refused(amount: object) -> None:
     """Only decimal digits, and not more of them than the chain has."""
     body = example("hiro/v3_transaction_events_synthetic")["body"]
     body["results"][2]["ft_asset"]["amount"] = amount
@@ -246,7 +247,7 @@ def test_what_is_no_amount_is_refused(amount: object) -> None:
 
 
 def test_mints_and_burns_have_one_side() -> None:
-    """A mint without sender and a burn without recipient are events; a transfer without either is none."""
+    """A mint without sender and a burn without recipient are events; a transfer without either is not."""
     body = example("hiro/v3_transaction_events_synthetic")["body"]
     asset = body["results"][2]["ft_asset"]
     for kind, side, gone in (("mint", "sender", ""), ("burn", "recipient", None)):
@@ -256,17 +257,17 @@ def test_mints_and_burns_have_one_side() -> None:
         assert (event.kind, getattr(event, side)) == (kind, None)
 
     body["results"][2]["ft_asset"] = {**asset, "sender": ""}
-    with pytest.raises(MalformedBody, match="without both"):
+    with pytest.raises(MalformedBody, match="a transfer without sender or recipient"):
         hiro_parse.events_page_v3(body)
 
 
 @pytest.mark.parametrize("amount", [None, "5"])
 def test_an_event_of_a_new_type_is_passed_over_only_if_it_moves_nothing(amount: str | None) -> None:
     """Left out, a transfer under a new name would make a swap a refusal for good."""
-    asset = {"asset_event_type": "transfer", "sender": "SPA", "recipient": "SPB", "amount": amount}
-    v1 = {"events": [{"event_index": 0, "event_type": "token_asset_2", "asset": asset}]}
-    row = {"event_index": 0, "type": "token_asset_2", "token_asset_2": {"amount": amount}}
-    v3 = {"results": [row], "total": 1, "cursor": {"next": None}}
+    asset: JSON = {"asset_event_type": "transfer", "sender": "SPA", "recipient": "SPB", "amount": amount}
+    v1: JSON = {"events": [{"event_index": 0, "event_type": "token_asset_2", "asset": asset}]}
+    row: JSON = {"event_index": 0, "type": "token_asset_2", "token_asset_2": {"amount": amount}}
+    v3: JSON = {"results": [row], "total": 1, "cursor": {"next": None}}
     if amount is None:
         assert hiro_parse.events_v1(v1) == ()
         assert hiro_parse.events_page_v3(v3).page.items == ((0, None),)

@@ -1,9 +1,15 @@
-"""A budget as the object stores it. Times are wall-clock: a monotonic clock means nothing to another process."""
+"""A budget as the object stores it. Times are wall-clock: a monotonic clock means nothing to another process.
+
+Reading one refuses values that no process of ours has stored, because calculating with them would fail later.
+"""
 
 from dataclasses import dataclass
 
 from tocsin.shapes.base import Shape
 from tocsin.shapes.scheduler import QuotaStatus
+
+NUMBER_MAX = 10**15
+OFFSET_MAX_MS = 31 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,14 @@ class StoredMonth(Shape):
     rolled_over_at: int | None
     past: dict[str, int]  # our own calls of other months, by label
 
+    @classmethod
+    def __post_deserialize__(cls, month: "StoredMonth") -> "StoredMonth":
+        _check_plausible(month.offset_ms, month.spent, month.used_by_others, month.seen_at)
+        _check_plausible(month.granted_at or 0, month.task_tokens, month.request_tokens, *month.past.values())
+        if month.offset_ms > OFFSET_MAX_MS:
+            raise ValueError("a month begins at most 31 days after the calendar's")
+        return month
+
 
 @dataclass(frozen=True, slots=True)
 class StoredBudget(Shape):
@@ -36,6 +50,21 @@ class StoredBudget(Shape):
     limited_in_a_row: int
     low_in: str | None
 
-    def __post_init__(self) -> None:
-        if any(len(bucket) != 4 for bucket in (*self.second, *self.minute)):
-            raise ValueError("a bucket has four numbers")
+    @classmethod
+    def __post_deserialize__(cls, budget: "StoredBudget") -> "StoredBudget":
+        for bucket in (*budget.second, *budget.minute):
+            if len(bucket) != 4:
+                raise ValueError("a bucket has four numbers")
+            _check_plausible(*bucket)
+        for quota in (budget.plan, budget.limits):
+            for limit in (quota.second, quota.minute, quota.month):
+                if limit is not None and not 1 <= limit <= NUMBER_MAX:
+                    raise ValueError(f"{limit!r:.40} is not a limit")
+        _check_plausible(budget.closed_until or 0, budget.saved_at, budget.limited_in_a_row)
+        return budget
+
+
+def _check_plausible(*numbers: float) -> None:
+    for number in numbers:
+        if not 0 <= number <= NUMBER_MAX:
+            raise ValueError(f"{number!r:.40} is not a count or a time")

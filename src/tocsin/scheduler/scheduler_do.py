@@ -66,6 +66,8 @@ class SchedulerDO(DurableObject):
             self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
         if interrupted:
             self._state.save(storage, *interrupted)
+            if not self._is_drained():
+                self._set_alarm(self._decide())  # after a reset nothing else would ring at once
         for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
             if sentence not in env.memory.reported:
                 env.memory.reported.add(sentence)

@@ -163,15 +163,14 @@ async def load_state(
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
         version = STATE_VERSION
+        storage.put(VERSION_KEY, version)  # what is saved from now on is in this layout
     entries = {key: value for key, value in stored.items() if not key.startswith(UNREADABLE)}
     entries = upgraded(entries, version)
-    reader = _Reader(entries, storage, logger)
-    state = _read_state(reader, list(tasks), list(upstreams))
     if version < STATE_VERSION:
         changed = {key: value for key, value in entries.items() if value != stored[key]}
         storage.put({**changed, VERSION_KEY: STATE_VERSION})
         logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
-    return state
+    return _read_state(_Reader(entries, stored, storage, logger), list(tasks), list(upstreams))
 
 
 def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> SchedulerState:
@@ -205,8 +204,11 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> Sc
 class _Reader:
     """Reads entries; those that cannot be read are put aside and reported."""
 
-    def __init__(self, entries: Mapping[str, Any], storage: Storage, logger: Logger) -> None:
+    def __init__(
+        self, entries: Mapping[str, Any], stored: Mapping[str, Any], storage: Storage, logger: Logger
+    ) -> None:
         self.entries = entries
+        self._stored = stored  # the same as they were before an upgrade
         self._storage = storage
         self._logger = logger
 
@@ -218,7 +220,7 @@ class _Reader:
         try:
             return read(value)
         except (MalformedShape, TypeError, ValueError) as error:
-            self._storage.put(f"{UNREADABLE}{key}", self.entries[key])
+            self._storage.put(f"{UNREADABLE}{key}", self._stored[key])
             self._storage.delete(key)
             self._logger.error(  # noqa: TRY400 - our Logger has no `exception`
                 "state.entry_unreadable",

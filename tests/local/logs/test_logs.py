@@ -24,7 +24,7 @@ async def test_a_line_has_time_level_event_and_fields() -> None:
     run.debug("run.started")
     run.info("wallet.scanned", wallet=2)
     run.warn("upstream.slow", took_ms=5)
-    logger.error("run.failed", error=ValueError("why"))
+    logger.error("run.failed", error=ValueError("why"))  # type: ignore[arg-type]  # made JSON on the way out
 
     assert lines(stream) == [
         {"at": START_MS, "level": "DEBUG", "event": "run.started", "task": "sweep", "wallet": 1},

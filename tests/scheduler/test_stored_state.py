@@ -1,0 +1,355 @@
+"""States that releases have stored load completely, and no stored value keeps the scheduler from starting."""
+
+import asyncio
+import copy
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.examples import shape_differences
+from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
+from support.scripted_fetch import ScriptedFetch, always, response
+from support.stored_states import NEWEST, QUOTAS, jobs, refresh_prices, stored_state, write_state
+from support.virtual_time import START_MS, VirtualClock, run_virtual
+from tocsin.budget.budget import Quota
+from tocsin.shapes.scheduler import LastError, RunRecord, Status
+
+Entries: TypeAlias = Mapping[str, Any]
+
+UNREADABLE = "state.entry_unreadable"
+PROCESS_ENDED = "the process ended during this run, or the platform moved the object"
+DEMO = {"hiro": Quota(10**9, 10**9, 10**9), "tenero": Quota(None, 10**9, 10**9)}
+PRICE = ScriptedFetch(always(response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})))
+BEGUN_AT = START_MS + MINUTE  # when a scheduler starts on a damaged state
+NEXT_SLOT = START_MS + 5 * MINUTE
+
+
+def warnings(made: Scheduler) -> list[str]:
+    """The events of loading that are not just information."""
+    return [line.event for line in made.log.lines if line.event.startswith("state.") and line.level != "INFO"]
+
+
+def outcomes(runs: list[RunRecord]) -> list[tuple[int, str, str]]:
+    return [(run.id, run.task, run.outcome) for run in runs]
+
+
+# What releases have stored
+
+
+async def test_the_state_of_release_0_1_0_loads_completely(tmp_path: Path) -> None:
+    """Runs, results, failures, the pause, back-offs and budgets; and it is in today's layout afterwards."""
+    stored = stored_state("0.1.0")
+    clock = VirtualClock(1_794_762_350_000)  # seconds after its process was killed
+    await store_entries(tmp_path, clock, stored)
+    prices, sweep = Job("tenero", 10_000, 9_000), Job("sweep", 20_000, 19_000, upstream="hiro")
+    async with scheduler(tmp_path, prices, sweep, clock=clock, quotas=DEMO) as made:
+        status, runs = await made.client().status(), (await made.client().runs(None, 50)).runs
+        entries = made.entries()
+        await made.client().resume()
+        await asyncio.sleep(60)
+
+    assert warnings(made) == []
+    assert [line["from_version"] for line in made.log.named("state.upgraded")] == [1]
+    assert entries["version"] == 2
+    assert not any(key.startswith("unreadable:") for key in entries)
+    assert runs[0].error is not None
+    assert (runs[0].id, runs[0].outcome, runs[0].error.message) == (12, "interrupted", PROCESS_ENDED)
+    assert [run.to_json() for run in reversed(runs[1:])] == [
+        {**stored[f"run:{number:012}"], "reason": None} for number in range(1, 12)
+    ]
+    check_status_of_0_1_0(status, stored)
+    assert sweep.started[0] == 1_794_762_350_000  # its interrupted run, as soon as the pause has ended
+    assert prices.started[0] == stored["nextRunAfter"]["tenero"]
+
+
+def check_status_of_0_1_0(status: Status, stored: Entries) -> None:
+    assert status.paused_until == stored["pausedUntil"]
+    assert status.consecutive_failures == {"tenero": 2, "sweep": 1}
+    assert status.next_run_after == {"tenero": stored["nextRunAfter"]["tenero"], "sweep": None}
+    assert status.last_run_at == {"tenero": stored["lastTeneroRunAt"], "sweep": stored["lastSweepRunAt"]}
+    assert status.last_result["sweep"] == stored["lastSweepResult"]
+    prices, sweep = status.tasks["tenero"], status.tasks["sweep"]
+    assert sweep.last_error == LastError.from_json(stored["lastError"]["sweep"])
+    assert prices.last_success_at == stored["lastSuccessAt"]["tenero"]
+    assert prices.run_counts == {"ok": 5, "failed": 1, "interrupted": 1}
+    assert sweep.run_counts == {"ok": 3, "stopped": 1, "interrupted": 1}
+    hiro, tenero = status.budgets["hiro"], status.budgets["tenero"]
+    assert (hiro.spent.month, tenero.spent.month) == (316, 12)
+    assert (hiro.spent.minute, tenero.spent.minute) == (316, 11)  # when they were made is unknown: just now
+    assert tenero.closed_until == stored["budget:tenero"]["closedUntil"]
+
+
+async def test_the_state_of_release_0_2_0_loads_completely(tmp_path: Path) -> None:
+    """Of today's layout: nothing is upgraded."""
+    stored = stored_state("0.2.0")
+    clock = VirtualClock(stored["lastSweepRunAt"] + 30_000)
+    await store_entries(tmp_path, clock, stored)
+    async with scheduler(tmp_path, *jobs(), clock=clock, quotas=QUOTAS) as made:
+        status, runs = await made.client().status(), (await made.client().runs(None, 50)).runs
+
+    assert warnings(made) == []
+    assert made.log.named("state.upgraded") == []
+    assert outcomes(runs) == [
+        (6, "sweep", "interrupted"),  # it was under way
+        (5, "sweep", "stopped"),
+        (4, "tenero", "interrupted"),
+        (3, "tenero", "failed"),
+        (2, "sweep", "partial"),
+        (1, "tenero", "ok"),
+    ]
+    assert [run.to_json() for run in reversed(runs[1:])] == [stored[f"run:{n:012}"] for n in range(1, 6)]
+    assert status.paused_until == stored["pausedUntil"]
+    assert status.consecutive_failures == {"tenero": 2, "sweep": 1}
+    assert status.next_run_after == stored["nextRunAfter"]
+    assert status.last_result["tenero"] == stored["lastTeneroResult"]
+    assert status.tasks["tenero"].last_error == LastError.from_json(stored["lastError"]["tenero"])
+    assert status.tasks["sweep"].run_counts == {"partial": 1, "stopped": 1, "interrupted": 1}
+    assert (status.budgets["hiro"].spent.month, status.budgets["tenero"].spent.month) == (7, 3)
+
+
+async def test_what_is_stored_has_the_layout_of_the_newest_file(tmp_path: Path) -> None:
+    """A change of the layout needs a new version, an upgrade, and a new file: see scheduler/upgrades.py."""
+    written, stored = await write_state(tmp_path), stored_state(NEWEST)
+
+    assert shape_differences(stored, written) + shape_differences(written, stored) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_upgrade_accepts_what_is_in_todays_layout_already(tmp_path: Path, version: int) -> None:
+    """After a rollback a state of version 1 may hold entries of both layouts."""
+    stored = {**stored_state("0.2.0"), "version": version}
+    clock = VirtualClock(stored["lastSweepRunAt"])
+    await store_entries(tmp_path, clock, stored)
+    async with scheduler(tmp_path, *jobs(), clock=clock, quotas=QUOTAS) as made:
+        runs = (await made.client().runs(None, 50)).runs
+        entries = made.entries()
+
+    assert warnings(made) == []
+    assert [run.to_json() for run in reversed(runs[1:])] == [stored[f"run:{n:012}"] for n in range(1, 6)]
+    assert entries["version"] == 2
+
+
+async def test_a_run_without_calls_is_upgraded(tmp_path: Path) -> None:
+    """At first 0.1.0 did not count them."""
+    run = stored_state("0.1.0")["run:000000000001"]
+    del run["calls"]
+    clock = VirtualClock(run["endedAt"])
+    await store_entries(tmp_path, clock, {"run:000000000001": run})
+    async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
+        [record] = (await made.client().runs(None, 50)).runs
+
+    assert warnings(made) == []
+    assert (record.outcome, record.calls) == ("ok", 0)
+
+
+@pytest.mark.parametrize("version", [3, 99, 0, -1, "2", 2.0, True, None, []])
+async def test_an_unknown_version_does_not_keep_it_from_starting(
+    tmp_path: Path, one_run: Entries, version: Any
+) -> None:
+    """A newer release, or damage: what can be read is used."""
+    clock = VirtualClock(BEGUN_AT)
+    await store_entries(tmp_path, clock, {**one_run, "version": version})
+    async with started(tmp_path, clock) as (made, job):
+        await asyncio.sleep(5 * 60)
+        runs = (await made.client().runs(None, 50)).runs
+        entries = made.entries()
+
+    assert [line["version"] for line in made.log.named("state.version_unknown")] == [version]
+    assert outcomes(runs) == [(2, "tenero", "ok"), (1, "tenero", "ok")]
+    assert job.started == [NEXT_SLOT]
+    assert entries["version"] == 2
+
+
+# Damage
+
+
+@pytest.fixture(scope="module", name="one_run")
+def state_of_one_run() -> dict[str, Any]:
+    """The entries of a scheduler with one task that has run once."""
+
+    async def write(directory: Path) -> dict[str, Any]:
+        async with started(directory, VirtualClock()) as (made, _job):
+            await asyncio.sleep(60)
+            return made.entries()
+
+    with tempfile.TemporaryDirectory() as directory:
+        return run_virtual(write(Path(directory)))
+
+
+@asynccontextmanager
+async def started(directory: Path, clock: VirtualClock) -> AsyncIterator[tuple[Scheduler, Job]]:
+    """A scheduler on what is stored, with one task that makes a call."""
+    job = Job("tenero", 5 * MINUTE, run=refresh_prices)
+    async with scheduler(directory, job, clock=clock, fetch=PRICE, quotas=QUOTAS) as made:
+        yield made, job
+
+
+RUN, BUDGET = "run:000000000001", "budget:tenero"
+MISSING = object()
+DAMAGED = [
+    ("pausedUntil", "tomorrow"),
+    ("pausedUntil", 1.5),
+    ("armedAt", {}),
+    ("armedAt", True),
+    ("runSeq", None),
+    ("runSeq", "1"),
+    *((key, []) for key in ("consecutiveFailures", "nextRunAfter", "lastSlotAt", "lastSuccessAt")),
+    *((key, "garbage") for key in ("lastError", "missedSlots", "rerun", "runCounts")),
+    ("consecutiveFailures", {"tenero": "3"}),
+    ("nextRunAfter", {"tenero": {}}),
+    ("lastSlotAt", {"tenero": 1.5}),
+    ("lastSuccessAt", {"tenero": "now"}),
+    ("lastError", {"tenero": {"at": 1, "class": "Limited"}}),
+    ("lastError", {"tenero": {"at": "x", "class": "Limited", "message": ""}}),
+    ("missedSlots", {"tenero": [0]}),
+    ("rerun", {"tenero": "yes"}),
+    ("runCounts", {"tenero": {"ok": "many"}}),
+    ("runCounts", {"tenero": 7}),
+    ("lastTeneroRunAt", "yesterday"),
+    ("lastTeneroResult", [1]),
+    (RUN, "garbage"),
+    (RUN, {}),
+    (f"{RUN}.task", MISSING),
+    (f"{RUN}.outcome", "exploded"),
+    (f"{RUN}.result", 7),
+    (f"{RUN}.error", {"class": "Limited"}),
+    (BUDGET, 7),
+    (BUDGET, {}),
+    (f"{BUDGET}.month.spent", MISSING),
+    (f"{BUDGET}.month", 7),
+    (f"{BUDGET}.month.offsetMs", -(10**20)),
+    (f"{BUDGET}.limits.minute", 0),
+    (f"{BUDGET}.limits.minute", 10**400),
+    (f"{BUDGET}.minute", [[1, 2, 3]]),
+]
+
+
+def damaged(entries: Entries, place: str, value: Any) -> tuple[str, Any]:
+    """A key, and its entry with this value at the place, or with none."""
+    key, *path = place.split(".")
+    if not path:
+        return key, value
+    entry = part = copy.deepcopy(entries[key])
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = value
+    if value is MISSING:
+        del part[path[-1]]
+    return key, entry
+
+
+def test_every_kind_of_entry_is_damaged(one_run: Entries) -> None:
+    """Besides the version, which has a test of its own."""
+    assert {place.split(".")[0] for place, _ in DAMAGED} == {*one_run} - {"version"}
+
+
+@pytest.mark.parametrize(("place", "value"), DAMAGED)
+async def test_a_damaged_entry_is_put_aside_and_reported_once(
+    tmp_path: Path, one_run: Entries, place: str, value: Any
+) -> None:
+    """The scheduler starts with the default in its place, and the task runs at its next slot."""
+    key, entry = damaged(one_run, place, value)
+    clock = VirtualClock(BEGUN_AT)
+    await store_entries(tmp_path, clock, {**one_run, key: entry})
+    async with started(tmp_path, clock) as (made, job):
+        await asyncio.sleep(5 * 60)
+        newest = (await made.client().runs(None, 50)).runs[0]
+        entries = made.entries()
+    async with started(tmp_path, clock) as (again, _job):
+        await again.client().status()
+
+    [line] = made.log.of(UNREADABLE)
+    assert (line.level, line.fields["key"]) == ("ERROR", key)
+    assert line.fields["reason"]
+    assert f"unreadable:{key}" in line.fields["fix"]
+    assert entries[f"unreadable:{key}"] == entry
+    assert job.started[-1] == NEXT_SLOT
+    assert newest.outcome == "ok"
+    assert warnings(again) == []
+
+
+async def test_a_damaged_entry_of_an_older_release_is_kept_as_it_was(tmp_path: Path) -> None:
+    """The upgrade does not bring it back, and what is put aside is what was stored."""
+    run, budget = "run:000000000009", "budget:tenero"
+    stored = stored_state("0.1.0")
+    del stored[run]["task"]
+    stored[budget]["month"]["spent"] = "many"
+    clock = VirtualClock(stored["lastTeneroRunAt"])
+    await store_entries(tmp_path, clock, stored)
+    async with started(tmp_path, clock) as (made, _job):
+        await made.client().status()
+        entries = made.entries()
+    async with started(tmp_path, clock) as (again, _job):
+        await again.client().status()
+
+    assert sorted(line["key"] for line in made.log.named(UNREADABLE)) == [budget, run]
+    assert (entries[f"unreadable:{run}"], entries[f"unreadable:{budget}"]) == (stored[run], stored[budget])
+    assert run not in entries
+    assert warnings(again) == []
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**30, -(10**30), 10**400, -(10**400), 1e300, 0, -1])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | st.just("tenero"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+places = st.lists(st.integers(0, 40), max_size=4)
+
+
+def damage(body: Any, place: list[int], value: Any) -> Any:
+    """Replace the part of an entry that the numbers lead to."""
+    if not place or not isinstance(body, dict | list) or not body:
+        return value
+    names = list(body) if isinstance(body, dict) else list(range(len(body)))
+    name = names[place[0] % len(names)]
+    body[name] = damage(body[name], place[1:], value)
+    return body
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 40), places, values), min_size=1, max_size=4),
+    is_old=st.booleans(),
+)
+def test_no_stored_value_keeps_the_scheduler_from_starting(
+    one_run: Entries, changes: list[tuple[int, list[int], Any]], is_old: bool
+) -> None:
+    """Any JSON value under any known key, or anywhere inside one: it starts, and answers, and runs its task."""
+
+    async def play(directory: Path) -> None:
+        stored = stored_state("0.1.0") if is_old else one_run
+        entries, names = copy.deepcopy(dict(stored)), sorted(stored)
+        for number, place, value in changes:
+            key = names[number % len(names)]
+            entries[key] = damage(entries[key], place, value)
+        clock = VirtualClock(BEGUN_AT)
+        await store_entries(directory, clock, entries)
+        async with started(directory, clock) as (made, _job):
+            await made.client().status()
+            await made.client().runs(None, 500)
+            await made.client().resume()
+            assert (await made.client().refresh("tenero")).run.outcome in {"ok", "failed"}
+            status = await made.client().status()
+            assert status.next_alarm_at is not None
+            assert status.next_alarm_at <= clock.now() + 14 * MINUTE
+        async with started(directory, clock) as (again, _job):
+            await again.client().status()
+        assert made.log.of("object.reset") == []
+        assert again.log.of(UNREADABLE) == []
+
+    with tempfile.TemporaryDirectory() as directory:
+        run_virtual(play(Path(directory)))
