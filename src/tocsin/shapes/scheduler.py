@@ -277,7 +277,8 @@ class SchedulerEvent(Shape):
     fields: FreeForm = field(default_factory=dict)
 
     def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
-        return {**json.pop("fields"), **json}
+        fields = json.pop("fields")
+        return {**json, **fields}
 
     @classmethod
     def __pre_deserialize__(cls, json: dict[Any, Any]) -> dict[Any, Any]:
