@@ -1,18 +1,24 @@
 """A scripted run in a separate process that can be killed at any step of any commit.
 
-python crash.py count DIR      run the script to its end, print how many crash points it passed
-python crash.py run DIR K      kill itself with -9 at crash point K; print acknowledged steps as they happen
-python crash.py read DIR       open what is left, let a due alarm ring, print the state
-python crash.py record DIR     run to the end; at each crash point print what a power cut could leave
+python crash.py count DISK DIR   run the script to its end, print how many crash points it passed
+python crash.py run DISK DIR N   for K from 1 to N, in DIR/K: a process that is killed at crash point K.
+                                 Prints the signal, the acknowledged steps, and what the next process reads
+python crash.py read DIR...      open what is left in each, let a due alarm ring, print the state
+python crash.py record DIR       run to the end; at each crash point print what a power cut could leave
+
+DISK is "quick", where the runtime waits for its disk, or "slow", where a thread does.
 """
 
 import asyncio
 import json
+import math
 import os
 import shutil
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +108,9 @@ class Process:
             print("acknowledged", number + 1, flush=True)
 
 
-async def count_or_run(directory: Path, kill_at: int | None) -> None:
+async def count_or_run(disk: str, directory: Path, kill_at: int | None) -> None:
     object_store.CHECKPOINT_COMMITS = 4  # so that the log is also copied during the run
+    object_store.QUICK_DISK_S = {"quick": math.inf, "slow": 0.0}[disk]
     process = Process(directory)
     await process.runtime.open()
     passed = 0
@@ -118,6 +125,42 @@ async def count_or_run(directory: Path, kill_at: int | None) -> None:
     await process.steps()
     print("points", passed, flush=True)
     await process.runtime.close()
+
+
+def run_and_read(disk: str, home: Path, points: int) -> None:
+    """Each run is a fork: a process of its own that need not import everything again."""
+    for point in range(1, points + 1):
+        directory = home / str(point)
+        directory.mkdir()
+        killed_by, lines = forked(count_or_run(disk, directory, point))
+        _, state = forked(print_state(directory))
+        print(json.dumps([point, killed_by, lines.count("acknowledged"), json.loads(state)]), flush=True)
+
+
+async def print_state(directory: Path) -> None:
+    print(json.dumps(await read(directory)))
+
+
+def forked(work: Coroutine[Any, Any, None]) -> tuple[int, str]:
+    """Do the work in a process of its own: the signal that ended it, or 0, and what it printed."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(write_end, sys.stdout.fileno())
+        try:
+            asyncio.run(work)
+            sys.stdout.flush()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - nothing of the parent may run in this process
+            traceback.print_exc()
+            os._exit(1)
+    work.close()  # it is the other process's
+    os.close(write_end)
+    with os.fdopen(read_end) as output:
+        text = output.read()
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a process failed; its error is above"
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, text
 
 
 async def read(directory: Path) -> Any:
@@ -177,13 +220,14 @@ async def record(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    command, home, *rest = sys.argv[1:]
+    command, *rest = sys.argv[1:]
     match command:
         case "count":
-            asyncio.run(count_or_run(Path(home), None))
+            asyncio.run(count_or_run(rest[0], Path(rest[1]), None))
         case "run":
-            asyncio.run(count_or_run(Path(home), int(rest[0])))
+            run_and_read(rest[0], Path(rest[1]), int(rest[2]))
         case "read":
-            print(json.dumps(asyncio.run(read(Path(home)))))
+            for name in rest:
+                asyncio.run(print_state(Path(name)))
         case "record":
-            asyncio.run(record(Path(home)))
+            asyncio.run(record(Path(rest[0])))
