@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -260,8 +259,7 @@ def simulate(
         limits=limits,
         bad_times=bad_times,
     )
-    with suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
-        asyncio.run(run_simulator(options, SystemClock()))
+    asyncio.run(run_simulator(options, SystemClock()))
 
 
 def main() -> None:

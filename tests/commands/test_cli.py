@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -269,12 +270,18 @@ def test_the_command_imports_only_what_it_needs() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_simulate_prints_its_address_and_stops_on_an_interrupt() -> None:
-    """Only the simulator, until Ctrl-C."""
-    command = subprocess.Popen([TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("started", ["as usual", "with SIGINT ignored"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signals, started: str) -> None:
+    """Only the simulator, until Ctrl-C or SIGTERM, and as a background job, which starts with SIGINT ignored."""
+    ignore = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    before = [sys.executable, "-c", ignore] if started == "with SIGINT ignored" else []
+    command = subprocess.Popen(
+        [*before, TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
     assert command.stdout is not None
     first = command.stdout.readline()
-    command.send_signal(2)
+    command.send_signal(number)
     command.communicate(timeout=60)
 
     assert first.startswith("HIRO_API_URL=http://127.0.0.1:")

@@ -1,6 +1,7 @@
 """The simulator on loopback, under uvicorn: inside a test, or as the command `tocsin simulate`."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -95,7 +96,11 @@ async def serving(
 
 
 async def run_simulator(options: SimulatorOptions, clock: Clock) -> None:
-    """Serve until the process is stopped. The first lines of the output are the URLs."""
+    """Serve until SIGINT or SIGTERM. The first lines of the output are the URLs."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A background job starts with SIGINT ignored, and then Python raises no KeyboardInterrupt.
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     simulator = build_simulator(options, clock)
     async with serving(simulator, options.host, options.port) as address:
         lines = {
@@ -107,7 +112,7 @@ async def run_simulator(options: SimulatorOptions, clock: Clock) -> None:
         }
         sys.stdout.write("".join(f"{name}={url}\n" for name, url in lines.items()))
         sys.stdout.flush()
-        await asyncio.Event().wait()
+        await stopped.wait()
 
 
 class _AbortableProtocol(HttpToolsProtocol):
