@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from tocsin import __version__
 from tocsin.bindings import JSON
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 
 app = typer.Typer(
-    help="Keeps token prices fresh and finds the competition's swaps.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -36,6 +35,21 @@ Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data directory (TOCSIN_DATA_DIR).")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tocsin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tocsin(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Keeps token prices fresh and finds the competition's swaps."""
 
 
 @app.command()
