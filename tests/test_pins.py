@@ -25,11 +25,11 @@ def pins(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
 def test_every_dependency_is_pinned_in_an_allowed_version(name: str) -> None:
-    """The runtime's in both files, the developer's in one."""
-    declared = project("pyproject.toml")["project"]
-    wanted = [*declared["dependencies"]]
+    """What is needed to install and run in both files, what is needed to develop in one."""
+    declared = project("pyproject.toml")
+    wanted = [*declared["project"]["dependencies"], *declared["build-system"]["requires"]]
     if name == "requirements-dev.txt":
-        wanted += declared["optional-dependencies"]["dev"]
+        wanted += declared["project"]["optional-dependencies"]["dev"]
     pinned = pins(name)
     for requirement in map(Requirement, wanted):
         version = pinned.get(canonicalize_name(requirement.name))

@@ -20,23 +20,16 @@ WORKER_TESTS = ROOT / "tests" / "cloudflare" / "requirements.txt"
 # What the Worker imports of our dependencies. The others need sockets, threads or native code.
 WORKER_NEEDS = ("starlette", "mashumaro")
 SDK = "workers-runtime-sdk"
-COMPILE = ("pip", "compile", "--quiet", "--no-header", "--no-emit-index-url", "--no-emit-find-links")
+COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
 
 def main() -> None:
     upgrade = ["--upgrade"] if "--upgrade" in sys.argv[1:] else []
     with tempfile.TemporaryDirectory() as directory:
         uv = shutil.which("uv") or _install_uv(Path(directory))
-        project = [
-            uv,
-            *COMPILE,
-            "--universal",
-            "--python-version=3.11",
-            "--generate-hashes",
-            "pyproject.toml",
-        ]
-        _run([*project, *upgrade, "-o", "requirements.txt"])
-        _run([*project, *upgrade, "--extra=dev", "-c", "requirements.txt", "-o", "requirements-dev.txt"])
+        universal = [uv, *COMPILE, "--universal", "--python-version=3.11", *upgrade]
+        _lock(universal, "requirements.txt")
+        _lock([*universal, "--extra=dev", "-c", "requirements.txt"], "requirements-dev.txt")
         _lock_worker(uv)
     print("requirements.txt, requirements-dev.txt, tests/cloudflare and deploy/cloudflare are up to date")
 
@@ -48,14 +41,19 @@ def _install_uv(directory: Path) -> str:
     return str(directory / "bin" / "uv")
 
 
+def _lock(command: list[str], name: str) -> None:
+    """What the project needs to run, and what it needs to be installed from a checkout."""
+    build: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    _run([*command, "pyproject.toml", "-", "-o", name], "\n".join(build))
+
+
 def _lock_worker(uv: str) -> None:
     """The Worker runs on the versions that the service runs on. Its SDK is pinned by hand in its project."""
     project = tomllib.loads(WORKER.read_text())
     [sdk] = [line for line in project["dependency-groups"]["dev"] if line.startswith(f"{SDK}==")]
     python = project["project"]["requires-python"].removeprefix(">=")
     for_worker = [uv, *COMPILE, f"--python-version={python}", "--only-binary=:all:", "--no-annotate"]
-    compile_worker = [*for_worker, "--generate-hashes", "-c", "requirements.txt", "-"]
-    pinned = _run(compile_worker, "\n".join((*WORKER_NEEDS, sdk)))
+    pinned = _run([*for_worker, "-c", "requirements.txt", "-"], "\n".join((*WORKER_NEEDS, sdk)))
     WORKER_TESTS.write_text(pinned)
     names = [name for name in re.findall(r"^[\w.-]+==\S+", pinned, re.MULTILINE) if name != sdk]
     listed = "".join(f'  "{name}",\n' for name in names)
