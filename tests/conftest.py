@@ -1,19 +1,50 @@
 """Async tests run in virtual time: `async def test_...` waits for hours in milliseconds."""
 
+import functools
+import gc
 import inspect
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from _pytest.nodeid import NodeId
 from hypothesis import settings
 
 from support.simulator_process import running_simulator
 from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
 
+MEMORY = Path("/dev/shm")
+MEMORY_FREE_MIN = 2 * 1024**3  # a container often has 64 MB there
+TESTS = Path(__file__).parent
+# A worker takes one file after the other. Long ones come first: none is left to one worker at the end.
+LONG_FIRST = (
+    "tasks/test_prices_scheduled.py",
+    "cloudflare/test_scheduler_on_workerd.py",
+    "cloudflare/test_site_on_workerd.py",
+    "cloudflare",
+    "contract",  # the runtime that test_objects_on_workerd.py has started is still there
+    "pages",
+    "competition",
+    "service",
+    "conformance",
+    "commands",
+)
+ON_A_RUNTIME = {"browser", "workerd", "story", "site", "both", "assets"}  # fixtures that start one
+
 # How long an example takes depends on the machine, and on what else it does.
 settings.register_profile("tocsin", deadline=None)
 settings.load_profile("tocsin")
+
+
+def pytest_configure() -> None:
+    """Keep files in memory where there is enough: most of the time was spent on waiting for a disk."""
+    enough = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_FREE_MIN
+    if enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,16 +68,23 @@ def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
         yield made
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that share a runtime go to one worker, so that it is started once."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow by its nature, and put long files first."""
     for item in items:
-        for shared in {"workerd", "story", "site", "both", "assets"}.intersection(
-            getattr(item, "fixturenames", ())
-        ):
-            item.add_marker(pytest.mark.xdist_group(shared))
-        mark = item.get_closest_marker("xdist_group")
-        if mark is not None and config.getoption("loadgroup", default=False):
-            # xdist 3.8 writes the group into a field that pytest 9.2 no longer reads: groups had no effect.
-            name = f"{item.nodeid.removesuffix(f'@{mark.args[0]}')}@{mark.args[0]}"
-            item._id = NodeId.parse(name)
+        if ON_A_RUNTIME.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: _place(item.path))
+
+
+@functools.cache
+def _place(file: Path) -> int:
+    path = file.relative_to(TESTS)
+    places = (n for n, prefix in enumerate(LONG_FIRST) if path.is_relative_to(prefix))
+    return next(places, len(LONG_FIRST))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not look at it in the middle of each test."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)

@@ -14,6 +14,7 @@ from tocsin.budget.limiter import Lane, LimitReading, WindowReading
 from tocsin.budget.month import DAY_MS, span_of
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_last_the_month_and_are_used() -> None:
     """Under higher demand the plan of 10,000 calls is used up to 90 % and more, every day has its calls."""
     world = BudgetWorld(Quota(minute=10, month=10_000))
@@ -81,6 +82,7 @@ def test_requests_find_their_share_when_tasks_take_all_they_can() -> None:
         assert served == 2
 
 
+@pytest.mark.slow
 def test_tasks_find_their_share_when_requests_never_stop() -> None:
     """A flood of requests leaves tasks at least their part of the month."""
     world = BudgetWorld(Quota(minute=10, month=2_000))

@@ -166,6 +166,7 @@ def _ended(event: str, fields: dict[str, Any], run: int) -> bool:
     return event == "run.ended" and fields["run"] == run
 
 
+@pytest.mark.slow
 def test_wrong_and_missing_bindings_are_named_and_the_rest_works(tmp_path: Path) -> None:
     """No KV, and texts where DB and LOGS should be: each is named in the log and in the status."""
     require_workerd()
@@ -191,6 +192,7 @@ def test_wrong_and_missing_bindings_are_named_and_the_rest_works(tmp_path: Path)
     assert reported["binding.unusable", "LOGS"].startswith("The binding LOGS is text, not the log service")
 
 
+@pytest.mark.slow
 def test_settings_that_need_a_change_are_reported_to_every_caller(tmp_path: Path) -> None:
     """The sentence is the answer to each call and to the deploy hook; no secret is in it."""
     require_workerd()

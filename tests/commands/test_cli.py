@@ -109,6 +109,7 @@ def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
     assert "succeeded=9" in done.stdout
 
 
+@pytest.mark.slow
 def test_pause_and_resume(running: Running) -> None:
     """For a while by the service's clock, or until a time."""
     paused = tocsin("pause", "--for", "2h", port=running.port)
@@ -153,6 +154,7 @@ def test_runs_lists_the_history(running: Running) -> None:
     assert [run["task"] for run in json.loads(one.stdout)["runs"]] == ["tenero"]
 
 
+@pytest.mark.slow
 def test_prices_and_board_need_no_key(running: Running) -> None:
     """They show what visitors see."""
     shown = tocsin("prices", port=running.port, ADMIN_KEY="")
@@ -271,6 +273,7 @@ def test_the_command_imports_only_what_it_needs() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("started", ["as usual", "with SIGINT ignored"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signals, started: str) -> None:
@@ -296,6 +299,7 @@ def test_the_version_is_printed() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "typed"),
     [
@@ -357,6 +361,7 @@ def test_every_command_is_documented() -> None:
     assert set(re.findall(r"^\| `tocsin (\w+)", page, re.MULTILINE)) == known
 
 
+@pytest.mark.slow
 def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     """Against `tocsin serve` and the simulator: every command understands the responses."""
     with running_simulator() as upstreams, process(ServiceProcess(tmp_path / "data", **upstreams)) as service:

@@ -135,6 +135,7 @@ def troubled_chain(seed: int) -> Simulator:
     return simulator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: Path) -> None:
     """Two clean sweeps after hours of trouble, every true swap is there once, and the totals are its sums."""

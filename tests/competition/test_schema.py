@@ -54,6 +54,7 @@ swaps = st.tuples(
 steps = st.lists(st.one_of(swaps, st.integers(0, 5)), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_totals_equal_the_sums_of_the_swaps(

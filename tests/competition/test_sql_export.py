@@ -33,6 +33,7 @@ def shell_quoted(text: str) -> str:
     return quoted
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.dictionaries(st.sampled_from(list(COLUMNS["agents"])), TEXTS | st.none()), max_size=4),
     st.integers(1, 50),

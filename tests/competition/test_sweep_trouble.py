@@ -55,6 +55,7 @@ async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert len(rows) == len(sent) + 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["tx/multiple", "/v3/"])
 async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_path: Path) -> None:
     """It lasts for days: every run reports a failure, and afterwards nothing is missing."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,7 @@ moves = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(moves, max_size=25))
 def test_after_a_finished_visit_every_row_was_seen_in_its_block(steps: list[tuple[str, int, int]]) -> None:

@@ -18,7 +18,14 @@ TRACES = json.loads((DATA / "traces.json").read_text())["scenarios"]
 PLAYED = [name for name, scenario in SCENARIOS.items() if state(scenario)[0] != "not applicable"]
 
 
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Where the process is restarted, time is real.
+        pytest.param(name, marks=[pytest.mark.slow] if SCENARIOS[name].get("restart") else [])
+        for name in PLAYED
+    ],
+)
 def test_scenario(name: str) -> None:
     """Our runtime does the same as workerd, or differs as the table describes."""
     events = replay(SCENARIOS[name], TRACES[name]["events"])

@@ -7,7 +7,7 @@ import pytest
 from contract.platforms import LocalPlatform, Platform, WorkerdPlatform
 
 
-@pytest.fixture(params=["local", pytest.param("workerd", marks=pytest.mark.xdist_group("workerd"))])
+@pytest.fixture(params=["local", pytest.param("workerd", marks=pytest.mark.slow)])
 def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Platform:
     if request.param == "local":
         return LocalPlatform(tmp_path)

@@ -9,8 +9,6 @@ from support.pages_driver import MINUS, open_agent, open_board, panel, row_of
 from support.pages_server import World, now_ms
 from support.pages_world import AEUSDC, OBSCURE, SBTC, STX, Json, trade_of
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 TXID = "0x" + "ab" * 32
 
 

@@ -5,15 +5,12 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from support.pages_driver import enter_key, events, open_console, said, task_card, verdict
 from support.pages_server import PagesServer, World, now_ms
 from support.pages_world import Json
 from support.statuses import HOUR, MINUTE
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 STATUS = "/api/admin/scheduler"
 KEY = "operator-key"

@@ -8,7 +8,6 @@ from playwright.sync_api import Page, expect
 from support.pages_driver import events, open_console, task_card
 from support.pages_server import World, now_ms
 
-pytestmark = pytest.mark.xdist_group("browser")
 
 KEY = "operator-key"
 

@@ -20,8 +20,6 @@ from support.pages_driver import (
 from support.pages_server import World
 from support.pages_world import OBSCURE, Json, sample_board
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 VALUES: dict[str, Any] = {
     "agent": lambda row: (row["displayName"] or row["bnsName"] or row["stxAddress"]).lower(),
     "trades": lambda row: row["tradeCount"],

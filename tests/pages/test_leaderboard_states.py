@@ -1,13 +1,10 @@
 """The leaderboard when things are missing, old, slow or broken."""
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from support.pages_driver import NONE, ROWS, open_board, state
 from support.pages_server import PagesServer, World, now_ms
 from support.pages_world import sample_prices
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 BOARD = "/api/competition/leaderboard"
 

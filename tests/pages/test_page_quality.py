@@ -11,8 +11,6 @@ from support.pages_driver import ROWS, open_board, panel, verdict
 from support.pages_server import World
 from tocsin.web.static_pages import STATIC
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 WEIGHT_MAX = 60_000
 KEY = "operator-key"
 

@@ -33,7 +33,6 @@ from support.processes import ADMIN_KEY, ServiceProcess, ask, import_agents, run
 from support.simulator_process import root_of, running_simulator
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from support.captured_log import CapturedLog
 from support.local_store import open_database, open_kv
 from support.scripted_fetch import always, response
@@ -54,6 +56,7 @@ async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -
         assert found[DIKO.id].price_usd is not None
 
 
+@pytest.mark.slow
 async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -> None:
     """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
     wired, fetch = wired_to_simulator(STARTER)

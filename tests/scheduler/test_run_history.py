@@ -20,6 +20,7 @@ async def test_history_is_bounded(tmp_path: Path) -> None:
     assert len(stored) == 500
 
 
+@pytest.mark.slow
 async def test_history_holds_a_day_and_more(tmp_path: Path) -> None:
     """At the default cadences the console can show the last 24 hours, with room for refreshes by hand."""
     prices, sweep = Job("tenero", 5 * MINUTE), Job("sweep", 15 * MINUTE, upstream="hiro")

@@ -34,6 +34,7 @@ def last_error_kind(status: Status, task: str) -> str | None:
     return None if error is None else error.kind
 
 
+@pytest.mark.slow
 async def test_a_day_has_exactly_the_expected_slots(tmp_path: Path) -> None:
     """288 and 96 slots, each once, with runs of any length; the grid never moves."""
     random = Random(11)

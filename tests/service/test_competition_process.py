@@ -6,6 +6,8 @@ from random import Random
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
+
 from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, import_agents, running, until
 from support.simulator_process import root_of, running_simulator
 
@@ -32,6 +34,7 @@ def trades(service: ServiceProcess, address: str) -> list[dict[str, Any]]:
         after = f"&cursor={page['next_cursor']}"
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
     """Every swap of the truth is there with its amounts, and the board counts them."""
     with running_simulator(wallets=9) as upstreams:
@@ -53,6 +56,7 @@ def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
             assert sum(row["tradeCount"] for row in board) >= len(truth)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
     """By SIGKILL, at random moments of a sweep over a slow upstream: nothing is missing or recorded twice."""
     chance = Random(5)
@@ -86,6 +90,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
     assert rebuild[1] == "All totals agree with the swaps.\n"
 
 
+@pytest.mark.slow
 def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
     """Both are recorded by the object itself, at once, and survive a restart."""
     with running_simulator() as upstreams:

@@ -22,6 +22,7 @@ V1 = "/extended/v1"
 V3 = "/extended/v3"
 
 
+@pytest.mark.slow
 def test_traffic_brings_every_kind_and_every_fate() -> None:
     """Everything that the simulator can do happens within twelve hours of traffic."""
     chain = lively_chain(wallets=30, hours=12.0)
@@ -37,6 +38,7 @@ def test_traffic_brings_every_kind_and_every_fate() -> None:
     assert any(tx.swap and tx.swap.amount_in > 2**63 for tx in chain.transactions.values())
 
 
+@pytest.mark.slow
 @given(cuts=st.lists(st.integers(0, 1_200_000), max_size=6), seed=st.integers(0, 5))
 @settings(max_examples=25, deadline=None)
 def test_the_number_of_steps_does_not_matter(cuts: list[int], seed: int) -> None:

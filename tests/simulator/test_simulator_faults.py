@@ -226,6 +226,7 @@ async def test_callers_wait_concurrently() -> None:
         assert (response.status, clock.monotonic()) == (200, 0.0)
 
 
+@pytest.mark.slow
 def test_bad_times_follow_their_seed() -> None:
     """The schedule is the same for a seed, its faults last about as long as set, and every kind occurs."""
     times = BadTimes(seed=3, every_s=600, lasting_s=60)

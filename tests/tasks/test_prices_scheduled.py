@@ -56,6 +56,7 @@ def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.scheduler.state.RUNS_MAX", 3 * RECENT_MAX)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_history")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("tokens", [13, 53])
@@ -91,6 +92,7 @@ async def test_a_month_on_the_starter_plan(tmp_path: Path, tokens: int) -> None:
     assert status.consecutive_failures["tenero"] == 0
 
 
+@pytest.mark.slow
 async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
     """As the docs say: nothing is stretched, and no warning says that it does not fit."""
     clock = VirtualClock()
@@ -105,6 +107,7 @@ async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path)
         assert made.log.named("budget.overdrawn") == []
 
 
+@pytest.mark.slow
 async def test_an_object_that_is_built_again_for_every_run_does_not_starve(tmp_path: Path) -> None:
     """Where nothing outlives an eviction, the budget goes on from what was stored."""
     clock = VirtualClock()

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.local_store import open_competition, open_kv
 from support.scheduler import Job, scheduler
 from support.virtual_time import VirtualClock
@@ -32,6 +34,7 @@ def task_of_the_recipe() -> Task:
     return task
 
 
+@pytest.mark.slow
 def test_the_recipe_passes_the_checks(tmp_path: Path) -> None:
     """Code that follows it to the letter has the right types for `make check`."""
     file = tmp_path / "count_agents.py"

@@ -122,6 +122,7 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(played=st.lists(answers | errors, min_size=1, max_size=4))
 def test_nothing_but_answers_comes_out(played: list[FetchResponse | Exception]) -> None:

@@ -119,6 +119,7 @@ QUERY = st.lists(
 HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     path=st.sampled_from(PATHS) | TEXT.map(lambda text: "/" + quote(text, safe="/")),

@@ -60,6 +60,7 @@ def allowed(acknowledged: int) -> list[dict[str, Any]]:
     return STATES[acknowledged : acknowledged + 2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("disk", ["quick", "slow"])
 def test_killed_at_every_point(disk: str, tmp_path: Path) -> None:
@@ -77,6 +78,7 @@ def test_killed_at_every_point(disk: str, tmp_path: Path) -> None:
         assert left in allowed(acknowledged), f"killed at point {point}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_power_cut_at_every_point(tmp_path: Path) -> None:
     """The same is true for any part of the log after the last completed sync that reached the disk."""

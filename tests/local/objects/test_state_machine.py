@@ -247,4 +247,4 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
-TestMachine = Machine.TestCase
+TestMachine = pytest.mark.slow(Machine.TestCase)
