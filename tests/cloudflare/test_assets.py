@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.asgi import Answer, ask
+from support.missing import NPM, require
 from support.scripted_scheduler import scene
 from support.workerd import DEPLOYMENT, RIG, require_workerd, wrangler_config
 from tocsin.platform.local.clock import SystemClock
@@ -42,8 +43,7 @@ PATHS = [
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[http.client.HTTPConnection]:
     """The directory `public` of the bundle behind the router, with the options of wrangler.jsonc."""
     require_workerd()
-    if shutil.which("node") is None:
-        pytest.skip("THE PAGES ARE NOT TESTED AS CLOUDFLARE SERVES THEM: install node")
+    require(shutil.which("node") is not None, NPM)
     bundle = tmp_path_factory.mktemp("bundle")
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
     command = [

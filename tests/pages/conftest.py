@@ -1,16 +1,19 @@
 """A browser and a scripted service for all tests in here; each test has a world of its own."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from support.browser import chromium, watched_page
+from support.browser import chromium, executable, watched_page
+from support.missing import CHROMIUM, require
 from support.pages_server import PagesServer, World, serving_pages
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    require(Path(executable()).exists(), CHROMIUM)
     with chromium() as browser:
         yield browser
 

@@ -1,12 +1,16 @@
 """One Chromium for all tests of the pages, and pages that report their own errors."""
 
 import contextlib
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+
+from support.missing import NPM, require
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -17,17 +21,23 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-CHROMIUM = "/usr/bin/chromium"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parents[1] / "pages" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+def executable() -> str:
+    """Where Chromium is, or should be."""
+    wanted = [name] if (name := os.environ.get("CHROMIUM")) else [*NAMES, "/usr/bin/chromium"]
+    return next(filter(None, map(shutil.which, wanted)), wanted[-1])
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     """While it is open, this thread has a running event loop: no `async def` test may run in it."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
         yield browser
         browser.close()
 
@@ -68,6 +78,7 @@ def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page
 
 def audit(page: Page, *rules: str) -> list[str]:
     """What axe-core finds wrong, rule and element by rule and element; all rules if none are named."""
+    require(AXE.exists(), NPM)
     if not page.evaluate("'axe' in globalThis"):
         page.evaluate(AXE.read_text())
     violations: list[str] = page.evaluate(

@@ -14,9 +14,8 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal, TypeAlias
 
-import pytest
-
 from support.asgi import Answer
+from support.missing import NPM, require
 from tocsin.bindings import JSON
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import load
@@ -49,12 +48,7 @@ PATIENCE_S = 60  # the first response includes the start of Pyodide
 
 def require_workerd() -> None:
     """Skip the test if the runtime is not installed. On CI, fail instead."""
-    if MODULES.exists() and any(WHEELS.glob(SDK)):
-        return
-    reason = "NOTHING IS TESTED ON CLOUDFLARE'S RUNTIME, workerd is missing: install npm and run `make test`"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    require(MODULES.exists() and any(WHEELS.glob(SDK)), NPM)
 
 
 class Workerd:

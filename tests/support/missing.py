@@ -1,0 +1,19 @@
+"""What a test needs besides Python. Where it is missing the test is skipped, or fails where all must run."""
+
+import os
+
+import pytest
+
+NPM = (
+    "npm is missing, or `make test` could not install workerd and axe-core with it: install Node.js with npm"
+)
+CHROMIUM = "Chromium is missing: install it (`apt-get install chromium`), or set CHROMIUM to its path"
+
+
+def require(there: bool, reason: str) -> None:
+    """Skip unless it is there. All tests that need the same give the same reason: it is printed once."""
+    if there:
+        return
+    if os.environ.get("CI") == "true" or os.environ.get("TOCSIN_REQUIRE_ALL") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
