@@ -1,53 +1,76 @@
 # Tocsin: every command a developer or an operator needs. `make help` lists them.
 PYTHON ?= python3
+WORKERS ?= 2
 BIN := .venv/bin
-READY := .venv/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes
+RUNTIME := .venv/.runtime
+DEV := .venv/.dev
 WORKERD := tests/cloudflare/.ready
+AXE := tests/pages/axe/node_modules/.ready
+# A worker runs a file of tests at a time: tests that share a runtime start it once. The order is conftest's.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Commands and tests start many processes; without its bytecode each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve test check types fmt bench screenshots conformance lock clean
+.PHONY: help .venv demo serve quick test check types fmt bench screenshots conformance lock clean npm chromium
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements-dev.txt pyproject.toml
+# What the service runs on, and no more: somebody who wants to look at it waits for nothing else.
+$(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tocsin needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
-	@echo "setting up .venv (once; about a minute)"
+	@echo "setting up .venv (once; about 20 seconds)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) -r requirements.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv: $(READY) ## set up the virtual environment only
+$(DEV): requirements-dev.txt $(RUNTIME)
+	@echo "adding the tools for development to .venv (once; about 30 seconds)"
+	@$(PIP) -r requirements-dev.txt
+	@touch $@
 
-demo: $(READY) ## a living system against the bundled simulator: no key, no network
+.venv: $(DEV) ## set up the virtual environment only
+
+demo: $(RUNTIME) ## a living system against the bundled simulator: no key, no network
 	@$(BIN)/tocsin serve --demo
 
-serve: $(READY) ## the service against the real upstreams; settings from the environment or .env
+serve: $(RUNTIME) ## the service against the real upstreams; settings from the environment or .env
 	@$(BIN)/tocsin serve
 
-# Cloudflare's runtime for the tests: workerd, Pyodide, the SDK. Without npm its tests are skipped, and say so.
-$(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt | $(READY)
-	@if command -v npm >/dev/null; then \
+# Tests of the pages need a browser, those on Cloudflare's runtime and the accessibility audit need npm. Both are
+# installed where that is possible. Where it is not, these tests are skipped, and a line says what to install.
+APT := command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq
+SKIPPED := its tests will be skipped
+
+npm:
+	@command -v npm >/dev/null || ($(APT) npm >/dev/null) || echo "npm is missing: $(SKIPPED)"
+
+chromium:
+	@[ -n "$(CHROMIUM)" ] || (command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  ($(APT) chromium)) >/dev/null || echo "Chromium is missing: $(SKIPPED)"
+
+$(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt | $(DEV) npm
+	@! command -v npm >/dev/null || { \
 	  echo "installing workerd and pyodide (once; about 60 MB)" && npm ci --silent --prefix tests/cloudflare && \
-	  rm -rf tests/cloudflare/wheels && $(BIN)/python -m pip download --quiet --require-hashes --no-deps --only-binary :all: \
-	    -r tests/cloudflare/requirements.txt -d tests/cloudflare/wheels && touch $@; \
-	else echo "npm is missing: nothing will be tested on Cloudflare's runtime"; fi
+	  rm -rf tests/cloudflare/wheels && $(BIN)/python -m pip download --quiet --require-hashes --no-deps \
+	    --only-binary :all: -r tests/cloudflare/requirements.txt -d tests/cloudflare/wheels && touch $@; \
+	} || echo "workerd could not be installed: $(SKIPPED)"
 
-# Tests of the pages need a real browser, and an accessibility audit that runs in it.
-AXE := tests/pages/axe/node_modules/.ready
-$(AXE): tests/pages/axe/package-lock.json
-	@command -v npm >/dev/null || (apt-get update -qq && apt-get install -y -qq npm >/dev/null)
-	@npm ci --silent --prefix tests/pages/axe
-	@touch $@
+$(AXE): tests/pages/axe/package-lock.json | npm
+	@! command -v npm >/dev/null || { npm ci --silent --prefix tests/pages/axe && touch $@; } || \
+	  echo "axe-core could not be installed: $(SKIPPED)"
 
-/usr/bin/chromium:
-	@apt-get update -qq && apt-get install -y -qq chromium >/dev/null
+quick: $(DEV) ## the fast tests of every part: half a minute, no npm, no browser, no root
+	@$(PYTEST) -m "not slow" --ignore tests/pages
 
-test: $(READY) $(WORKERD) $(AXE) /usr/bin/chromium ## all set-up, then all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(DEV) $(WORKERD) $(AXE) chromium ## all set-up, then all tests
+	@$(PYTEST)
 
-check: $(READY) ## lint, types, import directions, sizes, docs
+check: $(DEV) ## lint, types, import directions, sizes, docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -55,22 +78,22 @@ check: $(READY) ## lint, types, import directions, sizes, docs
 	@$(BIN)/python tools/check_sizes.py
 	@$(BIN)/python tools/check_docs.py
 
-conformance: $(READY) ## replay workerd's recordings [SCENARIOS=path TRACES=path ONLY=ids REAL_TIME=1 OUT=path]
+conformance: $(DEV) ## replay workerd's recordings [SCENARIOS=path TRACES=path ONLY=ids REAL_TIME=1 OUT=path]
 	@cd tests && ../$(BIN)/python -m conformance \
 	  $(if $(SCENARIOS),--scenarios $(abspath $(SCENARIOS))) $(if $(TRACES),--traces $(abspath $(TRACES))) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(REAL_TIME),--real-time) $(if $(OUT),--out $(abspath $(OUT)))
 
-types: $(READY) ## the pages' JSDoc types, made from the shapes
+types: $(DEV) ## the pages' JSDoc types, made from the shapes
 	@$(BIN)/python tools/js_types.py
 
-fmt: $(READY) ## format and fix what can be fixed
+fmt: $(DEV) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-screenshots: $(READY) /usr/bin/chromium ## pictures of the pages in every state
+screenshots: $(DEV) chromium ## pictures of the pages in every state
 	@PYTHONPATH=tests $(BIN)/python tools/screenshots.py
 
-bench: $(READY) $(WORKERD) /usr/bin/chromium ## measure; installs wrk (apt) and workerd (npm) where they are missing
+bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (npm) where they are missing
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py

@@ -2,12 +2,10 @@
 
 import re
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from support.pages_driver import events, open_console, task_card
 from support.pages_server import World, now_ms
-
 
 KEY = "operator-key"
 

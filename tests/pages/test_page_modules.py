@@ -19,7 +19,6 @@ from support.statuses import HOUR, budget_status, refresh_result, run_record, sc
 from tocsin.shapes.scheduler import Outcome, RunError
 from tocsin.web.static_pages import STATIC
 
-
 ROOT = Path(__file__).parents[2]
 MODULES = STATIC / "js"
 
