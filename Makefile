@@ -70,12 +70,14 @@ quick: $(DEV) ## the fast tests of every part: half a minute, no npm, no browser
 test: $(DEV) $(WORKERD) $(AXE) chromium ## all set-up, then all tests
 	@$(PYTEST)
 
-check: $(DEV) ## lint, types, import directions, sizes, docs
+check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/check_sizes.py
+	@$(BIN)/python tools/check_names.py
+	@$(BIN)/python tools/check_dead_code.py
 	@$(BIN)/python tools/check_docs.py
 
 conformance: $(DEV) ## replay workerd's recordings [SCENARIOS=path TRACES=path ONLY=ids REAL_TIME=1 OUT=path]

@@ -1,0 +1,69 @@
+"""Nothing in src is unused, except what is listed here with its reason. A reason that is not needed is an error."""
+
+import sys
+from pathlib import Path
+
+from vulture import Vulture
+
+ROOT = Path(__file__).parents[1]
+PATHS = ("src", "examples", "deploy/cloudflare/src", "deploy/cloudflare/bundle.py")
+SHAPES = ROOT / "src" / "tocsin" / "shapes"
+COMMANDS = ["@app.command", "@app.callback"]
+
+CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it; the contract tests do"
+UVICORN = "uvicorn calls or reads it"
+STARLETTE = "Starlette reads it"
+ANNOTATION = "the name is in an annotation in quotes"
+METRIC = "web/metrics.py reads all counters of the runtime as fields"
+EXCEPTIONS = {
+    "delete_alarm": CLOUDFLARE,
+    "delete_all": CLOUDFLARE,
+    "transaction_sync": CLOUDFLARE,
+    "id_from_string": CLOUDFLARE,
+    "new_unique_id": CLOUDFLARE,
+    "is_retry": CLOUDFLARE,
+    "last_row_id": CLOUDFLARE,
+    "rows_read": CLOUDFLARE,
+    "rows_written": CLOUDFLARE,
+    "send_400_response": UVICORN,
+    "should_exit": UVICORN,
+    "capture_signals": UVICORN,
+    "redirect_slashes": STARLETTE,
+    "background": STARLETTE,
+    "ClientHandlerType": ANNOTATION,
+    "ClientRequest": ANNOTATION,
+    "ClientResponse": ANNOTATION,
+    "alarms_rung": METRIC,
+    "alarms_failed": METRIC,
+    "alarms_exhausted": METRIC,
+    "objects_reset": METRIC,
+    "syncs": "bench/objects_server.py reports it",
+    "SimulatedFetch": "tests and benchmarks use the simulator without a socket",
+    "burst": "tests fill a chain with it",
+    "get_cached_token_price": "the reference has it: one price, as get_cached_token_prices gives many",
+    "fetch_token_price_usd": "the reference has it: one price without a cache",
+}
+
+
+def main() -> int:
+    vulture = Vulture(ignore_decorators=COMMANDS)
+    vulture.scavenge([str(ROOT / path) for path in PATHS])
+    unused = [
+        item
+        for item in vulture.get_unused_code(min_confidence=60)
+        # A field of a shape is written to JSON, and mashumaro reads the options.
+        if not (item.typ == "variable" and Path(item.filename).is_relative_to(SHAPES))
+    ]
+    findings = [
+        f"{Path(item.filename).relative_to(ROOT)}:{item.first_lineno}: the {item.typ} {item.name} is unused"
+        for item in unused
+        if item.name not in EXCEPTIONS
+    ]
+    names = {item.name for item in unused}
+    findings += [f"tools/check_dead_code.py: {name} is used" for name in EXCEPTIONS if name not in names]
+    print("\n".join(findings) or "dead code: none")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
