@@ -15,8 +15,8 @@ from typing import Any
 from tocsin.shapes.base import SCHEMA_PREFIX, SnakeShape, schemas_of
 from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.prices import PriceList
+from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
-from tocsin.shapes.service import ErrorBody
 
 FILE = Path(__file__).parents[1] / "src" / "tocsin" / "web" / "static" / "js" / "types.js"
 SHAPES: tuple[type[SnakeShape], ...] = (

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tocsin import tasks as real
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.settings import Settings
 
 

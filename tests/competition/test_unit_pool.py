@@ -11,7 +11,7 @@ from support.virtual_time import START_MS, VirtualClock
 from tocsin.budget.call_session import task_session
 from tocsin.competition.unit_pool import IN_FLIGHT_MAX, StopReason, UnitPool, UnitResult
 from tocsin.errors import NoAnswer, RunStopped, StoreUnavailable
-from tocsin.scheduler.context import ContextBindings, TaskContext
+from tocsin.scheduler.work_context import ContextBindings, TaskContext
 from tocsin.upstream.answer import Limited, Malformed, Unauthorised, Unavailable
 
 

@@ -396,6 +396,5 @@ async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) 
         await bench.kv.put(MEMORY_KEY, json.dumps({OTHERS[5]: TokenMemory(asked_at=1).to_json()}))
 
         await bench.run(TASK)
-
         assert await get_cached_token_price(bench.kv, OTHERS[5]) is not None
         assert OTHERS[5] not in json.loads(await bench.kv.get(MEMORY_KEY) or "")

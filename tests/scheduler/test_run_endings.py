@@ -9,8 +9,8 @@ import pytest
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
 from tocsin.errors import ObjectReset
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.scheduler import RunError
 from tocsin.upstream.hiro import HiroClient
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import ScriptedFetch, always, in_turn, response
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.scheduler import SchedulerEvent
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 

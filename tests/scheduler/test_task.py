@@ -10,8 +10,8 @@ from support.upstreams import wired_hiro
 from support.virtual_time import VirtualClock
 from tocsin.budget.call_session import task_session
 from tocsin.errors import BindingMissing, RunStopped, UsageError
-from tocsin.scheduler.context import ContextBindings, TaskContext
 from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import ContextBindings, TaskContext
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 

@@ -11,8 +11,8 @@ from tocsin.bindings import JSON, FetchResponse
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession
 from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.answer import Answer, Ok
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.limit_headers import header_number

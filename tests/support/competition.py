@@ -20,9 +20,9 @@ from tocsin.budget.call_session import request_session, task_session
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules
-from tocsin.scheduler.context import ContextBindings, TaskContext, WorkContext
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.settings import Settings
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import SubmitAnswer

@@ -30,6 +30,7 @@ from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.prices import PriceList
+from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import (
     Outcome,
     Paused,
@@ -40,7 +41,6 @@ from tocsin.shapes.scheduler import (
     SchedulerEvent,
     SchedulerOverview,
 )
-from tocsin.shapes.service import ErrorBody
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.static_pages import page_routes
 

@@ -18,10 +18,10 @@ from tocsin.platform.local.objects.object_store import Owner
 from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 from tocsin.platform.shared.json_values import decode
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv, UpstreamSource
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import RequestJob, Task, TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream

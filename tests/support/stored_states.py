@@ -16,8 +16,8 @@ from support.virtual_time import run_virtual
 from tocsin import __version__
 from tocsin.bindings import JSON, FetchResponse
 from tocsin.budget.budget import Quota
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.answer import Limited
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient

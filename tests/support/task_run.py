@@ -12,8 +12,8 @@ from support.upstreams import ROOMY, Wired, wired_tenero
 from tocsin.bindings import KV, Database
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import task_session
-from tocsin.scheduler.context import ContextBindings, TaskContext
 from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import ContextBindings, TaskContext
 from tocsin.shapes.base import FreeForm
 
 TRADED = "CREATE TABLE token_totals (token TEXT PRIMARY KEY NOT NULL, trades INTEGER NOT NULL) WITHOUT ROWID"

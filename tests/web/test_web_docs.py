@@ -12,7 +12,7 @@ from support.api_contract import check_response
 from support.asgi import ask
 from support.schemas import references, resolve, violations
 from support.scripted_scheduler import scene
-from tocsin.shapes import competition, prices, scheduler, service
+from tocsin.shapes import competition, prices, responses, scheduler
 from tocsin.shapes.base import SnakeShape, schemas_of
 from tocsin.web.app import create_app
 
@@ -115,7 +115,7 @@ def test_descriptions_use_the_names_that_the_json_has() -> None:
     """A reader of the document sees camelCase fields: a description must not name another one."""
     shapes = [
         shape
-        for module in (competition, prices, scheduler, service)
+        for module in (competition, prices, responses, scheduler)
         for shape in vars(module).values()
         if isinstance(shape, type) and issubclass(shape, SnakeShape) and shape.__module__ == module.__name__
     ]

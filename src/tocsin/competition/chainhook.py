@@ -18,7 +18,7 @@ from tocsin.competition.eligibility import Tier, tiers
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import Candidate
 from tocsin.errors import UsageError
-from tocsin.scheduler.context import WorkContext
+from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.base import Shape
 from tocsin.shapes.competition import PushCounts
 

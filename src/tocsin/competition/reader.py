@@ -18,7 +18,7 @@ from tocsin.competition.swap_store import Candidate
 from tocsin.competition.triage import relevant_to, triage
 from tocsin.competition.walk import Mark, Step, save_mark, step
 from tocsin.errors import NoAnswer
-from tocsin.scheduler.context import TaskContext
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 

@@ -12,8 +12,8 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.competition.verify import Verifier
 from tocsin.errors import NoAnswer
-from tocsin.scheduler.context import WorkContext
 from tocsin.scheduler.task import RequestJob
+from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
 SUBMIT, RECEIVE, VERIFY_QUEUED = "submit", "receive", "verify_queued"

@@ -13,7 +13,7 @@ from tocsin.competition.rules import Rules, checks, judge, still_refused
 from tocsin.competition.swap_store import Candidate
 from tocsin.competition.verify import Verifier, is_final
 from tocsin.errors import NoAnswer, StoreError, UsageError
-from tocsin.scheduler.context import WorkContext
+from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.upstream.answer import Limited, value_or_raise
 from tocsin.upstream.hiro import HiroClient

@@ -26,8 +26,8 @@ from tocsin.competition.swap_store import Candidate, Refusal
 from tocsin.competition.unit_pool import StopReason, UnitPool
 from tocsin.competition.verify import RETRY_MS, Tally, Verifier
 from tocsin.competition.walk import Mark, Visits, choose_visits, count_failure, load_marks
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 

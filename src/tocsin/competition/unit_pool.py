@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from tocsin.errors import BindingMissing, NoAnswer, RunStopped, StoreError
-from tocsin.scheduler.context import TaskContext
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.answer import Gone, Limited, Malformed, Unauthorised
 
 T = TypeVar("T")

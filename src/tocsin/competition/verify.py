@@ -20,7 +20,7 @@ from tocsin.competition.eligibility import Tier
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
 from tocsin.competition.swap_store import Candidate, NewSwap, Refusal
-from tocsin.scheduler.context import WorkContext
+from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.competition import SwapSource
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient

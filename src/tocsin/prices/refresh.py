@@ -28,8 +28,8 @@ from tocsin.prices.rotation import (
 )
 from tocsin.prices.tracked_tokens import publish_tokens
 from tocsin.prices.verdict import judge
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
 from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Unauthorised
 from tocsin.upstream.tenero import TeneroClient

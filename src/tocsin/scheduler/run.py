@@ -11,8 +11,8 @@ A run ends as one of:
 import asyncio
 
 from tocsin.errors import BindingMissing, RunStopped, StoreError
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.scheduler import Outcome, Progress, RunError, RunRecord
 
 PLATFORM_ERRORS = (StoreError, BindingMissing)

@@ -19,7 +19,6 @@ from tocsin.budget.cadence import Cadence
 from tocsin.budget.call_session import request_session, task_session
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.context import ContextBindings, TaskContext, WorkContext
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
@@ -27,6 +26,7 @@ from tocsin.scheduler.state import load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
+from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import (
     Paused,

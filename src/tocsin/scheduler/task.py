@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tocsin.bindings import JSON, SLICE_MAX_MS
 from tocsin.errors import UsageError
-from tocsin.scheduler.context import TaskContext, WorkContext
+from tocsin.scheduler.work_context import TaskContext, WorkContext
 from tocsin.shapes.base import FreeForm
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm, Shape
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
@@ -334,8 +333,3 @@ class SchedulerOverview(Shape):
     name: str | None
     status: Status
     refusals: dict[str, int] | None
-
-
-def free_form(value: JSON) -> FreeForm:
-    """A JSON object as it is; anything else is an empty one."""
-    return value if isinstance(value, dict) else {}

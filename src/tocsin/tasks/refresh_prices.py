@@ -4,8 +4,8 @@ from tocsin.competition.totals import traded_tokens
 from tocsin.durations import long_duration
 from tocsin.prices.refresh import EMPTY_RESULT, RefreshOptions, refresh_prices
 from tocsin.prices.tracked_tokens import tracked_tokens
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.settings import Settings
 
 LONG_MONTH_MS = 31 * 86_400_000

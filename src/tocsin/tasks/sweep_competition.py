@@ -3,8 +3,8 @@
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.competition.sweep import EMPTY_RESULT, sweep
 from tocsin.durations import long_duration
-from tocsin.scheduler.context import TaskContext
 from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import TaskContext
 from tocsin.settings import Settings
 
 MONTH_MS = 30 * 86_400_000

@@ -11,7 +11,7 @@ from tocsin.errors import RequestRefused
 from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
-from tocsin.web.competition import CompetitionRoutes
+from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
 from tocsin.web.deps import WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
@@ -19,7 +19,7 @@ from tocsin.web.health import HealthRoutes
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
-from tocsin.web.prices import price_cache
+from tocsin.web.price_routes import price_cache
 from tocsin.web.request_limits import ClientRateLimit
 from tocsin.web.response_cache import ResponseCache
 

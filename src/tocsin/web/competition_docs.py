@@ -16,7 +16,7 @@ from tocsin.shapes.competition import (
     TradePage,
     TradeSubmission,
 )
-from tocsin.shapes.service import ErrorBody
+from tocsin.shapes.responses import ErrorBody
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 
 _TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"

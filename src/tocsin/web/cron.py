@@ -6,7 +6,7 @@ Why it is kept: docs/decisions/0002-keep-the-cron-route.md.
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from tocsin.shapes.service import CronDescription
+from tocsin.shapes.responses import CronDescription
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response

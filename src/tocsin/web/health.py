@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.readiness import reasons_not_ready
-from tocsin.shapes.service import Alive, Readiness
+from tocsin.shapes.responses import Alive, Readiness
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
 

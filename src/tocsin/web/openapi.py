@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm, SnakeShape, schema_ref, schemas_of
-from tocsin.shapes.service import ErrorBody
+from tocsin.shapes.responses import ErrorBody
 from tocsin.web.operation_docs import OTHER_SHAPES
 from tocsin.web.operations import Operation, ResponseDoc, all_responses
 from tocsin.web.respond import json_response

@@ -5,6 +5,7 @@ from typing import Any
 from tocsin.prices.tracked_tokens import TOKEN_ID_PATTERN
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.prices import OnePrice, Price, PriceList
+from tocsin.shapes.responses import Alive, CronDescription, ErrorBody, Readiness
 from tocsin.shapes.scheduler import (
     EventBatch,
     Paused,
@@ -16,11 +17,10 @@ from tocsin.shapes.scheduler import (
     SchedulerEvent,
     SchedulerOverview,
 )
-from tocsin.shapes.service import Alive, CronDescription, ErrorBody, Readiness
 from tocsin.web.admin import ACTIONS
 from tocsin.web.metrics import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
-from tocsin.web.prices import TOKENS_MAX
+from tocsin.web.price_routes import TOKENS_MAX
 
 TEXT: dict[str, Any] = {"type": "string"}
 UNIX_MS: dict[str, Any] = {"type": "integer", "description": "unix milliseconds"}

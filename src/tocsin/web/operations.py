@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
-from tocsin.shapes.service import ErrorBody
+from tocsin.shapes.responses import ErrorBody
 from tocsin.web.request_limits import BODY_MAX, ClientRateLimit, capped, client_of
 
 Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]

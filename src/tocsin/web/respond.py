@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from tocsin.bindings import JSON
 from tocsin.errors import BindingMissing, ObjectError, RequestRefused, StoreError, UsageError
-from tocsin.shapes.service import ErrorBody
+from tocsin.shapes.responses import ErrorBody
 
 RETRY_S = 5
 
