@@ -88,7 +88,7 @@ def test_search_finds_names_addresses_and_identities(page: Page, world: World) -
     expect(page.locator("#found")).to_contain_text(f"of {len(world.rows)} agents")
 
     page.get_by_role("searchbox").fill("nobody has this name")
-    expect(page.get_by_role("heading", name="Nobody found")).to_be_visible()
+    expect(page.get_by_role("heading", name="No agent found")).to_be_visible()
     page.get_by_role("button", name="Show all agents").click()
     assert len(keys(page)) == len(world.rows)
 

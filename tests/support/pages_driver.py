@@ -79,7 +79,7 @@ def task_card(page: Page, title: str) -> Locator:
 
 def said(page: Page) -> Locator:
     """The result of the last action on the whole scheduler."""
-    return page.locator("#said")
+    return page.locator("#message")
 
 
 def events(page: Page) -> Locator:

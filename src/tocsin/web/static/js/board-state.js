@@ -21,7 +21,7 @@ export function drawState({ board, prices, poll, remembered }) {
 /** Pure. The worst that is true counts. */
 export function stateOf({ board, prices, poll, remembered, at }) {
 	if (poll.error) return outOfReach(board, poll);
-	if (board === null) return { mood: "wait", title: "Loading", text: "The board is on its way." };
+	if (board === null) return { mood: "wait", title: "Loading", text: "The board is loading." };
 	if (poll.nextAt === 0 && remembered) {
 		return { mood: "wait", title: "From your last visit", text: "Asking for news." };
 	}

@@ -42,7 +42,7 @@ function updateBudget(node, budget, at) {
 	const others = budget.spent.monthByOthers ? `, ${count(budget.spent.monthByOthers)} by others` : "";
 	setText(title.lastChild, `${count(used)}${limit === null ? "" : ` of ${count(limit)}`} calls${others}`);
 	const ends = day(budget.monthEndsAt);
-	const short = `At this pace used up on ${day(runsOutAt)}: cadences are stretched to last until ${ends}.`;
+	const short = `At this pace it is used up on ${day(runsOutAt)}: cadences are stretched to last until ${ends}.`;
 	setText(month, runsOutAt ? short : `At this pace ${count(atEnd)} by ${ends}.`);
 	setAttribute(month, "data-mood", runsOutAt ? "warn" : null);
 	setText(minute, minuteWords(budget));

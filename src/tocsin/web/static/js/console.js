@@ -153,7 +153,7 @@ function lost(poll) {
 // Acting
 
 /** Send it, and show the result: next to its button, or in the line for all tasks. */
-async function act(button, query, doing, done, output = byId("said")) {
+async function act(button, query, doing, done, output = byId("message")) {
 	const { key, poll } = session;
 	const say = (text, mood = null) => {
 		setText(output, `${clockSeconds(Date.now())} ${text}`);
@@ -188,7 +188,7 @@ function refreshAll() {
 
 async function pause() {
 	const dialog = await import("./pause-dialog.js").catch(() => null);
-	if (dialog === null) return setText(byId("said"), "Nothing was changed: the service cannot be reached.");
+	if (dialog === null) return setText(byId("message"), "Nothing was changed: the service cannot be reached.");
 	const until = await dialog.askForPause(session.status.pauseMaxMs);
 	if (until === null) return;
 	act(byId("pause-open"), { action: "pause", until: Math.round(until) }, "Pausing.", ({ pausedUntil }) => [

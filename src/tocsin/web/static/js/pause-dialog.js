@@ -40,7 +40,7 @@ function tell() {
 	byId("pause-yes").disabled = !fits;
 	const when = at - now() > 12 * 3_600_000 ? `${day(at)}, ${clock(at)}` : clock(at);
 	setText(byId("pause-yes"), fits ? `Pause until ${when}` : "Pause");
-	setText(byId("pause-note"), fits ? "" : `Choose a time to come, at most ${span(maxMs)} from now.`);
+	setText(byId("pause-note"), fits ? "" : `Choose a time in the future, at most ${span(maxMs)} from now.`);
 }
 
 /** As an input of type datetime-local has it. */
