@@ -177,7 +177,7 @@ const outcomes = (results) => [
 ];
 
 function refreshTask(name) {
-	const [button, output] = ["refresh", "said"].map((part) => document.querySelector(`[data-${part}="${name}"]`));
+	const [button, output] = ["refresh", "message"].map((part) => document.querySelector(`[data-${part}="${name}"]`));
 	act(button, { action: "refresh", task: name }, "Asked for a run.", ({ result }) => outcomes([[name, result]]), output);
 }
 

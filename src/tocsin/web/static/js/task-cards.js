@@ -33,7 +33,7 @@ function makeCard(name, refresh) {
 			"footer",
 			{},
 			el("button", { type: "button", "data-refresh": name, click: () => refresh(name) }, "Refresh now"),
-			el("output", { class: "note", "data-said": name }),
+			el("output", { class: "note", "data-message": name }),
 		),
 	);
 }
