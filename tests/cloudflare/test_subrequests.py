@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import pytest
+
 from support.competition import as_rows, number, open_world, sweep
 from support.simulated import lively_chain
 from support.virtual_time import START_MS, VirtualClock
@@ -104,6 +106,7 @@ class Replay:
         return self._known[url]
 
 
+@pytest.mark.slow
 async def test_a_sweep_needs_no_more_memory_for_more_transactions(tmp_path: Path) -> None:
     """Lists are read page by page, the queue a thousand at a time: four times as many need hardly more."""
     few, many = [await _peak(tmp_path, hours) for hours in (1, 4)]

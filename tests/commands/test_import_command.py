@@ -84,6 +84,7 @@ def test_a_file_that_is_not_a_roster_is_refused(
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_with_a_running_service_agents_count_from_the_next_sweep_on(tmp_path: Path) -> None:
     """The service holds the directory; the command writes to the same database, and the sweep notices."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"
@@ -108,6 +109,7 @@ def test_with_a_running_service_agents_count_from_the_next_sweep_on(tmp_path: Pa
     assert swap["txid"] in str(trades)
 
 
+@pytest.mark.slow
 def test_a_running_service_of_another_version_is_left_alone(tmp_path: Path) -> None:
     """Older or newer: the sentence names which, and the fix."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"

@@ -326,6 +326,7 @@ async def test_a_pending_trade_keeps_its_agent_as_source(tmp_path: Path) -> None
     assert left == []
 
 
+@pytest.mark.slow
 async def test_a_transaction_that_is_never_mined_is_dismissed(tmp_path: Path) -> None:
     """It is asked for less and less often, and dismissed after a week; mined later, the sweep finds it anyway."""
     async with open_world(tmp_path, chain_of(1)) as world:
@@ -346,6 +347,7 @@ async def test_a_transaction_that_is_never_mined_is_dismissed(tmp_path: Path) ->
     assert len(rows) == 1
 
 
+@pytest.mark.slow
 async def test_the_daily_pass_visits_every_wallet_and_keeps_its_place(tmp_path: Path) -> None:
     """A 96th of the wallets each quarter of an hour, in order; the cursor is cleared when the pass ends."""
     async with open_world(tmp_path, chain_of(200)) as world:

@@ -320,6 +320,7 @@ def damage(body: Any, place: list[int], value: Any) -> Any:
     return body
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     changes=st.lists(st.tuples(st.integers(0, 40), places, values), min_size=1, max_size=4),

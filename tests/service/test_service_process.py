@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from support.processes import Process, ServiceProcess, ask, calling, running, until
 from support.simulator_process import running_simulator
 
@@ -22,6 +24,7 @@ def test_prices_are_there_without_a_request(tmp_path: Path) -> None:
         assert service.status()["nextAlarmAt"] > time.time() * 1000
 
 
+@pytest.mark.slow
 def test_the_demo_has_its_agents_before_the_first_sweep(tmp_path: Path) -> None:
     """So the board fills by itself, at once."""
     demo = Process("tocsin", "serve", "--demo", "--data-dir", str(tmp_path), TOCSIN_PORT="0")
@@ -35,6 +38,7 @@ def test_the_demo_has_its_agents_before_the_first_sweep(tmp_path: Path) -> None:
     assert sweep["result"]["inserted"] > 0
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
     """After the restart the alarm is set, the run is recorded as interrupted, and it is run again at once."""
     with running_simulator() as upstreams:
@@ -61,6 +65,7 @@ def test_killed_in_the_middle_of_a_refresh(tmp_path: Path) -> None:
             assert service.status()["nextAlarmAt"] is not None
 
 
+@pytest.mark.slow
 def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Path) -> None:
     """SIGSTOP over several slots of a 1 s task: one run for all of them, then the next second."""
     quick = {
@@ -87,6 +92,7 @@ def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Pat
         assert all(slot % 1000 == 0 for slot in slots)
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path) -> None:
     """It names the process that holds the directory, and the directory; there is no stack trace."""
     with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
@@ -107,6 +113,7 @@ def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_it_stops_on_sigterm(tmp_path: Path) -> None:
     """Everything is closed, the exit code is 0, and the next start finds its state."""
     with running_simulator() as upstreams:

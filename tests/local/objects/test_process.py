@@ -46,6 +46,7 @@ def heartbeat(directory: Path) -> Iterator[Heartbeat]:
         running.kill()
 
 
+@pytest.mark.slow
 def test_the_example_survives_kill_9(tmp_path: Path) -> None:
     """It continues to count where it was, and rings without a call."""
     with heartbeat(tmp_path) as first:
@@ -74,6 +75,7 @@ def test_a_second_process_is_refused_with_the_reason(tmp_path: Path) -> None:
         assert str(tmp_path) in second.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_stopped_process_catches_up_once_per_alarm(tmp_path: Path) -> None:
     """After a SIGSTOP of three seconds each alarm rings once, late, and none is lost or repeated."""
     with heartbeat(tmp_path) as running:
