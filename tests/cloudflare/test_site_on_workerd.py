@@ -242,6 +242,7 @@ def test_health_is_that_of_the_scheduler(site: DeployedSite) -> None:
     assert not [line for line in metrics.splitlines() if line.startswith("tocsin_loop_tick_age_seconds")]
 
 
+@pytest.mark.slow
 def test_without_any_binding_every_response_names_what_is_missing(tmp_path: Path) -> None:
     """No DB, KV, LOGS, SCHEDULER and no key: each route that needs one names it, the others work."""
     require_workerd()

@@ -96,6 +96,7 @@ def test_a_failed_refresh_exits_with_1(running: Running) -> None:
     assert "tenero: ok" in every.stdout
 
 
+@pytest.mark.slow
 def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
     """The command reads the status again and again until the run has ended."""
     scheduler = running.scheduler
@@ -125,6 +126,7 @@ def test_pause_and_resume(running: Running) -> None:
     assert running.scheduler.shown.paused_until is None
 
 
+@pytest.mark.slow
 def test_runs_lists_the_history(running: Running) -> None:
     """Of one task, if one is named."""
     running.scheduler.history = [
@@ -193,6 +195,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
         (("runs", "--limit", "0"), {}, 2, "limit"),
     ],
 )
+@pytest.mark.slow
 def test_every_mistake_is_a_sentence_and_an_exit_code(
     running: Running, arguments: tuple[str, ...], environment: Mapping[str, str], code: int, sentence: str
 ) -> None:
@@ -204,6 +207,7 @@ def test_every_mistake_is_a_sentence_and_an_exit_code(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_run_gives_a_sentence_with_the_fix() -> None:
     """Nothing listens there."""
     with socket.socket() as free:

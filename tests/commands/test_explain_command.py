@@ -18,6 +18,7 @@ def explain(*arguments: str, **environment: str) -> tuple[int, str, str]:
     return Process("tocsin", "explain", *arguments, **environment).end()
 
 
+@pytest.mark.slow
 def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Path) -> None:
     """By its id, in any spelling; no directory is made, and an id that Hiro does not have is a verdict too."""
     data = tmp_path / "data"
@@ -47,6 +48,7 @@ def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Pat
     assert not data.exists()
 
 
+@pytest.mark.slow
 def test_a_hiro_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     """Exit code 1, a line per failed attempt and a sentence, and no key in any of them."""
     with socket.socket() as free:
@@ -73,6 +75,7 @@ def test_a_hiro_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
         (("--file", str(SWAP)), 0, ""),
     ],
 )
+@pytest.mark.slow
 def test_exit_codes(arguments: tuple[str, ...], code: int, sentence: str, tmp_path: Path) -> None:
     """0 when it could be judged, 1 when there was nothing to judge, 2 for wrong usage."""
     returned, _out, error = explain(*arguments, "--data-dir", str(tmp_path))

@@ -28,6 +28,7 @@ def count(data_dir: Path, table: str = "agents") -> int:
     return number
 
 
+@pytest.mark.slow
 def test_a_file_is_imported_into_a_new_directory_and_again_into_the_same(tmp_path: Path) -> None:
     """No service is needed; the counts are printed, and a second time nothing changes."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"

@@ -58,6 +58,7 @@ def test_the_example_survives_kill_9(tmp_path: Path) -> None:
     assert fourth == third + 1
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_with_the_reason(tmp_path: Path) -> None:
     """Two processes on one directory would be two writers. The message has the first one's id."""
     with heartbeat(tmp_path) as first:
