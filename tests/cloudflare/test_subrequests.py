@@ -64,6 +64,7 @@ def lively(hours: float, wallets: int = 12) -> Simulator:
     return Simulator(chain, clock, speed=0, hiro_rate_limit=limits[0], tenero_rate_limit=limits[1])
 
 
+@pytest.mark.slow
 async def test_a_sweep_over_the_bound_is_partial_and_continues_at_the_next_ring(tmp_path: Path) -> None:
     """Each ring of the alarm stays within the bound, and together they find every swap."""
     limit, spent = RESERVED_FOR_STORES + 250, []

@@ -63,6 +63,7 @@ def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None
     assert count(tmp_path / "data") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "code", "sentence"),
     [

@@ -3,6 +3,8 @@
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from support.local_store import open_competition
 from support.processes import Process
 from support.web_thread import one_trade
@@ -13,6 +15,7 @@ def rebuild(data_dir: Path) -> tuple[int, str, str]:
     return Process("tocsin", "rebuild", "--data-dir", str(data_dir)).end()
 
 
+@pytest.mark.slow
 async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
     """The first time it prints what differed, the second time that all totals agree."""
     async with open_competition(tmp_path) as db:

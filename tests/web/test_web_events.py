@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from support.scripted_scheduler import ADMIN_KEY, scene
 from support.web_server import serving
 from tocsin.errors import ObjectReset
@@ -132,6 +134,7 @@ async def test_streams_end_with_the_service(tmp_path: Path) -> None:
         assert await client.rest() == "0\r\n\r\n"
 
 
+@pytest.mark.slow
 async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp_path: Path) -> None:
     """One too many is refused; when a client disconnects, its place is free again."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
