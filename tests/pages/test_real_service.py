@@ -125,7 +125,8 @@ def test_the_board_outlives_its_service(browser: Browser, data_dir: Path, upstre
             expect(page.locator(ROWS)).to_have_count(shown)
             with running(ServiceProcess(data_dir, **upstreams, TOCSIN_PORT=port)):
                 page.clock.fast_forward(61_000)
-                expect(state(page)).to_have_attribute("data-mood", "live")
+                # On a busy machine the first try may come too early; the next one is a minute later.
+                expect(state(page)).to_have_attribute("data-mood", "live", timeout=90_000)
 
 
 def test_stale_prices_are_marked(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
