@@ -2,11 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from support.scheduler import MINUTE, Job, scheduler
+from tocsin.bindings import JSON
 from tocsin.errors import UsageError
+from tocsin.shapes.scheduler import RunRecord
 
 
 async def test_history_is_bounded(tmp_path: Path) -> None:
@@ -18,6 +21,30 @@ async def test_history_is_bounded(tmp_path: Path) -> None:
 
     assert len(runs) == 500
     assert len(stored) == 500
+
+
+async def test_an_object_that_wakes_reads_the_newest_runs_and_the_others_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the whole history at every wake would cost hundreds of rows every five minutes."""
+    read: list[int] = []
+
+    def counting(value: JSON) -> RunRecord:
+        record = RunRecord.from_json(value)
+        read.append(record.id)
+        return record
+
+    monkeypatch.setattr("tocsin.scheduler.state.RunRecord", SimpleNamespace(from_json=counting))
+    async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
+        await asyncio.sleep(300)
+        before = [run["id"] for run in (await made.stub().runs(None, 1000))["runs"]]
+        made.reset()
+        await made.stub().status()
+        at_wake = len(read)
+        after = [run["id"] for run in (await made.stub().runs(None, 1000))["runs"]]
+
+    assert at_wake == 60
+    assert after[-len(before) :] == before == list(range(before[0], 0, -1))
 
 
 @pytest.mark.slow

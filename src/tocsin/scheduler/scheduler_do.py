@@ -11,6 +11,7 @@ Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.a
 """
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -22,7 +23,7 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
-from tocsin.scheduler.state import load_state
+from tocsin.scheduler.state import load_all_runs, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
@@ -91,6 +92,7 @@ class SchedulerDO(DurableObject):
 
     async def status(self) -> FreeForm:
         next_alarm_at = await self.ctx.storage.get_alarm()
+        cadences = self._cadences()
         status = status_of(
             name=self.ctx.id.name,
             active=not self._is_drained(),
@@ -98,8 +100,8 @@ class SchedulerDO(DurableObject):
             tasks=self._tasks,
             state=self._state,
             running=self._running,
-            schedules={schedule.name: schedule for schedule in self._schedules()},
-            cadences=self._cadences(),
+            schedules={schedule.name: schedule for schedule in self._schedules(cadences)},
+            cadences=cadences,
             budgets=self._upstreams.status(),
             next_alarm_at=next_alarm_at,
             now=self.env.clock.now(),
@@ -153,6 +155,7 @@ class SchedulerDO(DurableObject):
         """The latest runs, newest first: of all tasks, or of one."""
         if task is not None:
             self._check_known(task)
+        await load_all_runs(self._state, self.ctx.storage, self.env.logger)
         newest = (run for run in reversed(self._state.runs.values()) if task is None or run.task == task)
         return RunList(self.ctx.id.name, list(islice(newest, max(1, limit)))).to_json()
 
@@ -270,11 +273,13 @@ class SchedulerDO(DurableObject):
     # Deciding
 
     def _decide(self) -> Decision:
-        return decide(self._schedules(), now=self.env.clock.now(), paused_until=self._paused_until())
+        return decide(
+            self._schedules(self._cadences()), now=self.env.clock.now(), paused_until=self._paused_until()
+        )
 
-    def _schedules(self) -> list[TaskSchedule]:
+    def _schedules(self, cadences: Mapping[str, Cadence]) -> list[TaskSchedule]:
         """All tasks. What a clock that was set back has put out of reach is brought back for good."""
-        cadences, now = self._cadences(), self.env.clock.now()
+        now = self.env.clock.now()
         schedules = []
         for name, task in self._tasks.items():
             state = self._state.tasks[name]

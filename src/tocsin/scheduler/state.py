@@ -25,11 +25,14 @@ T = TypeVar("T")
 
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
+NEWEST_RUNS = 5 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
 UNREADABLE = "unreadable:"
+RUN_PREFIX = "run:"
+AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
 
 
 def run_key(number: int) -> str:
-    return f"run:{number:012}"
+    return f"{RUN_PREFIX}{number:012}"
 
 
 def budget_key(upstream: str) -> str:
@@ -60,7 +63,8 @@ class SchedulerState:
     paused_until: int | None = None
     armed_at: int | None = None
     run_seq: int = 0
-    runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first
+    runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first; the newest ones
+    has_all_runs: bool = True  # whether `runs` holds every stored one
     budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
 
     def recent_calls(self, task: str) -> list[int]:
@@ -70,7 +74,7 @@ class SchedulerState:
         return list(islice(successful, RECENT_MAX))
 
     def begin(self, record: RunRecord) -> None:
-        """Add a run to the history; the oldest ones leave it when it is saved."""
+        """Add a run to the history; the oldest one leaves it when this one is saved."""
         task = self.tasks[record.task]
         self.run_seq = max(self.run_seq, record.id)
         self.runs[record.id] = record
@@ -136,10 +140,10 @@ class SchedulerState:
         for record in records:
             entries[run_key(record.id)] = record.to_json()
         storage.put(entries)
-        while len(self.runs) > RUNS_MAX:
-            oldest = next(iter(self.runs))
-            del self.runs[oldest]
-            storage.delete(run_key(oldest))
+        for record in records:
+            if record.outcome == "running" and record.id > RUNS_MAX:  # numbers have no gaps
+                self.runs.pop(record.id - RUNS_MAX, None)
+                storage.delete(run_key(record.id - RUNS_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,17 @@ class _Column:
 async def load_state(
     storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger
 ) -> SchedulerState:
-    """Load the stored state, upgraded if an older release stored it."""
-    stored = await storage.list()
+    """Load the stored state with its newest runs, upgraded as a whole if an older release stored it."""
+    if await storage.get(VERSION_KEY) == STATE_VERSION:
+        newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
+        others = {
+            **await storage.list(end=RUN_PREFIX),
+            **await storage.list(start=AFTER_RUNS),
+        }
+        stored = {**others, **dict(reversed(newest.items()))}
+        has_all_runs = len(newest) < NEWEST_RUNS
+    else:
+        stored, has_all_runs = await storage.list(), True
     version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
@@ -170,7 +183,17 @@ async def load_state(
         changed = {key: value for key, value in entries.items() if value != stored[key]}
         storage.put({**changed, VERSION_KEY: STATE_VERSION})
         logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
-    return _read_state(_Reader(entries, stored, storage, logger), list(tasks), list(upstreams))
+    state = _read_state(_Reader(entries, stored, storage, logger), list(tasks), list(upstreams))
+    state.has_all_runs = has_all_runs
+    return state
+
+
+async def load_all_runs(state: SchedulerState, storage: Storage, logger: Logger) -> None:
+    """Load the runs that were left out when the object woke."""
+    if not state.has_all_runs:
+        stored = await storage.list(prefix=RUN_PREFIX)
+        state.runs = {**_read_runs(_Reader(stored, stored, storage, logger)), **state.runs}
+        state.has_all_runs = True
 
 
 def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> SchedulerState:
@@ -189,16 +212,19 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> Sc
     for name, task in state.tasks.items():
         task.last_run_at = reader.entry(run_at_name(name), _optional_int, None)
         task.last_result = reader.entry(result_name(name), _optional_object, None)
-    for key in [key for key in reader.entries if key.startswith("run:")]:
-        record = reader.entry(key, RunRecord.from_json, None)
-        if record is not None:
-            state.runs[record.id] = record
-            state.run_seq = max(state.run_seq, record.id)
+    state.runs = _read_runs(reader)
+    state.run_seq = max(state.run_seq, *state.runs, 0)
     for name in upstreams:
         budget = reader.entry(budget_key(name), StoredBudget.from_json, None)
         if budget is not None:
             state.budgets[name] = budget
     return state
+
+
+def _read_runs(reader: "_Reader") -> dict[int, RunRecord]:
+    keys = [key for key in reader.entries if key.startswith(RUN_PREFIX)]
+    records = [reader.entry(key, RunRecord.from_json, None) for key in keys]
+    return {record.id: record for record in records if record is not None}
 
 
 class _Reader:

@@ -17,11 +17,16 @@ DEPTH_MAX = 200  # levels of lists and dicts; this also ends a value that contai
 _DIGITS = 4000  # CPython converts at most 4,300 digits at once; longer integers are split
 _PIECE = 10**_DIGITS
 
+_TEXT = frozenset({str})
+_TEXT_AND_FLAGS = frozenset({str, bool, type(None)})
+
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def encode(value: JSON, where: str) -> str:
     """The value as JSON text. `where` names it in an error, such as "the value of 'cursor'"."""
+    if _are_plain((value,), 0):
+        return _compact(value)
     try:
         huge = _check(value, 0)
     except _Refused as refused:
@@ -42,6 +47,25 @@ class _Refused(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.path = ""
+
+
+def _are_plain(items: Iterable[Any], depth: int) -> bool:
+    """Whether the standard encoder may have these values. False means: look closer, with `_check`."""
+    if depth > DEPTH_MAX:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind in _TEXT_AND_FLAGS or (kind is int and -_PIECE < item < _PIECE):
+            continue
+        if kind is dict:
+            if not _TEXT.issuperset(map(type, item)) or not _are_plain(item.values(), depth + 1):
+                return False
+        elif kind is list:
+            if not _are_plain(item, depth + 1):
+                return False
+        elif kind is not float or item - item != 0:
+            return False
+    return True
 
 
 def _check(value: Any, depth: int) -> bool:
