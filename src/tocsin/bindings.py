@@ -24,8 +24,14 @@ SLICE_MAX_MS = ALARM_AHEAD_MAX_MS = ALARM_LIMIT_MS - 60_000
 
 
 class Clock(Protocol):
-    """The only source of time. Instants are wall-clock unix milliseconds; durations are monotonic."""
+    """The only source of time. Instants are wall-clock unix milliseconds; durations are monotonic.
 
+    `boot_id` names the stretch of time in which monotonic times can be compared, also between processes; it is empty
+    where that is unknown.
+    """
+
+    @property
+    def boot_id(self) -> str: ...
     def now(self) -> int: ...
     def monotonic(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...

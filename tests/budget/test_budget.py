@@ -27,7 +27,8 @@ steps = st.one_of(
     st.tuples(st.just("call"), lanes),
     st.tuples(st.just("wait"), st.integers(0, 2_000) | st.integers(0, 70_000) | st.integers(0, 20 * DAY_MS)),
     st.tuples(st.just("jump"), st.integers(-90_000, 90_000) | st.integers(-70 * DAY_MS, 70 * DAY_MS)),
-    st.tuples(st.just("restart"), st.integers(0, 10**9)),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("reboot"), st.integers(0, 10**9)),
     st.tuples(st.just("hear"), st.none() | readings),
     st.tuples(st.just("limited"), st.none() | st.integers(0, 10**8)),
 )
@@ -41,33 +42,24 @@ steps = st.one_of(
     ),
     script=st.lists(steps, max_size=60),
 )
-def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[str, Any]]) -> None:
+def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[Any, ...]]) -> None:
     """Whatever the order of calls, waits, clock jumps, restarts and headers: every limit holds."""
     world = BudgetWorld(plan)
-    for kind, value in script:
-        match kind:
-            case "call":
-                world.call(value)
-            case "wait":
-                world.wait(value)
-            case "jump":
-                world.jump(value)
-            case "restart":
-                world.restart(value)
-            case "hear":
-                world.hear(value)
-            case "limited":
-                world.hear(LimitReading(), limited=True, retry_after_ms=value)
-                world.hear(None)
+    for kind, *values in script:
+        if kind == "limited":
+            world.hear(LimitReading(), limited=True, retry_after_ms=values[0])
+            world.hear(None)
+        else:
+            getattr(world, kind)(*values)
 
 
 @settings(max_examples=200, deadline=None)
 @given(script=st.lists(steps, max_size=40), lane=lanes)
-def test_a_denial_ends(script: list[tuple[str, Any]], lane: Lane) -> None:
+def test_a_denial_ends(script: list[tuple[Any, ...]], lane: Lane) -> None:
     """From any state, a caller that waits as long as the denial says gets a permit in a month not used up before."""
     world = BudgetWorld(Quota(2, 5, 10))
-    for kind, value in script:
-        getattr(world, kind, lambda _value: None)(value)
+    for kind, *values in script:
+        getattr(world, kind, lambda _value: None)(*values)
     given_up_at = world.true_ms + (len(world.by_month) + 2) * 31 * DAY_MS
     while (denial := world.budget.ask(lane, world.moment)) is not None:
         assert denial.wait_ms > 0
@@ -153,19 +145,42 @@ def test_back_off_doubles_with_new_429s_only() -> None:
     assert pauses[-1] == 150_000
 
 
-def test_a_back_off_goes_on_after_a_restart() -> None:
+def test_windows_and_back_offs_are_exact_after_a_restart() -> None:
+    """Whatever happens to the wall clock: a process that is restarted often must neither starve nor overspend."""
+    world = BudgetWorld(Quota(minute=10))
+    for _ in range(9):
+        assert world.call(Lane.TASK)
+        world.wait(1_000)
+    assert not world.call(Lane.TASK)  # one of ten is kept for requests
+    for _ in range(12):
+        world.wait(5_000)
+        world.jump(-HOUR_MS)
+        world.restart()
+    assert world.call(Lane.TASK)
+
+    world.hear(LimitReading(), limited=True, retry_after_ms=30_000)
+    world.save()
+    world.wait(10_000)
+    world.jump(-5 * HOUR_MS)
+    world.restart()
+    denial = world.budget.ask(Lane.TASK, world.moment)
+    assert denial is not None
+    assert denial.wait_ms == 20_000
+
+
+def test_a_back_off_goes_on_after_a_reboot() -> None:
     """What is left of it, by the wall clock; a clock set back does not lengthen it."""
     world = BudgetWorld(Quota())
     world.hear(LimitReading(), limited=True, retry_after_ms=600_000)
     world.save()
     world.wait(200_000)
-    world.restart(5)
+    world.reboot(5)
     denial = world.budget.ask(Lane.TASK, world.moment)
     assert denial is not None
     assert denial.wait_ms == 400_000
 
     world.jump(-10 * HOUR_MS)
-    world.restart(5)
+    world.reboot(5)
     denial = world.budget.ask(Lane.TASK, world.moment)
     assert denial is not None
     assert denial.wait_ms == 600_000
@@ -178,10 +193,10 @@ def test_limits_reported_under_another_plan_are_forgotten() -> None:
     world.hear(LimitReading(minute=WindowReading(limit=50, remaining=40)))
     assert world.call(Lane.TASK)
 
-    world.restart(0)
+    world.restart()
     assert world.budget.limits.minute == 50
     world.plan = Quota(minute=300, month=1_000)
-    world.restart(0)
+    world.restart()
     assert world.budget.limits.minute == 300
     assert world.budget.month.spent == 2
 

@@ -15,8 +15,8 @@ from tocsin.budget.budget import Quota
 from tocsin.budget.budget_limiter import WAITING_MAX, BudgetLimiter, restored_budget
 from tocsin.budget.limiter import Denial, Lane, LimitReading, WindowReading
 from tocsin.budget.stored import StoredBudget
-from tocsin.budget.windows import Moment
 from tocsin.errors import MalformedShape
+from tocsin.moments import Moment
 from tocsin.shapes.scheduler import SpentCalls, WaitingCallers
 
 FOREVER_S = 40 * 86_400.0

@@ -10,7 +10,7 @@ from tocsin.budget.feedback import BudgetEvent, apply_answer
 from tocsin.budget.limiter import Lane, LimitReading
 from tocsin.budget.month import DAY_MS, span_of
 from tocsin.budget.stored import StoredBudget
-from tocsin.budget.windows import Moment
+from tocsin.moments import Moment
 
 MAY = span_of(1_778_700_600_000)
 HOUR_MS = 3_600_000
@@ -35,7 +35,7 @@ class BudgetWorld:
 
     @property
     def moment(self) -> Moment:
-        return Moment(self.wall_ms, self.true_ms - self.booted_ms)
+        return Moment(self.wall_ms, self.true_ms - self.booted_ms, f"boot {self.booted_ms}")
 
     def wait(self, ms: int) -> None:
         self.true_ms += ms
@@ -44,8 +44,13 @@ class BudgetWorld:
     def jump(self, ms: int) -> None:
         self.wall_ms = max(0, self.wall_ms + ms)
 
-    def restart(self, new_monotonic_ms: int) -> None:
+    def reboot(self, new_monotonic_ms: int) -> None:
+        """The machine starts again, and with it its monotonic clock."""
         self.booted_ms = self.true_ms - new_monotonic_ms
+        self.restart()
+
+    def restart(self) -> None:
+        """The process starts again."""
         self.budget = (
             Budget.begin(self.plan, self.moment)
             if self.saved is None

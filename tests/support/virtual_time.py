@@ -77,7 +77,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """A `LocalClock` on a virtual loop. `jump` moves the wall clock without moving time."""
 
-    def __init__(self, start_ms: int = START_MS) -> None:
+    def __init__(self, start_ms: int = START_MS, boot_id: str = "a boot") -> None:
+        self.boot_id = boot_id
         self._wall_ms = start_ms
         self._bell: Callable[[], None] | None = None
         self._handle: asyncio.TimerHandle | None = None

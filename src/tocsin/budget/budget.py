@@ -7,8 +7,9 @@ permit is granted, before it is made: a process that dies in between has spent i
 half of it for tasks; each lane has a token bucket of its own for the month. Requests go first while they are
 within their share, and by arrival beyond it. So neither can starve the other.
 
-**Time.** There are two clocks (`windows.Moment`). Setting the wall clock moves months only. After a restart the
-second and the minute count as just filled, and a back-off goes on for what is left of it.
+**Time.** There are two clocks (`Moment`). Setting the wall clock moves months only. After a restart of the process
+windows and back-offs go on exactly. After a reboot it is unknown how much time has passed: the second and the minute
+count as just filled, and a back-off goes on for what is left of it by the wall clock.
 
 What an answer changes is in `feedback.py`. How it is stored is in `stored.py`.
 """
@@ -19,8 +20,9 @@ from datetime import UTC, datetime
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.month import Month
 from tocsin.budget.stored import StoredBudget
-from tocsin.budget.windows import Bucket, Moment, SlidingWindow, lane_max, reserve_of
+from tocsin.budget.windows import Bucket, SlidingWindow, lane_max, reserve_of
 from tocsin.errors import UsageError
+from tocsin.moments import Moment
 from tocsin.shapes.scheduler import (
     BudgetStatus,
     CallsLeft,
@@ -170,6 +172,8 @@ class Budget:
             minute=[list(bucket) for bucket in self.minute.buckets],
             closed_until=self.closed_until_wall(moment),
             saved_at=moment.wall_ms,
+            saved_monotonic_ms=moment.monotonic_ms,
+            boot_id=moment.boot_id,
             limited_in_a_row=self.limited_in_a_row,
             low_in=self.low_in,
         )
@@ -181,16 +185,20 @@ class Budget:
         if stored.plan == plan.status():
             corrected = stored.limits
             limits = replace(plan, second=corrected.second, minute=corrected.minute, month=corrected.month)
+        saved = Moment(stored.saved_at, stored.saved_monotonic_ms, stored.boot_id)
+        second = replace(_SECOND, buckets=_buckets(stored.second))
+        minute = replace(_MINUTE, buckets=_buckets(stored.minute))
+        if not moment.same_boot(saved):
+            second, minute = second.restarted(moment.monotonic_ms), minute.restarted(moment.monotonic_ms)
         closed_ms = 0
         if stored.closed_until is not None:
-            passed_ms = max(0, moment.wall_ms - stored.saved_at)
-            closed_ms = stored.closed_until - stored.saved_at - passed_ms
+            closed_ms = stored.closed_until - stored.saved_at - moment.since(saved)
         return cls(
             plan,
             limits,
             Month.from_stored(stored.month, moment),
-            second=replace(_SECOND, buckets=_buckets(stored.second)).restarted(moment.monotonic_ms),
-            minute=replace(_MINUTE, buckets=_buckets(stored.minute)).restarted(moment.monotonic_ms),
+            second=second,
+            minute=minute,
             closed_until=moment.monotonic_ms + max(0, min(CLOSED_MAX_MS, closed_ms)),
             limited_in_a_row=stored.limited_in_a_row,
             low_in=stored.low_in,

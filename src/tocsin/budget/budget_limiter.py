@@ -21,7 +21,7 @@ from tocsin.budget.budget import Budget, Quota
 from tocsin.budget.feedback import BudgetEvent, apply_answer
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.stored import StoredBudget
-from tocsin.budget.windows import Moment
+from tocsin.moments import Moment, moment_of
 from tocsin.shapes.scheduler import BudgetStatus, WaitingCallers
 
 WAITING_MAX = 1_000  # per lane
@@ -176,7 +176,3 @@ def restored_budget(plan: Quota, stored: StoredBudget | None, clock: Clock) -> B
     """The budget to go on with: the stored one, or a new one."""
     moment = moment_of(clock)
     return Budget.begin(plan, moment) if stored is None else Budget.from_stored(plan, stored, moment)
-
-
-def moment_of(clock: Clock) -> Moment:
-    return Moment(clock.now(), int(clock.monotonic() * 1000))

@@ -9,7 +9,8 @@ from math import ceil
 
 from tocsin.budget.budget import Budget, Quota
 from tocsin.budget.limiter import Lane
-from tocsin.budget.windows import Moment, lane_max
+from tocsin.budget.windows import lane_max
+from tocsin.moments import Moment
 
 MONTH_MS = 30.44 * 86_400_000
 MINUTE_MS = 60_000

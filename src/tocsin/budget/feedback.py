@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from tocsin.bindings import JSON, Level
 from tocsin.budget.budget import CLOSED_MAX_MS, Budget
 from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.budget.windows import Moment
+from tocsin.moments import Moment
 
 BACK_OFF_MS = 1_000  # the first 429 doubles it already
 BACK_OFF_MAX_MS = 300_000

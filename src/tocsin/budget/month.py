@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from tocsin.budget.limiter import Lane
 from tocsin.budget.stored import StoredMonth
-from tocsin.budget.windows import Moment
+from tocsin.moments import Moment
 
 DAY_MS = 86_400_000
 ROLLOVER_EVERY_MIN_MS = 27 * DAY_MS

@@ -1,4 +1,4 @@
-"""A budget as the object stores it. Times are wall-clock: a monotonic clock means nothing to another process.
+"""A budget as the object stores it. Times are wall-clock; windows are monotonic and mean something within a boot.
 
 Reading one refuses values that no process of ours has stored, because calculating with them would fail later.
 """
@@ -49,6 +49,8 @@ class StoredBudget(Shape):
     saved_at: int
     limited_in_a_row: int
     low_in: str | None
+    saved_monotonic_ms: int = 0
+    boot_id: str = ""  # in which the buckets' numbers and `saved_monotonic_ms` mean something
 
     @classmethod
     def __post_deserialize__(cls, budget: "StoredBudget") -> "StoredBudget":
@@ -61,6 +63,7 @@ class StoredBudget(Shape):
                 if limit is not None and not 1 <= limit <= NUMBER_MAX:
                     raise ValueError(f"{limit!r:.40} is not a limit")
         _check_plausible(budget.closed_until or 0, budget.saved_at, budget.limited_in_a_row)
+        _check_plausible(budget.saved_monotonic_ms)
         return budget
 
 

@@ -10,16 +10,6 @@ from typing import NamedTuple, TypeAlias
 from tocsin.budget.limiter import Lane
 
 
-class Moment(NamedTuple):
-    """Now, on two clocks: the wall clock for months, the monotonic one for everything shorter.
-
-    Setting the wall clock does not move the monotonic one, so no jump can empty a window.
-    """
-
-    wall_ms: int
-    monotonic_ms: int
-
-
 class LaneCounts(NamedTuple):
     """Calls in a window: by tasks, by requests, and by others as far as the upstream reported them."""
 
@@ -78,7 +68,7 @@ class SlidingWindow:
         return self.plus(monotonic_ms, others=unknown) if unknown > 0 else self
 
     def restarted(self, monotonic_ms: int) -> "SlidingWindow":
-        """After a restart it is unknown how much time has passed, so every call counts as just made."""
+        """After a reboot it is unknown how much time has passed, so every call counts as just made."""
         tasks = sum(bucket[1] for bucket in self.buckets)
         requests = sum(bucket[2] for bucket in self.buckets)
         others = sum(bucket[3] for bucket in self.buckets)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tocsin.bindings import JSON, Storage
-from tocsin.budget.budget_limiter import BudgetLimiter, moment_of, restored_budget
+from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.budget.feedback import BudgetEvent
 from tocsin.budget.stored import StoredBudget
+from tocsin.moments import moment_of
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task

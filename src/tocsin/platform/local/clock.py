@@ -10,11 +10,14 @@ import asyncio
 import ctypes
 import os
 import struct
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from tocsin.platform.shared.real_clock import RealClock
 
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 RECHECK_S = 30.0  # how long a jump of the wall clock may go unnoticed where there is no timerfd
 
 _CLOCK_REALTIME = 0
@@ -25,6 +28,8 @@ _TFD_ABSTIME_CANCEL_ON_SET = 1 | 2
 class LocalClock(Protocol):
     """The `Clock` binding, with one timer for the runtime's alarms."""
 
+    @property
+    def boot_id(self) -> str: ...
     def now(self) -> int: ...
     def monotonic(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...
@@ -38,10 +43,22 @@ class LocalClock(Protocol):
     def close(self) -> None: ...
 
 
+def read_boot_id() -> str:
+    """What names this boot of the machine: the kernel's id, or the minute of the boot where there is none.
+
+    That minute changes when the clock is set. The boot then counts as another one, which errs on the safe side.
+    """
+    try:
+        return BOOT_ID_FILE.read_text().strip()
+    except OSError:
+        return f"minute-{round((time.time() - time.monotonic()) / 60)}"
+
+
 class SystemClock(RealClock):
     """Real time, and a timer on it."""
 
     def __init__(self) -> None:
+        self.boot_id = read_boot_id()
         self._timer: _TimerFd | _LoopTimer | None = None
 
     def open(self, bell: Callable[[], None]) -> None:

@@ -7,6 +7,8 @@ import time
 class RealClock:
     """The `Clock` binding on the system's clocks."""
 
+    boot_id = ""
+
     def now(self) -> int:
         return time.time_ns() // 1_000_000
 
