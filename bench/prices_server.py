@@ -19,8 +19,8 @@ from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
 from tocsin.platform.local.sqlite.migrations import load
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
-from tocsin.scheduler.readiness import HealthSnapshot
 from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
 from tocsin.web.app import create_app
 from tocsin.web.deps import Keys, WebDeps
@@ -69,7 +69,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
     await publish_tokens(kv, token_ids)
 
     async def healthy() -> HealthSnapshot:
-        return HealthSnapshot(0.0, None, clock.now())
+        return HealthSnapshot(0.0, None, None)
 
     deps = WebDeps(
         scheduler=no_scheduler,

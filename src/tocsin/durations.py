@@ -1,6 +1,7 @@
 """Durations as people write and read them. Pure."""
 
 import re
+from datetime import UTC, datetime
 
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -34,3 +35,8 @@ def long_duration(ms: int) -> str:
     unit = next((unit for unit, size in reversed(UNITS_MS.items()) if ms % size == 0), "s")
     count = ms / UNITS_MS[unit]
     return f"{count:g} {_NAMES[unit]}{'' if count == 1 else 's'}"
+
+
+def utc_time(at_ms: int) -> str:
+    """An instant (unix ms) for people: `2026-05-13 17:40 UTC`, to the minute."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

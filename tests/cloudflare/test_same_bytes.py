@@ -17,9 +17,9 @@ from support.workerd import Workerd, require_workerd, running
 from tocsin import __version__
 from tocsin.bindings import JSON
 from tocsin.competition.rules import rules_of
-from tocsin.scheduler.readiness import HealthSnapshot
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator

@@ -48,7 +48,9 @@ async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
         second = await sweep(world)
         rows = await world.rows()
 
-    assert first.error == "not one contract's list could be read"
+    assert first.error is not None
+    assert first.error.startswith("not one contract's list could be read; S")
+    assert "hiro broke its contract: not JSON" in first.error
     assert first.counters["failedContracts"] == CONTRACTS
     assert second.error is None
     assert rows == as_rows(chain.truth())
@@ -125,7 +127,7 @@ async def test_an_error_that_every_unit_would_meet_ends_the_run_as_a_failure(
     assert result.error_kind == kind
     assert result.limited_until is None
     assert world.calls() <= 40
-    assert result.counters["scanned"] == 0
+    assert number(result.counters, "scanned") <= 2  # of the first six lists one is a wallet's
 
 
 async def test_a_pause_stops_between_two_units(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ async def test_a_limited_answer_stops_the_pool() -> None:
         5: "done",
     }
     assert later == []
-    assert pool.stop == StopReason(limited_until=START_MS + 5_000)
+    assert pool.stop == StopReason("too many calls", START_MS + 5_000)
     assert log.lines == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.competition import open_world, register, verdict_of
+from support.competition import World, open_world, register, sweep, verdict_of
 from support.reference_cases import VERIFY_CASES, answering
 from support.scripted_fetch import ScriptedFetch
 from support.simulated import quiet_simulator
@@ -129,6 +129,10 @@ async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> N
     assert len(fetch.requests) <= 2 * attempts
 
 
+async def ask(world: World, txid: str) -> SubmitAnswer:
+    return await submit(world.request(), world.rules, {"txid": txid})
+
+
 @pytest.mark.parametrize("kind", [*SWAP_KINDS, *REFUSED_KINDS])
 async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path) -> None:
     """A swap is recorded exactly as the truth has it, everything else is refused with its code."""
@@ -136,7 +140,11 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
         chain = world.simulator.chain
         sent = [chain.swap(chain.wallets[0], kind) for _ in range(3)]
         chain.mine()
-        answers = [await submit(world.request(), world.rules, {"txid": tx.tx_id.upper()}) for tx in sent]
+        for _ in range(3 if kind == "no_events" else 0):
+            assert {(await ask(world, tx.tx_id)).code for tx in sent} == {"pending"}
+            await world.clock.sleep(900)
+            await sweep(world)
+        answers = [await ask(world, tx.tx_id.upper()) for tx in sent]
         rows = await world.rows()
 
     assert rows == [vars_of(swap) for swap in chain.truth()]

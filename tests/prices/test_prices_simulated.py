@@ -91,7 +91,8 @@ async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> 
         await wired.clock.sleep(3_600)
         after = await bench.run(TASK)
 
-        assert during.error is not None
+        assert during.incomplete is not None
+        assert not during.progressed
         assert during.limited_until is not None
         assert wired.log.of("upstream.attempt_failed")
         assert wired.log.of("prices.asking_failed")

@@ -1,73 +1,100 @@
 """What the watch sees, and what a stuck loop cannot hide."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
-from support.virtual_time import VirtualClock
+import pytest
+
+from support.statuses import scheduler_status
+from support.virtual_time import START_MS, VirtualClock
 from tocsin.errors import ObjectReset, StoreUnavailable
 from tocsin.scheduler.health_watch import HealthWatch
-from tocsin.scheduler.readiness import task_problems
 from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.shapes.scheduler import LastError, Status, TaskStatus
+from tocsin.scheduler.service_health import TaskFacts, task_health
+from tocsin.shapes.scheduler import Status
 
-FINE = TaskStatus(
+FINE = TaskFacts(
+    name="tenero",
     enabled=True,
-    upstream="tenero",
     cadence_ms=300_000,
-    effective_cadence_ms=300_000,
-    cadence_reason="as configured: the plan allows it",
-    cadence_why="",
-    slice_ms=240_000,
-    next_due_at=5,
-    running=None,
-    last_success_at=4,
-    last_error=None,
-    missed_slots=0,
-    run_counts={"ok": 1},
-    overdue=False,
-    failing=False,
+    complete_ago_ms=4_000,
+    armed_ago_ms=9_000_000,
+    failures=0,
+    failing_after=3,
+    last_outcome="ok",
+    last_reason=None,
+    paused_until=None,
 )
+NOON = 1_778_673_600_000
 
 
-def status(task: TaskStatus = FINE, *, name: str = "tenero", paused_until: int | None = None) -> Status:
-    return Status(
-        name="v1",
-        active=True,
-        now=4,
-        next_alarm_at=5,
-        paused_until=paused_until,
-        pause_max_ms=1,
-        consecutive_failures={name: 4},
-        next_run_after={name: None},
-        tasks={name: task},
-        budgets={},
-        last_run_at={name: None},
-        last_result={name: None},
-    )
-
-
-def test_each_problem_of_a_task_is_a_sentence() -> None:
-    """Disabled, failing and overdue, with the setting, the error or the pause behind it."""
-    failing = replace(FINE, failing=True, last_error=LastError(3, "Limited", "tenero said 429"))
-    overdue = replace(FINE, overdue=True)
-
-    assert task_problems(status()) == ()
-    assert task_problems(status(replace(FINE, enabled=False))) == (
-        "tenero is disabled (TOCSIN_TENERO_ENABLED)",
-    )
-    assert task_problems(status(failing)) == (
-        "tenero is failing, 4 times in a row: Limited: tenero said 429",
-    )
-    assert task_problems(status(overdue)) == ("tenero is overdue",)
-    assert task_problems(status(overdue, paused_until=9)) == ("tenero is overdue: the scheduler is paused",)
-
-
-def test_a_disabled_task_without_a_setting_names_no_setting() -> None:
-    """A task of one's own may be switched off in its file."""
-    disabled = status(replace(FINE, enabled=False), name="agents")
-
-    assert task_problems(disabled) == ("agents is disabled (in its own file)",)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("ok", "tenero was complete 4s ago", False)),
+        (
+            {"complete_ago_ms": None, "armed_ago_ms": 5},
+            ("starting", "tenero has not completed a run yet", False),
+        ),
+        (
+            {"last_outcome": "partial", "last_reason": "39 of 40 contracts' lists were read"},
+            (
+                "partial",
+                "the last run of tenero was not complete: 39 of 40 contracts' lists were read",
+                False,
+            ),
+        ),
+        (
+            {"last_outcome": "failed", "failures": 2, "last_reason": "TaskFailed: nothing priced"},
+            ("partial", "the last run of tenero was not complete: TaskFailed: nothing priced", False),
+        ),
+        (
+            {"last_outcome": "limited", "last_reason": "tenero: all callers wait after a 429"},
+            ("limited", "tenero is limited: tenero: all callers wait after a 429", False),
+        ),
+        ({"paused_until": NOON}, ("paused", "tenero is paused until 2026-05-13 12:00 UTC", False)),
+        (
+            {"complete_ago_ms": 600_001},
+            ("overdue", "tenero is overdue, not complete for 10m at a cadence of 5 minutes", True),
+        ),
+        ({"complete_ago_ms": 600_000}, ("ok", "tenero was complete 10m ago", False)),
+        (
+            {"complete_ago_ms": 660_000, "last_outcome": "limited", "last_reason": "no calls are left"},
+            (
+                "overdue",
+                "tenero is overdue, not complete for 11m at a cadence of 5 minutes: no calls are left",
+                True,
+            ),
+        ),
+        (
+            {"complete_ago_ms": 660_000, "paused_until": NOON},
+            (
+                "overdue",
+                "tenero is overdue, not complete for 11m at a cadence of 5 minutes: the scheduler is paused",
+                True,
+            ),
+        ),
+        (
+            {"complete_ago_ms": None, "armed_ago_ms": 600_001},
+            ("overdue", "tenero is overdue, not complete yet at a cadence of 5 minutes", True),
+        ),
+        (
+            {"failures": 3, "last_outcome": "failed", "last_reason": "Limited: tenero said 429"},
+            ("failing", "tenero is failing, 3 times in a row: Limited: tenero said 429", True),
+        ),
+        ({"enabled": False}, ("disabled", "tenero is disabled (TOCSIN_TENERO_ENABLED)", True)),
+        (
+            {"enabled": False, "name": "agents"},  # a task of one's own, switched off in its file
+            ("disabled", "agents is disabled (in its own file)", True),
+        ),
+    ],
+)
+def test_a_task_has_one_condition_and_a_sentence(
+    changes: dict[str, Any], expected: tuple[str, str, bool]
+) -> None:
+    """The worst that holds, with what is behind it; it may make the service not ready."""
+    assert astuple(task_health(replace(FINE, **changes))) == expected
 
 
 class SchedulerStub:
@@ -106,19 +133,21 @@ def watch(answer: Status | Exception | None, store: Store, clock: VirtualClock) 
 async def test_a_look_that_is_long_ago_shows_its_age() -> None:
     """A stuck loop looks at nothing: the age of the last look grows, whatever was seen then."""
     clock = VirtualClock()
-    health = watch(status(), Store(), clock)
+    health = watch(scheduler_status(), Store(), clock)
     await health.look()
     fresh = await health.snapshot()
     await clock.sleep(60)
 
-    assert (fresh.loop_tick_age_s, fresh.alarm_at, fresh.problems) == (0, 5, ())
+    assert (fresh.loop_tick_age_s, fresh.scheduler_error) == (0, None)
+    assert fresh.status is not None
+    assert fresh.status.next_alarm_at == START_MS + 60_000
     assert (await health.snapshot()).loop_tick_age_s == 60
 
 
 async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
     """It is written to every few seconds, and at each look while it fails."""
     clock, store = VirtualClock(), Store()
-    health = watch(status(), store, clock)
+    health = watch(scheduler_status(), store, clock)
     await health.look()
     await health.look()
     assert store.written == 1
@@ -139,5 +168,5 @@ async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
     await failed.look()
     await silent.look()
 
-    assert (await failed.snapshot()).problems == ("the scheduler does not answer: reset",)
-    assert (await silent.snapshot()).problems == ("the scheduler does not answer within 2 s",)
+    assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
+    assert (await silent.snapshot()).scheduler_error == "the scheduler does not answer within 2 s"

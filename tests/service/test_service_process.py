@@ -20,7 +20,7 @@ def test_prices_are_there_without_a_request(tmp_path: Path) -> None:
         assert status == 200
         assert body["prices"]["stx"]["priceUsd"] > 0
         assert body["prices"]["stx"]["source"] == "tenero"
-        assert ask(f"{service.url}/readyz") == (200, {"ready": True, "reasons": []})
+        assert ask(f"{service.url}/readyz")[1]["ready"] is True
         assert service.status()["nextAlarmAt"] > time.time() * 1000
 
 

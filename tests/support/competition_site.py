@@ -18,8 +18,8 @@ from tocsin.bindings import JSON
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.platform.shared.json_values import decode, encode
 from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.scheduler.readiness import HealthSnapshot
 from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.web.app import create_app

@@ -10,12 +10,12 @@ from typing import Any
 from support.captured_log import CapturedLog
 from support.local_store import open_competition, open_kv
 from support.statuses import refresh_result, run_record, scheduler_status
-from support.virtual_time import START_MS, VirtualClock
+from support.virtual_time import VirtualClock
 from tocsin.bindings import JSON, Clock
 from tocsin.competition.rules import rules_of
 from tocsin.errors import UsageError
-from tocsin.scheduler.readiness import HealthSnapshot
 from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
 from tocsin.shapes.scheduler import (
     EventBatch,
@@ -33,7 +33,7 @@ ADMIN_KEY = "adm1n-k3y"
 CRON_SECRET = "cr0n-s3cret"
 CHAINHOOK_SECRET = "ch41n-s3cret"
 OLD_CHAINHOOK_SECRET = "0ld-s3cret"
-HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, alarm_at=START_MS + 60_000)
+HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, status=scheduler_status())
 
 
 @dataclass
@@ -154,7 +154,9 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
         made: Scene
 
         async def health() -> HealthSnapshot:
-            return made.health
+            if scheduler.failing is not None:
+                return replace(made.health, status=None, scheduler_error=str(scheduler.failing))
+            return replace(made.health, status=replace(scheduler.shown, now=clock.now()))
 
         site = WebDeps(
             scheduler=lambda: SchedulerClient(scheduler),

@@ -50,6 +50,9 @@ def task_status(**changes: Any) -> TaskStatus:
         run_counts={},
         overdue=False,
         failing=False,
+        condition="ok",
+        sentence="tenero was complete 4m ago",
+        problem=None,
     )
     return replace(status, **changes)
 

@@ -169,7 +169,9 @@ async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path
         runs = (await made.client().runs(None, 50)).runs
 
         assert status.next_run_after["tenero"] == asked_at[0] + 5_000
-        assert {run.error and run.error.kind for run in runs} == {"Limited"}
+        assert {run.outcome for run in runs} == {"limited"}
+        assert status.tasks["tenero"].last_error is not None
+        assert status.tasks["tenero"].last_error.kind == "Limited"
         assert len(runs) <= 5
         assert all(after - before >= 5_000 for before, after in pairwise(asked_at))
 

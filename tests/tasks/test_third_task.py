@@ -13,7 +13,6 @@ import pytest
 from support.local_store import open_competition, open_kv
 from support.scheduler import Job, scheduler
 from support.virtual_time import VirtualClock
-from tocsin.scheduler.readiness import task_problems
 from tocsin.scheduler.task import Task
 from tocsin.tasks import tasks
 
@@ -74,4 +73,4 @@ async def test_a_third_job_is_a_file_and_a_line(tmp_path: Path) -> None:
         assert status.tasks["agents"].upstream is None
         assert refreshed.summary["agents"] == 1
         assert len((await made.client().runs("agents", 50)).runs) == 4
-        assert task_problems(status) == ()
+        assert {task.problem for task in status.tasks.values()} == {None}

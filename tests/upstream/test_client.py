@@ -265,7 +265,8 @@ async def test_retry_after_is_obeyed_by_all_callers() -> None:
     await wired.clock.sleep(1)
     second = await wired.client.get("/y", anything, wired.request())
 
-    assert second == Limited(START_MS + 30_000, "hiro: all callers wait after a 429")
+    again = "the next call can be made at 2026-05-13 19:30 UTC"
+    assert second == Limited(START_MS + 30_000, f"hiro: all callers wait after a 429; {again}")
     assert await first == Ok({"fine": True})
     assert wired.clock.monotonic() == 30
 

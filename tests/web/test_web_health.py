@@ -3,18 +3,19 @@
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.asgi import ask
-from support.scripted_scheduler import HEALTHY, scene
+from support.scripted_scheduler import scene
 from support.statuses import scheduler_status, task_status
 from support.virtual_time import START_MS
 from tocsin.errors import ObjectReset
 from tocsin.platform.local.objects.runtime import RuntimeCounters as Counted
 from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.scheduler.readiness import HealthSnapshot, reasons_not_ready, task_problems
-from tocsin.shapes.scheduler import LastError, Progress
+from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.shapes.scheduler import Progress
 from tocsin.web.app import create_app
 
 
@@ -33,27 +34,36 @@ async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), "/readyz")
 
-        assert (answer.status, answer.json()) == (200, {"ready": True, "reasons": []})
+        assert (answer.status, answer.json()) == (
+            200,
+            {"ready": True, "state": "ready", "reasons": [], "notes": []},
+        )
         assert answer.headers["cache-control"] == "no-store"
         assert made.scheduler.calls == []
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "reason"),
+    ("snapshot", "shown", "state", "reason"),
     [
-        (replace(HEALTHY, loop_tick_age_s=6.0), "the event loop has been stuck for 6 s"),
-        (replace(HEALTHY, store_error="disk is full"), "the store cannot be written: disk is full"),
-        (replace(HEALTHY, alarm_at=None), "no alarm is set: nothing will run by itself"),
-        (replace(HEALTHY, alarm_at=START_MS - 61_000), "the alarm is 61 s late"),
-        (replace(HEALTHY, problems=("sweep is overdue",)), "sweep is overdue"),
+        ({"loop_tick_age_s": 6.0}, {}, "broken", "the event loop has been stuck for 6 s"),
+        ({"store_error": "disk is full"}, {}, "broken", "the store cannot be written: disk is full"),
+        ({}, {"next_alarm_at": None}, "broken", "no alarm is set: nothing will run by itself"),
+        ({}, {"next_alarm_at": START_MS - 61_000}, "broken", "the alarm is 61 s late"),
+        (
+            {},
+            {"tasks": {"sweep": task_status(condition="overdue", problem="sweep is overdue")}},
+            "overdue",
+            "sweep is overdue",
+        ),
     ],
 )
 async def test_each_problem_is_a_503_with_its_reason(
-    tmp_path: Path, snapshot: HealthSnapshot, reason: str
+    tmp_path: Path, snapshot: dict[str, Any], shown: dict[str, Any], state: str, reason: str
 ) -> None:
     """In the shape of all errors, so that an operator reads a sentence."""
     async with scene(tmp_path) as made:
-        made.health = snapshot
+        made.health = replace(made.health, **snapshot)
+        made.scheduler.show(**shown)
         answer = await ask(create_app(made.site), "/readyz")
 
         assert answer.status == 503
@@ -62,30 +72,42 @@ async def test_each_problem_is_a_503_with_its_reason(
             "code": "not_ready",
             "retryable": True,
             "ready": False,
+            "state": state,
             "reasons": [reason],
+            "notes": [],
         }
 
 
-def test_all_reasons_are_listed_together() -> None:
+def test_all_reasons_are_listed_together_and_the_worst_names_the_state() -> None:
     """One fault does not hide another."""
-    reasons = reasons_not_ready(HealthSnapshot(9.0, "full", None, ("a", "b")), START_MS)
+    tasks = {
+        "tenero": task_status(condition="failing", problem="a"),
+        "sweep": task_status(condition="disabled", problem="b"),
+        "watch": task_status(condition="limited", sentence="watch is limited"),
+    }
+    health = health_of(HealthSnapshot(9.0, "full", scheduler_status(tasks=tasks)), START_MS)
 
-    assert len(reasons) == 5
+    assert (health.state, health.ready, len(health.reasons)) == ("broken", False, 4)
+    assert health.notes == ["watch is limited"]
+    assert health_of(HealthSnapshot(0, None, scheduler_status(tasks=tasks)), START_MS).state == "disabled"
 
 
-def test_a_failing_task_is_a_problem_with_its_count_and_error() -> None:
-    """So that an operator who reads /readyz has the reason without looking further."""
-    failing = task_status(failing=True, last_error=LastError(START_MS, "Limited", "tenero said 429"))
-    status = scheduler_status(
-        tasks={"tenero": failing, "sweep": task_status(overdue=True), "watch": task_status(enabled=False)},
-        consecutive_failures={"tenero": 3, "sweep": 0, "watch": 0},
-    )
+async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> None:
+    """It is told from the first run on; the service is not ready when the task becomes overdue."""
+    async with scene(tmp_path) as made:
+        made.scheduler.show(tasks={"sweep": task_status(condition="limited", sentence="sweep is limited")})
+        answer = await ask(create_app(made.site), "/readyz")
+        found = samples((await ask(create_app(made.site), "/metrics")).body.decode())
 
-    assert task_problems(status) == (
-        "tenero is failing, 3 times in a row: Limited: tenero said 429",
-        "sweep is overdue",
-        "watch is disabled (in its own file)",
-    )
+        assert answer.json() == {
+            "ready": True,
+            "state": "limited",
+            "reasons": [],
+            "notes": ["sweep is limited"],
+        }
+        assert (found["tocsin_ready"], found['tocsin_state{state="limited"}']) == (1, 1)
+        assert found['tocsin_state{state="ready"}'] == 0
+        assert found['tocsin_task_condition{task="sweep",condition="limited"}'] == 1
 
 
 def samples(text: str) -> dict[str, float]:
@@ -137,6 +159,7 @@ async def test_metrics_count_runs_by_outcome(tmp_path: Path) -> None:
         assert {name: count for name, count in found.items() if "runs_total" in name} == {
             'tocsin_task_runs_total{task="tenero",outcome="ok"}': 7,
             'tocsin_task_runs_total{task="tenero",outcome="partial"}': 1,
+            'tocsin_task_runs_total{task="tenero",outcome="limited"}': 0,
             'tocsin_task_runs_total{task="tenero",outcome="failed"}': 2,
             'tocsin_task_runs_total{task="tenero",outcome="stopped"}': 0,
             'tocsin_task_runs_total{task="tenero",outcome="interrupted"}': 0,
@@ -164,7 +187,6 @@ async def test_metrics_are_there_when_the_scheduler_is_not(tmp_path: Path) -> No
     """The missing part shows as a scheduler that is down."""
     async with scene(tmp_path) as made:
         made.scheduler.failing = ObjectReset("gone")
-        made.health = replace(HEALTHY, alarm_at=None)
         found = samples((await ask(create_app(made.site), "/metrics")).body.decode())
 
         assert (found["tocsin_scheduler_up"], found["tocsin_ready"]) == (0, 0)

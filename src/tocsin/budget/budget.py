@@ -15,12 +15,12 @@ What an answer changes is in `feedback.py`. How it is stored is in `stored.py`.
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.month import Month
 from tocsin.budget.stored import StoredBudget
 from tocsin.budget.windows import Bucket, SlidingWindow, lane_max, reserve_of
+from tocsin.durations import utc_time
 from tocsin.errors import UsageError
 from tocsin.moments import Moment
 from tocsin.shapes.scheduler import (
@@ -84,6 +84,7 @@ class Budget:
     def ask(self, lane: Lane, moment: Moment) -> Denial | None:
         """May this lane call now? None means yes; a denial says when to ask again, and why."""
         wait_ms, reason = self._closed(moment)
+        by_budget = False
         for name, window in (("second", self.second), ("minute", self.minute)):
             limit = getattr(self.limits, name)
             if limit is None:
@@ -91,15 +92,25 @@ class Budget:
             of_lane = lane_max(lane, limit, self.limits.request_share)
             full_ms = window.wait_ms(lane, limit, of_lane, moment.monotonic_ms)
             if full_ms > wait_ms:
-                wait_ms, reason = full_ms, f"the limit of {limit} calls per {name} is reached"
+                wait_ms, reason, by_budget = (
+                    full_ms,
+                    f"the limit of {limit} calls per {name} is reached",
+                    True,
+                )
         limit = self.limits.month
         if limit is not None:
             month = self.month_at(moment)
             probing = self.plan.month is None or month.spent < self.plan.month
             paced_ms = month.wait_ms(lane, limit, self.limits.request_share, probing=probing)
             if paced_ms > wait_ms:
-                wait_ms, reason = paced_ms, self._month_reason(month, limit)
-        return Denial(wait_ms, moment.wall_ms + wait_ms, reason) if wait_ms > 0 else None
+                wait_ms, reason, by_budget = paced_ms, self._month_reason(month, limit), True
+        return Denial(wait_ms, moment.wall_ms + wait_ms, reason, by_budget) if wait_ms > 0 else None
+
+    def may_probe(self, lane: Lane, moment: Moment) -> bool:
+        """Whether one call may go out although a 429 closed the limiter: everything else allows it."""
+        if moment.monotonic_ms >= self.closed_until or self.in_flight:
+            return False
+        return replace(self, closed_until=0, limited_in_a_row=0).ask(lane, moment) is None
 
     def granted(self, lane: Lane, moment: Moment) -> "Budget":
         """Spend one call; only after `ask` returned None."""
@@ -131,7 +142,7 @@ class Budget:
         return 0, ""
 
     def _month_reason(self, month: Month, limit: int) -> str:
-        until = _date(month.span.ends_at)
+        until = utc_time(month.span.ends_at)
         calls_left = month.calls_left(limit)
         if calls_left > 0:
             return f"paced: {calls_left} of {limit} calls are left until {until}"
@@ -211,7 +222,3 @@ class Budget:
 
 def _buckets(stored: list[list[int]]) -> tuple[Bucket, ...]:
     return tuple((number, tasks, requests, others) for number, tasks, requests, others in stored)
-
-
-def _date(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -84,7 +84,23 @@ class BudgetLimiter:
             self._abandon(ticket)
             raise
 
-    def release(self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None) -> int:
+    def probe(self, lane: Lane) -> bool:
+        """One call through a closed limiter; see `Limiter`."""
+        moment = moment_of(self._clock)
+        if not self.budget.may_probe(lane, moment):
+            return False
+        self.budget = self.budget.granted(lane, moment)
+        self._save(self.budget.to_stored(moment))
+        return True
+
+    def release(
+        self,
+        reading: LimitReading | None,
+        *,
+        limited: bool,
+        retry_after_ms: int | None,
+        probing: bool = False,
+    ) -> int:
         """A call has ended; see `Limiter`."""
         moment = moment_of(self._clock)
         self.budget, events = apply_answer(
@@ -94,6 +110,7 @@ class BudgetLimiter:
             retry_after_ms=retry_after_ms,
             moment=moment,
             jitter=self._random(),
+            probing=probing,
         )
         for event in events:
             write_log(self._logger, event.level, event.event, {"upstream": self._upstream, **event.fields})

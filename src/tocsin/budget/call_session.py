@@ -20,7 +20,7 @@ class CallSession:
     in a row without any answer the session gives up: its further calls end as `Unavailable` without being made.
     After a call that was limited, further calls go out only if they need not wait. All three end with the
     session, so none can latch. No call waits beyond `ends_at_s` (monotonic): a caller that cannot get a permit
-    before then is denied at once.
+    before then is denied at once. With `may_probe` its first call may go through a limiter that a 429 closed.
     """
 
     lane: Lane
@@ -32,6 +32,7 @@ class CallSession:
     limited: bool = False
     calls: int = 0  # made so far, retries and redirects included
     ends_at_s: float = inf
+    may_probe: bool = False
 
     @property
     def given_up(self) -> bool:
@@ -55,9 +56,9 @@ class CallSession:
         return True
 
 
-def task_session(logger: Logger) -> CallSession:
+def task_session(logger: Logger, *, may_probe: bool = False) -> CallSession:
     """A session for one run of a task."""
-    return CallSession(Lane.TASK, logger, TASK_PATIENCE_S, TASK_RETRIES_MAX)
+    return CallSession(Lane.TASK, logger, TASK_PATIENCE_S, TASK_RETRIES_MAX, may_probe=may_probe)
 
 
 def request_session(logger: Logger, *, patience_s: float = REQUEST_PATIENCE_S) -> CallSession:

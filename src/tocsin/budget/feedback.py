@@ -7,7 +7,8 @@ upstream that reports no limit: an event, and the plan stands.
 **Back-off.** A 429 closes the limiter for everybody. It stays closed for `Retry-After` (an hour at most), or for a
 random part of a span that doubles with every new 429, whichever is longer; a first `Retry-After` is taken as it
 is. A 429 to a call that was under way when the limiter closed does not lengthen the span. After that one call at
-a time goes out until one is not limited, so it cannot latch.
+a time goes out until one is not limited, so it cannot latch. A probe is one call through a closed limiter, for an
+operator who knows better: if it is not limited, the limiter opens.
 """
 
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ def apply_answer(
     retry_after_ms: int | None,
     moment: Moment,
     jitter: float,
+    probing: bool = False,
 ) -> tuple[Budget, list[BudgetEvent]]:
     """The budget after a call has ended. `reading` is what its answer said, None when there was no answer."""
     events: list[BudgetEvent] = []
@@ -56,10 +58,12 @@ def apply_answer(
         budget = _apply_window(budget, name, getattr(reading, name), moment, events)
     if limited:
         return _close(budget, retry_after_ms, moment, jitter, events), events
-    if budget.limited_in_a_row and moment.monotonic_ms >= budget.closed_until:
+    if budget.limited_in_a_row and (probing or moment.monotonic_ms >= budget.closed_until):
         fields = {"limited_in_a_row": budget.limited_in_a_row}
         events.append(BudgetEvent("INFO", "budget.limiter_opened", fields))
-        budget = replace(budget, limited_in_a_row=0)
+        budget = replace(
+            budget, limited_in_a_row=0, closed_until=min(budget.closed_until, moment.monotonic_ms)
+        )
     return budget, events
 
 

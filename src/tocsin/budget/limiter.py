@@ -38,11 +38,15 @@ class LimitReading:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """No permit now. `until` is the wall-clock time (unix ms) that is `wait_ms` away."""
+    """No permit now. `until` is the wall-clock time (unix ms) that is `wait_ms` away.
+
+    `by_budget`: our own budget denies it, not an upstream that asked us to slow down.
+    """
 
     wait_ms: int
     until: int
     reason: str
+    by_budget: bool = True
 
 
 class Limiter(Protocol):
@@ -51,8 +55,19 @@ class Limiter(Protocol):
     async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
         """Wait for a permit, in line and for `patience_s` at most. None is a permit, and is already spent."""
 
-    def release(self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None) -> int:
+    def probe(self, lane: Lane) -> bool:
+        """Spend a permit for one call through a limiter that a 429 closed; False when that makes no sense now."""
+
+    def release(
+        self,
+        reading: LimitReading | None,
+        *,
+        limited: bool,
+        retry_after_ms: int | None,
+        probing: bool = False,
+    ) -> int:
         """Call this once after every permit, with what the answer said; None when there was no answer.
 
+        `probing`: the permit was a probe's. If the upstream did not limit that call, the limiter opens.
         Returns until when the limiter is closed to everybody (unix ms), a past time when it is open.
         """

@@ -19,7 +19,7 @@ from tocsin.competition.eligibility import TIER, Tier
 from tocsin.competition.explain import explain, explain_not_found
 from tocsin.competition.rules import Rules, judge, rules_of
 from tocsin.competition.swap import net_of_events
-from tocsin.competition.verify import nets
+from tocsin.competition.verify import nets, shows_nothing
 from tocsin.errors import MalformedBody, NoAnswer, TransactionUnreadable, UsageError
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
@@ -108,7 +108,7 @@ async def explain_of_chain(
     transaction = found.transaction
     tier, note = tier_of(transaction.sender)
     net = None
-    if found.events is not None or judge(transaction, tier, rules) is None:
+    if not shows_nothing(found) and (found.events is not None or judge(transaction, tier, rules) is None):
         net = (await nets(client, session, [found]))[tx_id]
     return explain(transaction, net, tier, rules, sender_note=note)
 

@@ -38,7 +38,7 @@ class PageRead:
     found: int = 0
     already_known: int = 0
     queued: int = 0
-    refused: tuple[Code, ...] = ()
+    refused: tuple[tuple[str, Code], ...] = ()  # by transaction
 
 
 class ListReader:
@@ -107,7 +107,7 @@ class ListReader:
             found=triaged.found,
             already_known=triaged.already_known,
             queued=len(triaged.candidates),
-            refused=tuple(refusal.code for refusal in triaged.refusals),
+            refused=tuple((refusal.transaction.tx_id, refusal.code) for refusal in triaged.refusals),
         )
 
     def _report_unlisted(self, transaction: Transaction) -> None:

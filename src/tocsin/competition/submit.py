@@ -91,7 +91,9 @@ async def _verify(context: WorkContext, txid: str, rules: Rules) -> SubmitAnswer
         if check.code is Code.PENDING and obstacle is None:
             await _queue(context, txid)
         return refused(check.code, check.detail, obstacle=obstacle)
-    tally = await Verifier(context, rules).conclude([(found, "agent")], {transaction.sender: tier})
+    tally = await Verifier(context, rules).conclude(
+        [(found, Candidate(txid, "agent"))], {transaction.sender: tier}
+    )
     swap = await trades.find_swap(context.db, txid)
     if swap is not None:
         return recorded(swap, new=bool(tally.inserted))

@@ -7,25 +7,29 @@ slow path proves that nothing was missed: the agents' own lists, in a daily pass
 find. What they find is queued together with the mark that says how far they came, and verified from the queue, so a run
 may end anywhere and lose nothing.
 
+However few calls there are, every sweep makes progress: it verifies what is queued before it reads more, and reads the
+lists first that were not asked for the longest.
+
 Emits `refusals.reopened`, `swaps.retracted`, and what reading, verifying and the pool emit.
 """
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from math import ceil
 
-from tocsin.bindings import JSON, Statement
+from tocsin.bindings import JSON, Row, Statement
 from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier, tiers
 from tocsin.competition.reader import ListReader, PageRead
 from tocsin.competition.rules import Rules, still_refused
 from tocsin.competition.swap_store import Candidate, Refusal
-from tocsin.competition.unit_pool import StopReason, UnitPool
+from tocsin.competition.unit_pool import UnitPool
 from tocsin.competition.verify import RETRY_MS, Tally, Verifier
-from tocsin.competition.walk import Mark, Visits, choose_visits, count_failure, load_marks
+from tocsin.competition.walk import Mark, Visits, choose_visits, count_failure, load_marks, reading_order
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
@@ -38,12 +42,19 @@ ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that
 QUEUE_PART = 1_000  # candidates taken from the queue at once
 RETRACTED_MAX = 2_000  # swaps that a sweep takes out because the rules have changed
 
+RECHECK_DAYS = 3  # for how long a doubtful refusal is verified again, once a day
+LISTS_PER_TURN = 60  # then what they showed is verified
+PAGES_PER_TURN = 5  # of a list, before the others have their turn
+
 CURSOR = "competition_scheduler_cursor"
+RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
 
 EMPTY_RESULT: FreeForm = {
     "scanned": 0,
+    "contracts": 0,
     "contractsScanned": 0,
+    "contractsRead": 0,
     "found": 0,
     "foundByWallets": 0,
     "inserted": 0,
@@ -68,6 +79,9 @@ SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
 WHERE r.code IN ('sender_not_registered', 'sender_not_genesis') AND t.tier = 'eligible'"""
 _BY_RULES = """
 SELECT * FROM refusals WHERE code IN ('contract_not_allowlisted', 'before_comp_start', 'after_comp_end')"""
+_DOUBTFUL = """
+SELECT txid, source FROM refusals
+WHERE refused_at > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
 _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
 
 
@@ -75,13 +89,17 @@ _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))
 class SweepCounts:
     """What a sweep did."""
 
-    contracts: int = 0
+    contracts: set[str] = field(default_factory=set)  # asked for
+    read: set[str] = field(default_factory=set)  # of these, read to the end
     failed_contracts: int = 0
     unknown_contracts: int = 0
-    wallets: int = 0
+    wallets: set[str] = field(default_factory=set)
     failed_wallets: int = 0
+    unread_wallets: int = 0
+    pages: int = 0
     found: int = 0
     found_by_wallets: int = 0
+    unverified: int = 0  # transactions that could not be verified, but for those that never can
     cursor: str | None = None
     done: int = 0
     total: int = 0
@@ -92,8 +110,7 @@ async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int) -> TaskR
     """All of a sweep, and how it ended."""
     made = Sweep(context, rules, cadence_ms=cadence_ms)
     await made.run()
-    stop = made.stop_reason
-    return TaskResult(made.counters(), stop.error, stop.limited_until, stop.error_kind)
+    return made.result()
 
 
 class Sweep:
@@ -108,24 +125,49 @@ class Sweep:
         self._marks: dict[str, Mark] = {}
         self._pool = UnitPool(context)
         self._reader = ListReader(context, rules, self._tiers, self._marks)
+        self._pages_of: Counter[str] = Counter()
+        self._refused: set[str] = set()
+        self._verified: set[str] = set()
         self.counts = SweepCounts()
 
     async def run(self) -> None:
-        """Everything, in order of value: what contracts show, what is queued, then the wallets' own lists."""
+        """What is queued comes first: whatever the upstream affords, a swap that was found is recorded."""
         await self.prepare()
-        await self.read_contracts()
         await self.verify_queued()
-        await self.read_wallets(self.visits())
-        await self.verify_queued()
+        await self.read_lists(self._rules.allowlist.contracts, self.visits())
 
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why it stopped early, if it did. A sweep that could read no contract at all has failed."""
-        counts, stop = self.counts, self._pool.stop or StopReason()
-        unread = counts.failed_contracts + counts.unknown_contracts
-        if stop == StopReason() and 0 < counts.contracts == unread:
-            return StopReason(error="not one contract's list could be read")
-        return stop
+    def result(self) -> TaskResult:
+        """How it ended. A sweep that could not read everything is not complete; one that read nothing has failed."""
+        counts, stop = self.counts, self._pool.stop
+        listed, unread = len(self._rules.allowlist.contracts), self._unread()
+        progressed = bool(counts.pages or counts.tally.inserted or counts.tally.reasons)
+        if stop is not None and stop.limited_until is None:
+            return TaskResult(self.counters(), stop.reason, error_kind=stop.error_kind)
+        if stop is None and listed and (not counts.read or counts.unknown_contracts == listed):
+            cause = self._pool.first_failure or "Hiro knows none of them"
+            return TaskResult(self.counters(), f"not one contract's list could be read; {cause}")
+        if stop is None and not unread:
+            return TaskResult(self.counters())
+        reason = self._pool.first_failure if stop is None else stop.reason
+        return TaskResult(
+            self.counters(),
+            limited_until=None if stop is None else stop.limited_until,
+            incomplete=f"{unread or 'not everything was done'}; {reason or 'the log has the reason'}",
+            by_budget=stop is not None and stop.by_budget,
+            progressed=progressed,
+        )
+
+    def _unread(self) -> str:
+        """What the sweep set out to read and did not; empty when it read everything."""
+        counts, listed = self.counts, len(self._rules.allowlist.contracts)
+        parts = []
+        if len(counts.read) < listed:
+            parts.append(f"{len(counts.read)} of {listed} contracts' lists were read")
+        if counts.failed_wallets or counts.unread_wallets:
+            parts.append(f"{counts.failed_wallets + counts.unread_wallets} wallets' lists were not read")
+        if counts.unverified:
+            parts.append(f"{counts.unverified} transactions could not be verified")
+        return ", ".join(parts)
 
     def counters(self) -> FreeForm:
         """As `status()` shows them."""
@@ -136,8 +178,10 @@ class Sweep:
         return {
             "startedAt": context.started_at,
             "durationMs": context.clock.now() - context.started_at,
-            "scanned": counts.wallets,
-            "contractsScanned": counts.contracts,
+            "scanned": len(counts.wallets),
+            "contracts": len(self._rules.allowlist.contracts),
+            "contractsScanned": len(counts.contracts),
+            "contractsRead": len(counts.read),
             "found": counts.found,
             "foundByWallets": counts.found_by_wallets,
             "inserted": tally.inserted,
@@ -158,17 +202,9 @@ class Sweep:
         self._tiers.update(await tiers(db))
         for principal, (rules, mark) in (await load_marks(db)).items():
             same = rules == self._rules.for_principal(principal)
-            self._marks[principal] = mark if same else Mark(failures=mark.failures)
+            self._marks[principal] = mark if same else Mark(failures=mark.failures, tried_at=mark.tried_at)
         self.counts.cursor = await self._state(CURSOR)
         await self._reopen()
-
-    async def read_contracts(self) -> None:
-        contracts = sorted(self._rules.allowlist.contracts)
-        self.counts.total += len(contracts)
-        async with aclosing(self._pool.run(contracts, self._read_contract)) as results:
-            async for result in results:
-                self.counts.failed_contracts += result.end != "done"
-                self._unit_done()
 
     def visits(self) -> Visits:
         """The wallets whose turn it is."""
@@ -177,32 +213,71 @@ class Sweep:
         cursor = self.counts.cursor
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
 
-    async def read_wallets(self, visits: Visits) -> None:
-        """Visit them. The cursor of the daily pass follows as far as all wallets before it are done."""
-        left = list(visits.daily_pass)
-        passed: set[str] = set()
+    async def read_lists(self, contracts: Iterable[str], visits: Visits) -> None:
+        """Read the lists a few pages at a time, in turns; verify what they showed after each turn.
+
+        So one long list delays neither the others nor what was found already.
+        """
         wallets = list(dict.fromkeys((*visits.urgent, *visits.daily_pass)))
-        self.counts.total += len(wallets)
-        async with aclosing(self._pool.run(wallets, self._read_wallet)) as results:
-            async for result in results:
-                self._unit_done()
-                if result.end == "done" or self._pool.stop is None:
-                    passed.add(result.unit)
-                if result.end != "done" and self._pool.stop is None:
-                    await self._count_failure(result.unit)
-                reached = None
-                while left and left[0] in passed:
-                    reached = left.pop(0)
-                if reached is not None:
-                    await self._move_cursor(None if visits.ends_pass and not left else reached)
+        daily = _DailyPass(visits)
+        unread = reading_order(contracts, wallets, self._marks)
+        self.counts.total += len(unread)
+        waiting = set(wallets)
+        while unread and self._pool.stop is None:
+            turn, unread = unread[:LISTS_PER_TURN], unread[LISTS_PER_TURN:]
+            async with aclosing(self._pool.run(turn, self._read_list)) as results:
+                async for result in results:
+                    if result.end == "done" and self._goes_on(result.unit):
+                        unread.append(result.unit)
+                        continue
+                    self._unit_done()
+                    if result.end == "done" or self._pool.stop is None:
+                        waiting.discard(result.unit)
+                        await self._list_ended(result.unit, failed=result.end != "done")
+                        await self._follow_pass(daily, result.unit)
+            await self.verify_queued()
+        self.counts.unread_wallets = len(waiting)
+
+    async def read_contracts(self) -> None:
+        """All contracts' lists, without wallets."""
+        await self.read_lists(self._rules.allowlist.contracts, Visits((), (), ends_pass=False))
+
+    async def read_wallets(self, visits: Visits) -> None:
+        """Wallets' lists, without contracts."""
+        await self.read_lists((), visits)
+
+    def _goes_on(self, principal: str) -> bool:
+        """Whether a list has more pages, and may have another turn in this sweep."""
+        unfinished = self._marks.get(principal, Mark()).gap is not None
+        return unfinished and (is_contract(principal) or self._pages_of[principal] < WALLET_PAGES_MAX)
+
+    async def _list_ended(self, principal: str, *, failed: bool) -> None:
+        if not failed:
+            if is_contract(principal):
+                self.counts.read.add(principal)
+            return
+        if is_contract(principal):
+            self.counts.failed_contracts += 1
+        else:
+            self.counts.failed_wallets += 1
+        db, now = self._context.db, self._context.clock.now()
+        await count_failure(db, principal, self._rules.for_principal(principal), now).run()
+
+    async def _follow_pass(self, daily: "_DailyPass", principal: str) -> None:
+        """Move the cursor of the daily pass as far as all wallets before it are done."""
+        reached = daily.ended(principal)
+        if reached is not None:
+            await self._move_cursor(None if daily.is_over else reached)
 
     async def verify_queued(self) -> None:
-        """Verify what is queued and due, twenty at a time."""
+        """Verify what is queued and due, twenty at a time; each transaction once in a sweep."""
         now = self._context.clock.now()
         while self._pool.stop is None:
-            candidates = await swap_store.due(self._context.db, now, QUEUE_PART)
+            due = await swap_store.due(self._context.db, now, QUEUE_PART)
+            candidates = [candidate for candidate in due if candidate.txid not in self._verified]
             if not candidates:
                 return
+            self._verified.update(candidate.txid for candidate in candidates)
             groups = _groups(candidates)
             self.counts.total += len(groups)
             async with aclosing(self._pool.run(groups, self._verify_group)) as results:
@@ -210,22 +285,23 @@ class Sweep:
                     if result.value is not None:
                         self.counts.tally.add(result.value)
                     elif self._pool.stop is None:  # a run that must end leaves the queue as it is
+                        self.counts.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
                         await self._postpone(result.unit, broken=result.end == "broken")
                     self._unit_done()
 
     # Units of work
 
-    async def _read_contract(self, contract: str) -> None:
-        self.counts.contracts += 1
-        async for page in self._reader.pages(contract):
+    async def _read_list(self, principal: str) -> None:
+        counts, of_contract = self.counts, is_contract(principal)
+        (counts.contracts if of_contract else counts.wallets).add(principal)
+        async for page in self._reader.pages(principal, pages_max=PAGES_PER_TURN):
+            self._pages_of[principal] += 1
+            counts.pages += 1
             self._count(page)
-            self.counts.unknown_contracts += page.not_found
-
-    async def _read_wallet(self, wallet: str) -> None:
-        self.counts.wallets += 1
-        async for page in self._reader.pages(wallet, pages_max=WALLET_PAGES_MAX):
-            self._count(page)
-            self.counts.found_by_wallets += page.queued
+            if of_contract:
+                counts.unknown_contracts += page.not_found
+            else:
+                counts.found_by_wallets += page.queued
 
     async def _verify_group(self, group: Sequence[Candidate]) -> Tally:
         return await self._verifier.verify(group, self._tiers)
@@ -234,17 +310,16 @@ class Sweep:
         tally = self.counts.tally
         self.counts.found += page.found
         tally.already_known += page.already_known
-        tally.reasons.update(code for code in page.refused if code is not Code.CONTRACT_NOT_ALLOWLISTED)
+        for txid, code in page.refused:  # a contract's and a wallet's list may show it at the same time
+            if code is not Code.CONTRACT_NOT_ALLOWLISTED and txid not in self._refused:
+                self._refused.add(txid)
+                tally.reasons[code] += 1
 
     def _unit_done(self) -> None:
         self.counts.done += 1
         self._context.progress(self.counts.done, self.counts.total, **self.counters())
 
     # What is stored
-
-    async def _count_failure(self, wallet: str) -> None:
-        self.counts.failed_wallets += 1
-        await count_failure(self._context.db, wallet, self._rules.for_principal(wallet)).run()
 
     async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
         self.counts.tally.failed += len(group)
@@ -256,6 +331,7 @@ class Sweep:
         """Queue what was refused and might count now; refuse what was recorded and does not count any more."""
         db, now = self._context.db, self._context.clock.now()
         rows = (await db.prepare(_NOW_ELIGIBLE).all()).results
+        doubtful = await self._doubtful(now)
         changed = await self._state(RULES) != self._rules.version
         retracted: list[Refusal] = []
         if changed:
@@ -266,8 +342,10 @@ class Sweep:
             for row in rows
             if not still_refused(row, self._tiers.get(row["sender"], "not_registered"), self._rules)
         ]
-        candidates = [Candidate(row["txid"], row["source"]) for row in reopened]
+        candidates = [Candidate(row["txid"], row["source"]) for row in (*reopened, *doubtful)]
         statements: list[Statement] = swap_store.enqueue(db, candidates, now)
+        if doubtful:
+            statements.append(db.prepare(_SET_STATE).bind(RECHECKED, str(now), now))
         if reopened:
             statements.append(db.prepare(_UNREFUSE).bind(json.dumps([row["txid"] for row in reopened])))
             self._context.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
@@ -278,6 +356,14 @@ class Sweep:
             statements.append(db.prepare(_SET_STATE).bind(RULES, self._rules.version, now))
         if statements:
             await db.batch(statements)
+
+    async def _doubtful(self, now: int) -> list[Row]:
+        """Once a day: refusals of the last days that may rest on an answer that was wrong."""
+        last = await self._state(RECHECKED)
+        if last is not None and now - int(last) < DAILY_PASS_MS:
+            return []
+        since = now - RECHECK_DAYS * DAILY_PASS_MS
+        return (await self._context.db.prepare(_DOUBTFUL).bind(since, QUEUE_PART).all()).results
 
     async def _state(self, key: str) -> str | None:
         row = await self._context.db.prepare(_STATE).bind(key).first()
@@ -290,6 +376,32 @@ class Sweep:
         else:
             await db.prepare(_SET_STATE).bind(CURSOR, cursor, self._context.clock.now()).run()
         self.counts.cursor = cursor
+
+
+class _DailyPass:
+    """The wallets of the daily pass that this sweep visits, in order."""
+
+    def __init__(self, visits: Visits) -> None:
+        self._left = list(visits.daily_pass)
+        self._ends_pass = visits.ends_pass
+        self._ended: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this was the last part of the pass, and all of it is done."""
+        return self._ends_pass and not self._left
+
+    def ended(self, wallet: str) -> str | None:
+        """A visit has ended: the last wallet up to which all are done, if that has changed."""
+        self._ended.add(wallet)
+        reached = None
+        while self._left and self._left[0] in self._ended:
+            reached = self._left.pop(0)
+        return reached
+
+
+def is_contract(principal: str) -> bool:
+    return "." in principal
 
 
 def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:

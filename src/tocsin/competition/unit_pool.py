@@ -22,15 +22,20 @@ R = TypeVar("R")
 # done · unanswered: nothing is known, ask again · broken: something about this very unit may be odd
 UnitEnd: TypeAlias = Literal["done", "unanswered", "broken"]
 
+FAILURE_MAX = 200  # characters of the first failure that are kept
 IN_FLIGHT_MAX = 6  # Cloudflare lets six requests of an invocation wait for their headers
 
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """Why a pool stopped: the upstream is limited until then, or an error that every unit would meet."""
+    """Why a pool stopped: calls are refused until `limited_until`, or an error that every unit would meet.
 
-    error: str | None = None
+    `by_budget`: it is our own budget that refuses them.
+    """
+
+    reason: str
     limited_until: int | None = None
+    by_budget: bool = False
     error_kind: str | None = None
 
 
@@ -55,12 +60,13 @@ class _Shared(Generic[T, R]):
 
 
 class UnitPool:
-    """The workers of one run. `threw` counts units in which our own code failed."""
+    """The workers of one run. `threw` counts units in which our own code failed, `first_failure` is for people."""
 
     def __init__(self, context: TaskContext) -> None:
         self._context = context
         self.stop: StopReason | None = None
         self.threw = 0
+        self.first_failure: str | None = None
 
     async def run(
         self, units: Iterable[T], work: Callable[[T], Awaitable[R]]
@@ -108,18 +114,26 @@ class UnitPool:
             raise
         except Exception as error:  # noqa: BLE001 - a transaction that trips our code must not stop the others
             self.threw += 1
+            self._remember(unit, repr(error))
             self._context.logger.error("sweep.unit_threw", unit=_label(unit), reason=repr(error)[:300])  # noqa: TRY400 - our Logger has no `exception`
             return UnitResult(unit, "broken")
 
     def _note(self, unit: object, error: NoAnswer) -> None:
         answer = error.answer
         if isinstance(answer, Limited):
-            until = max(answer.until, (self.stop and self.stop.limited_until) or 0)
-            self.stop = StopReason(limited_until=until)
+            before = self.stop if self.stop and self.stop.limited_until else None
+            until = max(answer.until, before.limited_until or 0) if before else answer.until
+            by_budget = answer.by_budget and (before is None or before.by_budget)
+            self.stop = StopReason(answer.reason, until, by_budget)
         elif isinstance(answer, Unauthorised | Gone) or self._context.session.given_up:
             self.stop = self.stop or StopReason(str(error), error_kind=type(answer).__name__)
         else:
+            self._remember(unit, str(error))
             self._context.logger.warn("sweep.unit_failed", unit=_label(unit), reason=str(error))
+
+    def _remember(self, unit: object, reason: str) -> None:
+        if self.first_failure is None:
+            self.first_failure = f"{_label(unit)}: {reason}"[:FAILURE_MAX]
 
 
 def _label(unit: object) -> str:

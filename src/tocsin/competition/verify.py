@@ -21,10 +21,10 @@ from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
 from tocsin.competition.swap_store import Candidate, NewSwap, Refusal
 from tocsin.scheduler.work_context import WorkContext
-from tocsin.shapes.competition import SwapSource
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
+LOOKS_MIN = 3  # by sweeps, at a call that succeeded without any event, before it is refused
 RETRY_MS = 60_000  # after a call that failed: the next run
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
@@ -57,7 +57,7 @@ class _Findings:
 
     swaps: list[NewSwap] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    undecided: list[str] = field(default_factory=list)
+    undecided: list[Candidate] = field(default_factory=list)
 
 
 class Verifier:
@@ -73,12 +73,12 @@ class Verifier:
         txids = [candidate.txid for candidate in candidates]
         session = self._context.session
         transactions = value_or_raise(await self._hiro.transactions_with_events(txids, session)) or {}
-        mined: list[tuple[TransactionWithEvents, SwapSource]] = []
+        mined: list[tuple[TransactionWithEvents, Candidate]] = []
         unmined: list[Candidate] = []
         for candidate in candidates:
             found = transactions.get(candidate.txid)
             if found is not None and found.transaction.canonical:
-                mined.append((found, candidate.source))
+                mined.append((found, candidate))
             else:
                 unmined.append(candidate)
         tally = await self._put_off(unmined)
@@ -86,24 +86,28 @@ class Verifier:
         return tally
 
     async def conclude(
-        self, mined: Sequence[tuple[TransactionWithEvents, SwapSource]], tiers: Mapping[str, Tier]
+        self, mined: Sequence[tuple[TransactionWithEvents, Candidate]], tiers: Mapping[str, Tier]
     ) -> Tally:
         """Judge transactions of the canonical chain and record what they are, in one batch."""
         findings = _Findings()
-        counting: list[tuple[TransactionWithEvents, SwapSource]] = []
-        for found, source in mined:
+        counting: list[tuple[TransactionWithEvents, Candidate]] = []
+        for found, candidate in mined:
             transaction = found.transaction
             check = judge(transaction, tiers.get(transaction.sender, "not_registered"), self._rules)
             if check is None:
-                counting.append((found, source))
+                counting.append((found, candidate))
             elif check.code is not None and is_final(transaction, check):
-                findings.refusals.append(Refusal(transaction, check.code, check.detail, source))
+                findings.refusals.append(Refusal(transaction, check.code, check.detail, candidate.source))
             else:
-                findings.undecided.append(transaction.tx_id)
+                findings.undecided.append(candidate)
         moved = await nets(self._hiro, self._context.session, [found for found, _ in counting])
         providers = await self._providers([found.transaction for found, _ in counting])
-        for found, source in counting:
-            _sort(found.transaction, moved[found.transaction.tx_id], source, providers, findings)
+        for found, candidate in counting:
+            if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:
+                findings.undecided.append(candidate)
+            else:
+                moves = moved[found.transaction.tx_id]
+                _sort(found.transaction, moves, candidate, providers, findings)
         return await self._write(findings)
 
     async def _providers(self, transactions: Sequence[Transaction]) -> Mapping[str, str | None]:
@@ -123,11 +127,12 @@ class Verifier:
 
     async def _write(self, findings: _Findings) -> Tally:
         db, now = self._context.db, self._context.clock.now()
+        queued = [candidate.txid for candidate in findings.undecided if candidate.added_at]
         recording = swap_store.record(db, findings.swaps, self._rules, now)
         statements = [
             *recording,
             *swap_store.refuse(db, findings.refusals, self._rules, now),
-            *swap_store.postpone(db, findings.undecided, now + RETRY_MS, attempts=1),
+            *swap_store.postpone(db, queued, now + RETRY_MS, attempts=1),
         ]
         tally = Tally(pending=len(findings.undecided))
         tally.reasons.update(refusal.code for refusal in findings.refusals)
@@ -187,6 +192,11 @@ async def nets(
     return result
 
 
+def shows_nothing(found: TransactionWithEvents) -> bool:
+    """A listed call that succeeded and moved nothing at all: more likely an index that lags than a fact."""
+    return found.events is not None and not found.events
+
+
 def is_final(transaction: Transaction, check: Check) -> bool:
     """Whether a failed check is worth keeping: a fact about a block, not about the mempool."""
     return check.code is not None and MEANINGS[check.code].final and transaction.canonical
@@ -195,16 +205,18 @@ def is_final(transaction: Transaction, check: Check) -> bool:
 def _sort(
     transaction: Transaction,
     net: Net | None,
-    source: SwapSource,
+    candidate: Candidate,
     providers: Mapping[str, str | None],
     findings: _Findings,
 ) -> None:
     """A swap, a refusal, or not known yet."""
     if net is None:
-        findings.undecided.append(transaction.tx_id)
+        findings.undecided.append(candidate)
         return
     swap = swap_of(net)
     if isinstance(swap, NoSwap):
-        findings.refusals.append(Refusal(transaction, Code(swap.code), swap.reason, source, swap.net))
+        findings.refusals.append(
+            Refusal(transaction, Code(swap.code), swap.reason, candidate.source, swap.net)
+        )
     else:
-        findings.swaps.append(NewSwap(transaction, swap, source, providers.get(transaction.tx_id)))
+        findings.swaps.append(NewSwap(transaction, swap, candidate.source, providers.get(transaction.tx_id)))

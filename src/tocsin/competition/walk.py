@@ -9,15 +9,17 @@ A long walk is stored page by page: the gap says where it began and how far it c
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import Page, Transaction
+from tocsin.shapes.scheduler import ListAge
 
 FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
+CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait for ever
 DEEP_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
 
 Position: TypeAlias = tuple[int, int]  # height, index in the block
@@ -27,12 +29,16 @@ BELOW_ALL: Position = (-1, 0)
 
 _LOAD = "SELECT * FROM marks"
 _SAVE = """
-INSERT INTO marks (principal, rules, anchor_json, gap_json, walked_at, failures) VALUES (?, ?, ?, ?, ?, 0)
+INSERT INTO marks (principal, rules, anchor_json, gap_json, walked_at, tried_at, failures)
+VALUES (?, ?, ?, ?, ?, ?, 0)
 ON CONFLICT (principal) DO UPDATE SET rules = excluded.rules, anchor_json = excluded.anchor_json,
-  gap_json = excluded.gap_json, walked_at = excluded.walked_at, failures = 0"""
+  gap_json = excluded.gap_json, walked_at = excluded.walked_at, tried_at = excluded.tried_at, failures = 0"""
 _FAILED = """
-INSERT INTO marks (principal, rules, failures) VALUES (?, ?, 1)
-ON CONFLICT (principal) DO UPDATE SET failures = failures + 1"""
+INSERT INTO marks (principal, rules, failures, tried_at) VALUES (?, ?, 1, ?)
+ON CONFLICT (principal) DO UPDATE SET failures = failures + 1, tried_at = excluded.tried_at"""
+_READ_TIMES = (
+    "SELECT principal, walked_at, failures FROM marks WHERE principal IN (SELECT value FROM json_each(?))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +66,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a list was read. `walked_at` is when it was last finished."""
+    """How far a list was read. `walked_at` is when it was last finished, `tried_at` when it was last asked for."""
 
     anchor: Anchor | None = None
     gap: Gap | None = None
     walked_at: int | None = None
     failures: int = 0
+    tried_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +109,14 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
     below = gap.bottom if gap else ABOVE_ALL
     if done:
         kept = anchor if above != BELOW_ALL else None
-        return Step(tuple(fresh), above, below, Mark(top or kept, None, now), done=True)
+        return Step(tuple(fresh), above, below, Mark(top or kept, None, now, tried_at=now), done=True)
     assert page.next_cursor is not None
     bottom = anchor_at(page.items[-1]).position if page.items else below
     return Step(
         tuple(fresh),
         (bottom[0], bottom[1] - 1),  # the last row itself is part of the stretch
         below,
-        replace(mark, anchor=anchor, gap=Gap(page.next_cursor, bottom, top)),
+        replace(mark, anchor=anchor, gap=Gap(page.next_cursor, bottom, top), tried_at=now),
         done=False,
     )
 
@@ -135,11 +142,26 @@ async def load_marks(db: Database) -> dict[str, tuple[str, Mark]]:
 def save_mark(db: Database, principal: str, rules: str, mark: Mark) -> Statement:
     anchor = None if mark.anchor is None else json.dumps(asdict(mark.anchor))
     gap = None if mark.gap is None else json.dumps(asdict(mark.gap))
-    return db.prepare(_SAVE).bind(principal, rules, anchor, gap, mark.walked_at)
+    return db.prepare(_SAVE).bind(principal, rules, anchor, gap, mark.walked_at, mark.tried_at)
 
 
-def count_failure(db: Database, principal: str, rules: str) -> Statement:
-    return db.prepare(_FAILED).bind(principal, rules)
+def count_failure(db: Database, principal: str, rules: str, now: int) -> Statement:
+    return db.prepare(_FAILED).bind(principal, rules, now)
+
+
+async def list_ages(db: Database, contracts: Iterable[str]) -> list[ListAge]:
+    """When the contracts' lists were last read to their end; those that never were first, then the oldest."""
+    names = sorted(contracts)
+    rows = {
+        row["principal"]: row for row in (await db.prepare(_READ_TIMES).bind(json.dumps(names)).all()).results
+    }
+    ages = [
+        ListAge(name, rows[name]["walked_at"], rows[name]["failures"])
+        if name in rows
+        else ListAge(name, None, 0)
+        for name in names
+    ]
+    return sorted(ages, key=lambda age: age.read_at or 0)
 
 
 def _mark(row: Row) -> Mark:
@@ -149,7 +171,25 @@ def _mark(row: Row) -> Mark:
         value = json.loads(row["gap_json"])
         top = None if value["top"] is None else Anchor(**value["top"])
         gap = Gap(value["cursor"], (value["bottom"][0], value["bottom"][1]), top)
-    return Mark(anchor, gap, row["walked_at"], row["failures"])
+    return Mark(anchor, gap, row["walked_at"], row["failures"], row["tried_at"])
+
+
+def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mapping[str, Mark]) -> list[str]:
+    """The lists of a sweep. When calls run out in the middle, the next sweep begins with those that got none.
+
+    Contracts are in the order in which they were last asked for, and every fourth list is a wallet's.
+    """
+    left = list(wallets)
+    order: list[str] = []
+    for number, contract in enumerate(sorted(contracts, key=lambda name: (_tried_at(marks, name), name)), 1):
+        order.append(contract)
+        if number % CONTRACTS_PER_WALLET == 0 and left:
+            order.append(left.pop(0))
+    return order + left
+
+
+def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:
+    return marks.get(principal, Mark()).tried_at or 0
 
 
 @dataclass(frozen=True, slots=True)

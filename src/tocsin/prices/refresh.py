@@ -3,7 +3,8 @@
 The list comes first, a hundred tokens a call; then single calls for what it lacks, a few in each refresh; none for
 stablecoins with a peg. What was learned is written at once, so a refresh that is cut off has kept it.
 
-A token without a price is not a failure. A refresh in which no token has one is, and so is a list that failed.
+A token without a price is not a failure. A refresh in which no token has one is, and so is a list that failed. One in
+which some tokens had no answer is not complete.
 
 Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump_believed`, `price.gone_missing`,
 `prices.memory_unreadable`.
@@ -221,10 +222,30 @@ class _Refresh:
         }
         failure = self._failure()
         error = self._nothing_priced() if failure is None else failure.reason
+        incomplete = self._unanswered()
         log = self.context.logger.info if error is None else self.context.logger.error
-        log("prices.refreshed", error=error, **counters)
+        log("prices.refreshed", error=error or incomplete, **counters)
+        if error is None or isinstance(failure, Limited):
+            return TaskResult(
+                counters,
+                limited_until=self._limited_until(),
+                incomplete=incomplete,
+                by_budget=self._is_limited_by_budget(),
+                progressed=self.priced > 0,
+            )
         kind = None if failure is None else type(failure).__name__
         return TaskResult(counters, error, self._limited_until(), kind)
+
+    def _unanswered(self) -> str | None:
+        """What had no answer, as a sentence; None when everything that was asked for had one."""
+        if not self.failures and self.list_failure is None:
+            return None
+        failure = self.list_failure or next(iter(self.failures.values()))
+        return f"{len(self.failures)} of {len(self.token_ids)} tokens had no answer; {failure.reason}"
+
+    def _is_limited_by_budget(self) -> bool:
+        limited = [failure for failure in self.failures.values() if isinstance(failure, Limited)]
+        return bool(limited) and all(failure.by_budget for failure in limited)
 
     def _counters(self) -> FreeForm:
         remaining = self._remaining_calls()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from tocsin.bindings import KV, Clock
 from tocsin.errors import StoreError, TocsinError
-from tocsin.scheduler.readiness import HealthSnapshot, task_problems
 from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.shapes.scheduler import Status
 
 LOOK_EVERY_S = 1.0
@@ -29,13 +29,13 @@ class HealthWatch:
         self._looked_at = clock.monotonic()
         self._wrote_at: float | None = None
         self._store_error: str | None = None
-        self._alarm_at: int | None = None
-        self._problems: tuple[str, ...] = ("the scheduler has not been looked at yet",)
+        self._status: Status | None = None
+        self._scheduler_error: str | None = "the scheduler has not been looked at yet"
 
     async def snapshot(self) -> HealthSnapshot:
         """What was seen last; waits for nothing."""
         age_s = self._clock.monotonic() - self._looked_at
-        return HealthSnapshot(age_s, self._store_error, self._alarm_at, self._problems)
+        return HealthSnapshot(age_s, self._store_error, self._status, self._scheduler_error)
 
     async def watch(self) -> None:
         while True:
@@ -43,9 +43,7 @@ class HealthWatch:
             await self._clock.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        status, self._problems = await ask_status(self._scheduler)
-        if status is not None:
-            self._alarm_at = status.next_alarm_at
+        self._status, self._scheduler_error = await ask_status(self._scheduler)
         await self._try_to_write()
         self._looked_at = self._clock.monotonic()
 
@@ -61,13 +59,13 @@ class HealthWatch:
             self._store_error, self._wrote_at = None, now
 
 
-async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, tuple[str, ...]]:
-    """The scheduler's status, or None if it does not answer; and what is wrong, as sentences."""
+async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, str | None]:
+    """The scheduler's status, or None and why it does not answer."""
     try:
         async with asyncio.timeout(STATUS_WAIT_S):
             status = await scheduler().status()
     except TimeoutError:
-        return None, (f"the scheduler does not answer within {STATUS_WAIT_S:g} s",)
+        return None, f"the scheduler does not answer within {STATUS_WAIT_S:g} s"
     except TocsinError as error:
-        return None, (f"the scheduler does not answer: {error}",)
-    return status, task_problems(status)
+        return None, f"the scheduler does not answer: {error}"
+    return status, None

@@ -1,8 +1,9 @@
 """One run of one task: bounded by its time slice, isolated from the others, recorded.
 
 A run ends as one of:
-    ok           it did what it set out to do
-    partial      it came to a checkpoint when its time slice was nearly over; what it did is kept
+    ok           it did everything that it set out to do
+    partial      it did not do everything: an upstream had no answer, or its time slice was over; what it did is kept
+    limited      it did not do everything, because calls were refused, by the upstream or by our own budget
     failed       its result says so, it raised, or its time slice was over before it ended
     stopped      it came to a checkpoint while the scheduler was paused; not a failure
     interrupted  recorded at the next start of the object, for a run that was cut off
@@ -27,6 +28,7 @@ class Run:
         self.record = record
         self.limited_until: int | None = None
         self.slice_exceeded = False
+        self.is_failure = False  # whether it counts as one
         self.platform_error: Exception | None = None
         self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
         self._context = context
@@ -64,13 +66,18 @@ class Run:
     def _take(self, result: TaskResult) -> None:
         self._context.counters = result.counters
         self.limited_until = result.limited_until
-        if result.error is None:
+        if result.error is not None:
+            self._fail(result.error_kind or "TaskFailed", result.error)
+        elif result.incomplete is None:
             self._end("ok")
+        elif result.limited_until is None:
+            self._end("partial", reason=result.incomplete[:MESSAGE_MAX])
         else:
-            kind = result.error_kind or ("Limited" if result.limited_until else "TaskFailed")
-            self._fail(kind, result.error)
+            self.is_failure = not result.by_budget and not result.progressed
+            self._end("limited", reason=result.incomplete[:MESSAGE_MAX])
 
     def _fail(self, kind: str, message: str) -> None:
+        self.is_failure = True
         self._end("failed", error=RunError(kind, message[:MESSAGE_MAX]))
 
     def _end(self, outcome: Outcome, *, error: RunError | None = None, reason: str | None = None) -> None:

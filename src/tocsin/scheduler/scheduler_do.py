@@ -12,13 +12,14 @@ Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.a
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from itertools import islice
 
 from tocsin.bindings import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
 from tocsin.budget.cadence import Cadence
 from tocsin.budget.call_session import request_session, task_session
+from tocsin.durations import utc_time
 from tocsin.errors import BindingMissing, UsageError
+from tocsin.moments import Moment, moment_of
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
@@ -58,15 +59,16 @@ class SchedulerDO(DurableObject):
         ctx.block_concurrency_while(self._load)
 
     async def _load(self) -> None:
-        storage, env, now = self.ctx.storage, self.env, self.env.clock.now()
-        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger)
+        storage, env, moment = self.ctx.storage, self.env, moment_of(self.env.clock)
+        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, moment)
+        self._bound_holds(moment)
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
-        interrupted = self._state.interrupt(now, self._why_interrupted)
+        interrupted = self._state.interrupt(moment, self._why_interrupted)
         for record in interrupted:
             self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
         if interrupted:
-            self._state.save(storage, *interrupted)
+            self._state.save(storage, moment, *interrupted)
             if not self._is_drained():
                 self._set_alarm(self._decide())  # after a reset nothing else would ring at once
         for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
@@ -77,15 +79,29 @@ class SchedulerDO(DurableObject):
     def _why_interrupted(self, record: RunRecord) -> str:
         return RESET if record.id in self.env.memory.begun_runs else STOPPED
 
+    def _bound_holds(self, moment: Moment) -> None:
+        """No hold is longer than it can be, and none outlives a change of the plan that caused it."""
+        latest_ms = moment.monotonic_ms + self.env.config.backoff_max_ms
+        for name, task in self._tasks.items():
+            state = self._state.tasks[name]
+            if state.held_until_ms is not None:
+                state.held_until_ms = min(state.held_until_ms, latest_ms)
+            budget = self._state.budgets.get(task.upstream or "")
+            if budget is not None and budget.plan != self.env.upstreams[task.upstream or ""].quota.status():
+                state.held_until_ms = None
+
+    def _save(self, *records: RunRecord) -> None:
+        self._state.save(self.ctx.storage, moment_of(self.env.clock), *records)
+
     # RPC
 
     async def arm(self) -> int | None:
         """Make sure that the alarm is set; called when the process starts, and harmless at any time."""
         if self._is_drained():
             return None
-        if self._state.armed_at is None:
-            self._state.armed_at = self.env.clock.now()
-            self._state.save(self.ctx.storage)
+        if self._state.armed_ms is None:
+            self._state.armed_ms = moment_of(self.env.clock).monotonic_ms
+            self._save()
         self._set_alarm(self._decide())
         at: int | None = await self.ctx.storage.get_alarm()
         return at
@@ -104,7 +120,7 @@ class SchedulerDO(DurableObject):
             cadences=cadences,
             budgets=self._upstreams.status(),
             next_alarm_at=next_alarm_at,
-            now=self.env.clock.now(),
+            moment=moment_of(self.env.clock),
         )
         return status.to_json()
 
@@ -125,16 +141,16 @@ class SchedulerDO(DurableObject):
         """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
         now, longest = self.env.clock.now(), self.env.config.pause_max_ms
         latest = (
-            f"Give one at most {longest / 86_400_000:g} days ahead, {_date(now + longest)} at the latest."
+            f"Give one at most {longest / 86_400_000:g} days ahead, {utc_time(now + longest)} at the latest."
         )
         if type(until) is not int:
             raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
         if until <= now:
-            raise UsageError(f"That time is past: it is {_date(now)} now. {latest}")
+            raise UsageError(f"That time is past: it is {utc_time(now)} now. {latest}")
         if until > now + longest:
             raise UsageError(f"That is too far ahead for a pause. {latest}")
         self._state.paused_until = until
-        self._state.save(self.ctx.storage)
+        self._save()
         self._emit("scheduler.paused", {"until": until}, level="WARN")
         self._set_alarm(self._decide())
         return Paused(self.ctx.id.name, until).to_json()
@@ -145,8 +161,8 @@ class SchedulerDO(DurableObject):
         breaker = self.env.config.breaker_failures
         for task in self._state.tasks.values():
             if breaker and task.consecutive_failures >= breaker:
-                task.next_run_after = None
-        self._state.save(self.ctx.storage)
+                task.held_until_ms = None
+        self._save()
         self._emit("scheduler.resumed", {})
         self._set_alarm(self._decide())
         return Resumed(self.ctx.id.name).to_json()
@@ -180,7 +196,7 @@ class SchedulerDO(DurableObject):
             self._begin(name, "rerun" if self._state.tasks[name].rerun else "alarm", slot)
             for name, slot in decision.due.items()
         ]
-        self._state.save(self.ctx.storage, *[run.record for run in started])
+        self._save(*[run.record for run in started])
         self._set_alarm(decision)  # in the same transaction as the slots and the started runs
         if started:
             await self._wait_for(started, decision.ring_at)
@@ -216,7 +232,9 @@ class SchedulerDO(DurableObject):
 
         context = TaskContext(
             self._bindings,
-            task_session(env.logger.bind(task=name, run=record.id, trigger=trigger)),
+            task_session(
+                env.logger.bind(task=name, run=record.id, trigger=trigger), may_probe=trigger == "refresh"
+            ),
             slice_ms=task.slice_ms,
             stop_reason=stop_reason,
             on_progress=lambda context: self._progressed(record, context),
@@ -228,23 +246,26 @@ class SchedulerDO(DurableObject):
 
     async def _execute(self, run: Run) -> None:
         record = await run.execute()
-        now, config, name = self.env.clock.now(), self.env.config, run.task.name
+        moment, config, name = moment_of(self.env.clock), self.env.config, run.task.name
         del self._running[name]
         self.env.memory.begun_runs.discard(record.id)
         limited_until = run.limited_until
         if run.slice_exceeded:  # it could not report that its upstream is limited
             limited_until = self._upstreams.closed_until(run.task.upstream)
         state = self._state.tasks[name]
-        self._state.end(record, limited_until=limited_until, backoff_max_ms=config.backoff_max_ms, now=now)
+        hold_ms = (
+            None if limited_until is None else min(limited_until - moment.wall_ms, config.backoff_max_ms)
+        )
+        self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms)
         if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:
-            state.next_run_after = now + config.breaker_pause_ms
+            state.hold(config.breaker_pause_ms, moment)
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
             self._emit("breaker.opened", fields, level="ERROR")
-        self._state.save(self.ctx.storage, record)
+        self._save(record)
         shown = record.to_json()
         names = ("task", "trigger", "outcome", "durationMs", "error", "reason", "result")
         fields = {**{name: shown[name] for name in names}, "run": record.id}
-        self._emit("run.ended", fields, level="WARN" if record.outcome == "failed" else "INFO")
+        self._emit("run.ended", fields, level="INFO" if record.outcome in {"ok", "stopped"} else "WARN")
         self._set_alarm(self._decide())
 
     async def _refresh(self, name: str) -> RefreshResult:
@@ -252,7 +273,7 @@ class SchedulerDO(DurableObject):
         joined = run is not None
         if run is None:
             run = self._begin(name, "refresh", None)
-            self._state.save(self.ctx.storage, run.record)
+            self._save(run.record)
             self.ctx.wait_until(asyncio.create_task(self._execute(run)))
         record = await asyncio.shield(run.finished)
         about = RefreshRun(
@@ -279,7 +300,7 @@ class SchedulerDO(DurableObject):
 
     def _schedules(self, cadences: Mapping[str, Cadence]) -> list[TaskSchedule]:
         """All tasks. What a clock that was set back has put out of reach is brought back for good."""
-        now = self.env.clock.now()
+        moment = moment_of(self.env.clock)
         schedules = []
         for name, task in self._tasks.items():
             state = self._state.tasks[name]
@@ -289,15 +310,14 @@ class SchedulerDO(DurableObject):
                     task.cadence_ms,
                     cadences[name].effective_ms,
                     state.last_slot_at,
-                    state.next_run_after,
+                    state.next_run_after(moment),
                     running=name in self._running,
                     rerun=state.rerun,
                     enabled=task.enabled,
                 ),
-                now=now,
-                backoff_max_ms=self.env.config.backoff_max_ms,
+                now=moment.wall_ms,
             )
-            state.last_slot_at, state.next_run_after = schedule.last_slot_at, schedule.next_run_after
+            state.last_slot_at = schedule.last_slot_at
             schedules.append(schedule)
         return schedules
 
@@ -341,7 +361,3 @@ class SchedulerDO(DurableObject):
         """To the log and to those who watch."""
         write_log(self.env.logger, level, event, fields)
         self._events.add(event, self.env.clock.now(), fields)
-
-
-def _date(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

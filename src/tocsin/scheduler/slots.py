@@ -5,10 +5,10 @@ before. A late or long run does not move the next slot. Slots that passed unused
 paused, held back or still running) become one run, and are counted as missed. When the budget stretches the cadence,
 slots follow the last one at the stretched distance instead.
 
-The last slot only moves forward, so no slot is run twice. After the clock was set back, a last slot, a back-off or a
-pause would lie in the far future and hold a task up for as long. `clamped` brings each back to its bound; apply it and
-keep the result before deciding. Whatever the clock does, a task that is not paused runs again within the longest wait
-for an alarm, the bound of a back-off and two cadences.
+The last slot only moves forward, so no slot is run twice. After the clock was set back, it would lie in the far future
+and hold a task up for as long. `clamped` brings it back; apply it and keep the result before deciding. (Back-offs do
+not move with the wall clock, and a pause is bounded where it is kept.) Whatever the clock does, a task that is not
+paused runs again within the longest wait for an alarm, the bound of a back-off and two cadences.
 """
 
 from collections.abc import Iterable
@@ -47,14 +47,11 @@ class Decision:
     ring_at: int
 
 
-def clamped(schedule: TaskSchedule, *, now: int, backoff_max_ms: int) -> TaskSchedule:
-    """The schedule, with nothing in it further in the future than it can be."""
-    last, after = schedule.last_slot_at, schedule.next_run_after
-    if last > now + schedule.cadence_ms:
-        last = _grid(now, schedule.cadence_ms)
-    if after is not None:
-        after = min(after, now + backoff_max_ms)
-    return replace(schedule, last_slot_at=last, next_run_after=after)
+def clamped(schedule: TaskSchedule, *, now: int) -> TaskSchedule:
+    """The schedule, with a last slot that is not further in the future than it can be."""
+    if schedule.last_slot_at <= now + schedule.cadence_ms:
+        return schedule
+    return replace(schedule, last_slot_at=_grid(now, schedule.cadence_ms))
 
 
 def decide(schedules: Iterable[TaskSchedule], *, now: int, paused_until: int | None) -> Decision:

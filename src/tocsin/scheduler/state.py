@@ -1,9 +1,12 @@
 """What the scheduler stores, under the keys that its users know.
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
-`lastSuccessAt`, `lastError`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For the scheduler: `version`,
-`pausedUntil`, `armedAt`, `runSeq`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived
-cursors are in the database.
+`lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
+the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, the runs under `run:<number>`, the budgets
+under `budget:<upstream>`. Long-lived cursors are in the database.
+
+Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
+wall-clock times, beside the moment at which they were stored (`savedAt`).
 
 An entry that cannot be read is put aside under `unreadable:<key>`, reported as `state.entry_unreadable`, and replaced
 by its default: no stored value can keep the scheduler from starting.
@@ -11,21 +14,23 @@ by its default: no stored value can keep the scheduler from starting.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from tocsin.bindings import JSON, Logger, Storage
 from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
+from tocsin.moments import Moment
 from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
 from tocsin.shapes.base import FreeForm
-from tocsin.shapes.scheduler import LastError, RunError, RunRecord, result_name, run_at_name
+from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
 T = TypeVar("T")
 
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
 NEWEST_RUNS = 5 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
+RERUN_WAIT_MAX_MS = 60_000
 UNREADABLE = "unreadable:"
 RUN_PREFIX = "run:"
 AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
@@ -39,20 +44,37 @@ def budget_key(upstream: str) -> str:
     return f"budget:{upstream}"
 
 
+def wall_time(monotonic_ms: int, moment: Moment) -> int:
+    """What the wall clock of this moment calls a monotonic time."""
+    return moment.wall_ms + monotonic_ms - moment.monotonic_ms
+
+
 @dataclass(slots=True)
 class TaskState:
-    """What is remembered of one task."""
+    """What is remembered of one task. Times that end with `_ms` are monotonic."""
 
     consecutive_failures: int = 0
-    next_run_after: int | None = None
+    held_until_ms: int | None = None
     last_slot_at: int = 0
-    last_success_at: int | None = None
+    succeeded_ms: int | None = None  # the end of its last complete run
     last_error: LastError | None = None
+    last_outcome: Outcome | None = None
+    last_reason: str | None = None
     missed_slots: int = 0
     rerun: bool = False  # its last run was interrupted and is to be run again
     run_counts: dict[str, int] = field(default_factory=dict)
     last_run_at: int | None = None
     last_result: FreeForm | None = None
+
+    def hold(self, for_ms: int, moment: Moment) -> None:
+        """No scheduled run for this long."""
+        self.held_until_ms = moment.monotonic_ms + for_ms
+
+    def next_run_after(self, moment: Moment) -> int | None:
+        """Until when it is held back (unix ms); None when it is not."""
+        if self.held_until_ms is None or self.held_until_ms <= moment.monotonic_ms:
+            return None
+        return wall_time(self.held_until_ms, moment)
 
 
 @dataclass(slots=True)
@@ -61,7 +83,7 @@ class SchedulerState:
 
     tasks: dict[str, TaskState]
     paused_until: int | None = None
-    armed_at: int | None = None
+    armed_ms: int | None = None  # monotonic: when the alarm was first set
     run_seq: int = 0
     runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first; the newest ones
     has_all_runs: bool = True  # whether `runs` holds every stored one
@@ -84,30 +106,35 @@ class SchedulerState:
         task.rerun = False
         task.last_run_at = record.started_at
 
-    def end(self, record: RunRecord, *, limited_until: int | None, backoff_max_ms: int, now: int) -> None:
-        """Learn from how a run ended."""
+    def end(
+        self, record: RunRecord, moment: Moment, *, is_failure: bool = False, hold_ms: int | None = None
+    ) -> None:
+        """Learn from how a run ended. `hold_ms`: no scheduled run of its task for this long."""
         task = self.tasks[record.task]
         self.runs[record.id] = record
         task.last_result = record.summary()
         task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
+        task.last_outcome = record.outcome
+        task.last_reason = record.reason if record.error is None else str(record.error)
         if record.outcome == "ok":
-            task.last_success_at = now
+            task.succeeded_ms = moment.monotonic_ms
             task.consecutive_failures = 0
-            task.next_run_after = None
+            task.held_until_ms = None
             task.last_error = None
-        elif record.outcome in {"failed", "interrupted"}:
-            error = record.error or RunError("TaskFailed", "")
-            task.consecutive_failures += 1
-            task.last_error = LastError(now, error.kind, error.message)
-        if limited_until is not None:
-            task.next_run_after = min(limited_until, now + backoff_max_ms)
+        elif is_failure:
+            error = record.error or RunError(record.outcome.capitalize(), record.reason or "")
+            task.last_error = LastError(moment.wall_ms, error.kind, error.message)
+        task.consecutive_failures += is_failure
+        if hold_ms is not None:
+            task.hold(hold_ms, moment)
 
-    def interrupt(self, now: int, reason: Callable[[RunRecord], str]) -> list[RunRecord]:
+    def interrupt(self, moment: Moment, reason: Callable[[RunRecord], str]) -> list[RunRecord]:
         """Runs that the last instance did not end: failures, to be run again at once.
 
-        Not a second time in a row: a task that takes the process down with it waits for its next slot, or the process
-        would do nothing but start.
+        A task that is cut off again and again waits a little longer each time, a minute at most: one that takes the
+        process down with it must not keep it from everything else, and one that is merely interrupted goes on.
         """
+        now = moment.wall_ms
         cut_off = [record for record in self.runs.values() if record.outcome == "running"]
         ended = []
         for record in cut_off:
@@ -115,22 +142,35 @@ class SchedulerState:
                 self.runs[record.id] = record.ended("interrupted", now)
                 ended.append(self.runs[record.id])
                 continue
-            before = [run for run in self.runs.values() if run.task == record.task and run.id < record.id]
             error = RunError("Interrupted", reason(record))
             interrupted = record.ended("interrupted", now, error=error)
-            self.end(interrupted, limited_until=None, backoff_max_ms=0, now=now)
-            if not before or before[-1].outcome != "interrupted":
-                self.tasks[record.task].rerun = True
+            in_a_row = self._interruptions_before(record)
+            hold_ms = min(RERUN_WAIT_MAX_MS, 1_000 * 2**in_a_row) if in_a_row else None
+            self.end(interrupted, moment, is_failure=True, hold_ms=hold_ms)
+            self.tasks[record.task].rerun = True
             ended.append(interrupted)
         return ended
 
-    def save(self, storage: Storage, *records: RunRecord) -> None:
+    def _interruptions_before(self, record: RunRecord) -> int:
+        """How many runs of the same task right before this one were cut off."""
+        before = (
+            run for run in reversed(self.runs.values()) if run.task == record.task and run.id < record.id
+        )
+        return sum(1 for _ in takewhile(lambda run: run.outcome == "interrupted", before))
+
+    def save(self, storage: Storage, moment: Moment, *records: RunRecord) -> None:
         """Write everything, and these runs. It takes effect at once and is committed with the turn."""
         entries: dict[str, JSON] = {
             VERSION_KEY: STATE_VERSION,
             "pausedUntil": self.paused_until,
-            "armedAt": self.armed_at,
+            "armedAt": None if self.armed_ms is None else wall_time(self.armed_ms, moment),
+            "savedAt": [moment.wall_ms, moment.monotonic_ms, moment.boot_id],
             "runSeq": self.run_seq,
+            "nextRunAfter": {name: task.next_run_after(moment) for name, task in self.tasks.items()},
+            "lastSuccessAt": {
+                name: None if task.succeeded_ms is None else wall_time(task.succeeded_ms, moment)
+                for name, task in self.tasks.items()
+            },
         }
         for key, column in _COLUMNS.items():
             entries[key] = {name: column.write(task) for name, task in self.tasks.items()}
@@ -159,7 +199,7 @@ class _Column:
 
 
 async def load_state(
-    storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger
+    storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger, moment: Moment
 ) -> SchedulerState:
     """Load the stored state with its newest runs, upgraded as a whole if an older release stored it."""
     if await storage.get(VERSION_KEY) == STATE_VERSION:
@@ -183,7 +223,8 @@ async def load_state(
         changed = {key: value for key, value in entries.items() if value != stored[key]}
         storage.put({**changed, VERSION_KEY: STATE_VERSION})
         logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
-    state = _read_state(_Reader(entries, stored, storage, logger), list(tasks), list(upstreams))
+    reader = _Reader(entries, stored, storage, logger)
+    state = _read_state(reader, list(tasks), list(upstreams), moment)
     state.has_all_runs = has_all_runs
     return state
 
@@ -196,10 +237,23 @@ async def load_all_runs(state: SchedulerState, storage: Storage, logger: Logger)
         state.has_all_runs = True
 
 
-def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> SchedulerState:
+def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], moment: Moment) -> SchedulerState:
     state = SchedulerState({name: TaskState() for name in tasks})
     state.paused_until = reader.entry("pausedUntil", _optional_int, None)
-    state.armed_at = reader.entry("armedAt", _optional_int, None)
+    saved_at = reader.entry("savedAt", _moment, moment)
+
+    def monotonic(wall_ms: int | None) -> int | None:
+        """A stored time on this process's monotonic clock; None for one that was in the future when it was stored."""
+        return (
+            None
+            if wall_ms is None
+            else moment.monotonic_ms - moment.since(saved_at) + wall_ms - saved_at.wall_ms
+        )
+
+    def past(wall_ms: int | None) -> int | None:
+        return None if wall_ms is None or wall_ms > saved_at.wall_ms else monotonic(wall_ms)
+
+    state.armed_ms = past(reader.entry("armedAt", _optional_int, None))
     state.run_seq = reader.entry("runSeq", _int, 0)
     for key, column in _COLUMNS.items():
         values: dict[str, Any] = reader.entry(key, _object, dict[str, Any]())
@@ -209,7 +263,11 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str]) -> Sc
                 setattr(
                     state.tasks[name], column.attribute, reader.value(key, values[name], column.read, default)
                 )
+    holds = reader.entry("nextRunAfter", _optional_ints, dict[str, int | None]())
+    successes = reader.entry("lastSuccessAt", _optional_ints, dict[str, int | None]())
     for name, task in state.tasks.items():
+        task.held_until_ms = monotonic(holds.get(name))
+        task.succeeded_ms = past(successes.get(name))
         task.last_run_at = reader.entry(run_at_name(name), _optional_int, None)
         task.last_result = reader.entry(result_name(name), _optional_object, None)
     state.runs = _read_runs(reader)
@@ -267,6 +325,21 @@ def _optional_int(value: Any) -> int | None:
     return None if value is None else _int(value)
 
 
+def _optional_ints(value: Any) -> dict[str, int | None]:
+    return {name: _optional_int(number) for name, number in _object(value).items()}
+
+
+def _moment(value: Any) -> Moment:
+    wall_ms, monotonic_ms, boot_id = value
+    return Moment(_int(wall_ms), _int(monotonic_ms), _text(boot_id))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {value!r:.60}")
+    return value
+
+
 def _bool(value: Any) -> bool:
     if type(value) is not bool:
         raise TypeError(f"expected true or false, found {value!r:.60}")
@@ -289,10 +362,10 @@ def _counts(value: Any) -> dict[str, int]:
 
 _COLUMNS: Mapping[str, _Column] = {
     "consecutiveFailures": _Column("consecutive_failures", _int),
-    "nextRunAfter": _Column("next_run_after", _int),
     "lastSlotAt": _Column("last_slot_at", _int),
-    "lastSuccessAt": _Column("last_success_at", _int),
     "lastError": _Column("last_error", LastError.from_json),
+    "lastOutcome": _Column("last_outcome", _text),
+    "lastReason": _Column("last_reason", _text),
     "missedSlots": _Column("missed_slots", _int),
     "rerun": _Column("rerun", _bool),
     "runCounts": _Column("run_counts", _counts),

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from tocsin.budget.cadence import Cadence
+from tocsin.moments import Moment
 from tocsin.scheduler.config import SchedulerConfig
 from tocsin.scheduler.run import Run
+from tocsin.scheduler.service_health import TaskFacts, is_overdue, task_health
 from tocsin.scheduler.slots import TaskSchedule, due_at
-from tocsin.scheduler.state import SchedulerState, TaskState
+from tocsin.scheduler.state import SchedulerState, wall_time
 from tocsin.scheduler.task import Task
 from tocsin.shapes.scheduler import BudgetStatus, Status, TaskStatus
 
@@ -23,13 +25,27 @@ def status_of(
     cadences: Mapping[str, Cadence],
     budgets: dict[str, BudgetStatus],
     next_alarm_at: int | None,
-    now: int,
+    moment: Moment,
 ) -> Status:
+    now = moment.wall_ms
     paused = state.paused_until if state.paused_until is not None and state.paused_until > now else None
 
     def task_status(task: Task) -> TaskStatus:
         run, memory, cadence = running.get(task.name), state.tasks[task.name], cadences[task.name]
         due = due_at(schedules[task.name], now=now, paused_until=paused)
+        facts = TaskFacts(
+            task.name,
+            task.enabled,
+            cadence.effective_ms,
+            _ago(memory.succeeded_ms, moment),
+            _ago(state.armed_ms, moment),
+            memory.consecutive_failures,
+            config.failing_after,
+            memory.last_outcome,
+            memory.last_reason,
+            paused,
+        )
+        health = task_health(facts)
         return TaskStatus(
             enabled=task.enabled,
             upstream=task.upstream,
@@ -40,12 +56,15 @@ def status_of(
             slice_ms=task.slice_ms,
             next_due_at=due if task.enabled else None,
             running=None if run is None else run.progress(),
-            last_success_at=memory.last_success_at,
+            last_success_at=None if memory.succeeded_ms is None else wall_time(memory.succeeded_ms, moment),
             last_error=memory.last_error,
             missed_slots=memory.missed_slots,
             run_counts=dict(memory.run_counts),
-            overdue=task.enabled and is_overdue(task, memory, state.armed_at, cadence, now),
+            overdue=task.enabled and is_overdue(facts),
             failing=memory.consecutive_failures >= config.failing_after,
+            condition=health.condition,
+            sentence=health.sentence,
+            problem=health.sentence if health.not_ready else None,
         )
 
     return Status(
@@ -56,7 +75,7 @@ def status_of(
         paused_until=paused,
         pause_max_ms=config.pause_max_ms,
         consecutive_failures={task: state.tasks[task].consecutive_failures for task in tasks},
-        next_run_after={task: state.tasks[task].next_run_after for task in tasks},
+        next_run_after={task: state.tasks[task].next_run_after(moment) for task in tasks},
         tasks={task.name: task_status(task) for task in tasks.values()},
         budgets=budgets,
         last_run_at={task: state.tasks[task].last_run_at for task in tasks},
@@ -64,7 +83,5 @@ def status_of(
     )
 
 
-def is_overdue(task: Task, memory: TaskState, armed_at: int | None, cadence: Cadence, now: int) -> bool:
-    """Two cadences and a slice without a success: by then it should have had one, whatever the cause."""
-    since = memory.last_success_at or armed_at
-    return since is not None and now - since > 2 * cadence.effective_ms + task.slice_ms
+def _ago(monotonic_ms: int | None, moment: Moment) -> int | None:
+    return None if monotonic_ms is None else moment.monotonic_ms - monotonic_ms

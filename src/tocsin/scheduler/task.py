@@ -23,15 +23,19 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 class TaskResult:
     """How a run ended. `counters` is what `status()` shows as the task's last result.
 
-    `error` makes it a failure; `error_kind` names the kind, such as the class of an upstream's answer.
-    `limited_until` (unix ms) is set when an upstream asked us to slow down: the task's next scheduled run waits for it,
-    within the scheduler's bound.
+    `error` makes it a failure; `error_kind` names the kind, such as the class of an upstream's answer. `incomplete`
+    says what the run set out to do and did not. `limited_until` (unix ms) is set when calls were refused, by the
+    upstream or `by_budget`: the task's next scheduled run waits for it, within the scheduler's bound. `progressed` is
+    False for an incomplete run that did nothing of what it set out to do.
     """
 
     counters: FreeForm
     error: str | None = None
     limited_until: int | None = None
     error_kind: str | None = None
+    incomplete: str | None = None
+    by_budget: bool = False
+    progressed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,6 @@ class Alive(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness(Shape):
-    """Whether the service does its work; `reasons` say what is wrong."""
-
-    ready: bool
-    reasons: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class CronDescription(Shape):
     """What `POST /api/competition/cron` does, and what to use instead."""
 

@@ -1,14 +1,23 @@
 """The scheduler: its status, its runs, its budgets, its events."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from tocsin.shapes.base import FreeForm, Shape
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
-Outcome: TypeAlias = Literal["running", "ok", "partial", "failed", "stopped", "interrupted"]
+Outcome: TypeAlias = Literal["running", "ok", "partial", "limited", "failed", "stopped", "interrupted"]
+Condition: TypeAlias = Literal[
+    "ok", "starting", "partial", "limited", "paused", "overdue", "failing", "disabled"
+]
+ServiceState: TypeAlias = Literal[
+    "ready", "starting", "partial", "limited", "paused", "overdue", "failing", "disabled", "broken"
+]
 
-OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "failed", "stopped", "interrupted")  # of runs that ended
+# Of runs that ended.
+OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "limited", "failed", "stopped", "interrupted")
+CONDITIONS: tuple[Condition, ...] = get_args(Condition)
+SERVICE_STATES: tuple[ServiceState, ...] = get_args(ServiceState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,7 @@ class RunError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class LastError(Shape):
-    """The error of a task's last failed run; a success clears it."""
+    """The error of a task's last failed run; a complete run clears it."""
 
     ALIASES: ClassVar = {"kind": "class"}
 
@@ -40,7 +49,7 @@ class LastError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord(Shape):
-    """What is kept of a run. `reason` says why a run stopped early without an error."""
+    """What is kept of a run. `reason` says why a run that did not fail is not complete."""
 
     id: int
     task: str
@@ -103,7 +112,11 @@ class Progress(Shape):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus(Shape):
-    """One task. `cadence_reason` explains the effective cadence, `cadence_why` the configured one."""
+    """One task.
+
+    `cadence_reason` explains the effective cadence, `cadence_why` the configured one. `last_success_at` is the end of
+    its last complete run. `condition` says how it is, `problem` why the service is not ready because of it.
+    """
 
     enabled: bool
     upstream: str | None
@@ -120,6 +133,9 @@ class TaskStatus(Shape):
     run_counts: dict[str, int]  # by outcome, since the first start
     overdue: bool
     failing: bool
+    condition: Condition
+    sentence: str
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +343,37 @@ class Refreshed(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class Health(Shape):
+    """How the service is, in one word and in sentences.
+
+    `reasons` are why it is not ready, `notes` what else an operator should know.
+    """
+
+    ready: bool
+    state: ServiceState
+    reasons: list[str]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ListAge(Shape):
+    """A contract's list. `read_at` is when it was last read to its end, null if never."""
+
+    contract: str
+    read_at: int | None
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerOverview(Shape):
-    """What the console reads. `refusals` are those of the last 24 hours by code, null without a database."""
+    """What the console reads.
+
+    `refusals` are those of the last 24 hours by code. `lists` are the contracts' lists, the oldest first. Both are
+    null while the database does not answer.
+    """
 
     name: str | None
     status: Status
+    health: Health
     refusals: dict[str, int] | None
+    lists: list[ListAge] | None

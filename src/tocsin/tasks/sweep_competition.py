@@ -27,7 +27,7 @@ def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
         calls_per_run=contracts + OTHER_CALLS,
         run=run,
         enabled=settings.sweep_enabled,
-        empty_result=EMPTY_RESULT,
+        empty_result={**EMPTY_RESULT, "contracts": contracts},
         why=_why(cadence_ms, contracts),
     )
 

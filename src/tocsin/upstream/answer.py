@@ -38,11 +38,12 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """Not now: ask again at `until` (unix ms)."""
+    """Not now: ask again at `until` (unix ms). `by_budget`: our own budget said so, and no call was made."""
 
     kind: ClassVar[str] = "limited"
     until: int
     reason: str
+    by_budget: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from tocsin import __version__
 from tocsin.bindings import JSON, Clock, Fetch, FetchResponse
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession
-from tocsin.budget.limiter import Limiter, LimitReading
+from tocsin.budget.limiter import Denial, Limiter, LimitReading
+from tocsin.durations import utc_time
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
 from tocsin.upstream.answer import Answer, BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
 from tocsin.upstream.classify import HEALTHY, Moved, classify
@@ -96,6 +97,7 @@ class _Call(Generic[T]):
     unavailable: int = 0
     retry_after_s: float = 0.0
     failure: Unavailable | None = None
+    probing: bool = False
 
 
 class UpstreamClient:
@@ -156,18 +158,30 @@ class UpstreamClient:
 
     async def _try(self, call: _Call[T]) -> Answer[T]:
         while True:
-            denial = await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)))
+            denial = await self._permit(call)
             if denial is not None:
                 call.session.logger.debug(
                     "upstream.call_withheld", **self._where(call), reason=denial.reason, until=denial.until
                 )
-                return call.failure or Limited(denial.until, f"{self._upstream.name}: {denial.reason}")
+                return call.failure or self._withheld(denial)
             answer = await self._attempt(call)
             if isinstance(answer, Moved):
                 call.url = answer.url
                 call.redirects += 1
             elif not await self._wait_to_retry(call, answer):
                 return answer
+
+    async def _permit(self, call: _Call[T]) -> Denial | None:
+        """A permit, or why there is none. An operator's run may send one call through a closed limiter."""
+        call.probing = call.session.may_probe and self._limiter.probe(call.session.lane)
+        call.session.may_probe = False
+        if call.probing:
+            return None
+        return await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)))
+
+    def _withheld(self, denial: Denial) -> Limited:
+        again = f"the next call can be made at {utc_time(denial.until)}"
+        return Limited(denial.until, f"{self._upstream.name}: {denial.reason}; {again}", denial.by_budget)
 
     async def _attempt(self, call: _Call[T]) -> Answer[T] | Moved:
         """One exchange. The permit is released in every case, even when the caller is cancelled."""
@@ -195,7 +209,9 @@ class UpstreamClient:
         finally:
             call.retry_after_s = (retry_after_ms or 0) / 1000
             limited = response is not None and response.status == 429
-            closed_until = self._limiter.release(reading, limited=limited, retry_after_ms=retry_after_ms)
+            closed_until = self._limiter.release(
+                reading, limited=limited, retry_after_ms=retry_after_ms, probing=call.probing
+            )
         if response is None or reading is None:
             assert problem is not None
             return self._failed(call, problem, None)

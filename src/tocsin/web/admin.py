@@ -6,24 +6,27 @@ Emits `refusals.not_counted` when the database does not answer; the status is sh
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.competition.trades import refused_since
+from tocsin.competition.walk import list_ages
 from tocsin.durations import parse_duration
 from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
+from tocsin.scheduler.service_health import health_of
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.base import SnakeShape
-from tocsin.shapes.scheduler import Refreshed, SchedulerOverview
+from tocsin.shapes.scheduler import ListAge, Refreshed, SchedulerOverview
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
 from tocsin.web.respond import json_response
 
 DAY_MS = 86_400_000
-REFUSALS_AGE_S = 2.0
+COUNTED_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
@@ -41,12 +44,17 @@ class AdminRoutes:
         self._deps = deps
         self._on_refresh = on_refresh
         self._streams = EventStreams(deps)
-        self._counted: tuple[float, dict[str, int]] | None = None  # refusals, and when they were counted
+        self._counted = _Counted(-COUNTED_AGE_S)
 
     async def show(self, request: Request) -> ASGIApp:
         self._authorise(request)
-        status = await self._deps.scheduler().status()
-        return _respond(SchedulerOverview(self._deps.instance, status, await self._refusals()))
+        deps = self._deps
+        status = await deps.scheduler().status()
+        health = health_of(
+            replace(await deps.health(), status=status, scheduler_error=None), deps.clock.now()
+        )
+        counted = await self._count()
+        return _respond(SchedulerOverview(deps.instance, status, health, counted.refusals, counted.lists))
 
     async def act(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -105,21 +113,31 @@ class AdminRoutes:
                 400, "bad_until", f"for={query['for'][:40]} {error}, such as for=2h."
             ) from None
 
-    async def _refusals(self) -> dict[str, int] | None:
-        """Refusals of the last day by code; None without a database: the status matters most just then."""
-        deps, now = self._deps, self._deps.clock.monotonic()
-        if self._counted is not None and now - self._counted[0] < REFUSALS_AGE_S:
-            return self._counted[1]
+    async def _count(self) -> "_Counted":
+        """What the database knows; nothing when it does not answer: the status matters most just then."""
+        deps, now_s = self._deps, self._deps.clock.monotonic()
+        if now_s - self._counted.at_s < COUNTED_AGE_S:
+            return self._counted
         try:
             refusals = await refused_since(deps.db, deps.clock.now() - DAY_MS)
+            lists = await list_ages(deps.db, deps.rules.allowlist.contracts)
         except (StoreError, BindingMissing) as error:
             deps.logger.warn("refusals.not_counted", error=str(error))
-            return None
-        self._counted = now, refusals
-        return refusals
+            return _Counted(now_s)
+        self._counted = _Counted(now_s, refusals, lists)
+        return self._counted
 
     def _authorise(self, request: Request) -> None:
         require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What the database knew at a (monotonic) time."""
+
+    at_s: float
+    refusals: dict[str, int] | None = None
+    lists: list[ListAge] | None = None
 
 
 class _Stream(StreamingResponse):

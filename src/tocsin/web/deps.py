@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tocsin.bindings import KV, Clock, Database, Logger
 from tocsin.competition.rules import Rules
-from tocsin.scheduler.readiness import HealthSnapshot
 from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
 
 
 @dataclass(frozen=True, slots=True)

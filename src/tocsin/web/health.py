@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.errors import RequestRefused
-from tocsin.scheduler.readiness import reasons_not_ready
-from tocsin.shapes.responses import Alive, Readiness
+from tocsin.scheduler.service_health import health_of
+from tocsin.shapes.responses import Alive
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
 
@@ -25,10 +25,10 @@ class HealthRoutes:
         return json_response(Alive(ok=True, version=self._deps.version).to_json(), headers=NO_STORE)
 
     async def ready(self, _request: Request) -> ASGIApp:
-        reasons = reasons_not_ready(await self._deps.health(), self._deps.clock.now())
-        if reasons:
-            sentence = f"Not ready: {'; '.join(reasons)}."
+        health = health_of(await self._deps.health(), self._deps.clock.now())
+        if not health.ready:
+            sentence = f"Not ready: {'; '.join(health.reasons)}."
             raise RequestRefused(
-                503, "not_ready", sentence, retryable=True, headers=NO_STORE, ready=False, reasons=reasons
+                503, "not_ready", sentence, retryable=True, headers=NO_STORE, **health.to_json()
             )
-        return json_response(Readiness(ready=True, reasons=[]).to_json(), headers=NO_STORE)
+        return json_response(health.to_json(), headers=NO_STORE)

@@ -11,12 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tocsin.errors import BindingMissing, ObjectError
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import supported_tokens
-from tocsin.scheduler.readiness import reasons_not_ready
+from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.prices import Price
-from tocsin.shapes.scheduler import OUTCOMES, Status
+from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
 from tocsin.web.deps import WebDeps
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -57,17 +56,20 @@ class MetricsRoute:
     async def show(self, _request: Request) -> ASGIApp:
         deps, now = self._deps, self._deps.clock.now()
         snapshot = await deps.health()
-        status: Status | None = None
-        try:
-            status = await deps.scheduler().status()
-        except (ObjectError, BindingMissing) as error:
-            deps.logger.warn("metrics.incomplete", error=str(error)[:300])
+        health, status = health_of(snapshot, now), snapshot.status
+        if status is None:
+            deps.logger.warn("metrics.incomplete", error=snapshot.scheduler_error)
         supported = await supported_tokens(deps.kv)
         prices = await prices_of(deps.kv, supported, now)
         loop_age = snapshot.loop_tick_age_s
         families = [
             MetricFamily("info", "the version", [(_label(version=deps.version), 1)]),
-            MetricFamily("ready", "1 when /readyz says so", [("", not reasons_not_ready(snapshot, now))]),
+            MetricFamily("ready", "1 when /readyz says so", [("", health.ready)]),
+            MetricFamily(
+                "state",
+                "1 for the state that the service is in",
+                [(_label(state=state), health.state == state) for state in SERVICE_STATES],
+            ),
             MetricFamily("scheduler_up", "1 when the scheduler answers", [("", status is not None)]),
             MetricFamily("loop_tick_age_seconds", "since the event loop last ran", [("", loop_age)]),
             *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
@@ -114,13 +116,22 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
             [(label, task.overdue) for label, task in tasks.items()],
         ),
         MetricFamily(
+            "task_condition",
+            "1 for the condition that it is in",
+            [
+                (_label(task=name, condition=condition), task.condition == condition)
+                for name, task in status.tasks.items()
+                for condition in CONDITIONS
+            ],
+        ),
+        MetricFamily(
             "task_running",
             "1 while it runs",
             [(label, task.running is not None) for label, task in tasks.items()],
         ),
         MetricFamily(
             "task_last_success_timestamp_seconds",
-            "end of its last success",
+            "end of its last complete run",
             [(label, _seconds(task.last_success_at)) for label, task in tasks.items()],
         ),
         MetricFamily(

@@ -5,9 +5,10 @@ from typing import Any
 from tocsin.prices.tracked_tokens import TOKEN_ID_PATTERN
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.prices import OnePrice, Price, PriceList
-from tocsin.shapes.responses import Alive, CronDescription, ErrorBody, Readiness
+from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
 from tocsin.shapes.scheduler import (
     EventBatch,
+    Health,
     Paused,
     Refreshed,
     RefreshResult,
@@ -158,7 +159,7 @@ READYZ = OperationDoc(
     tag="service",
     summary="The service does its work.",
     responses={
-        200: ResponseDoc("it is ready", (Readiness,), Readiness(ready=True, reasons=[])),
+        200: ResponseDoc("it is ready", (Health,), Health(ready=True, state="ready", reasons=[], notes=[])),
         503: ResponseDoc(
             "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event"
             " loop is stuck, or the store cannot be written",

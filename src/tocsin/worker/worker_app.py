@@ -21,8 +21,8 @@ from tocsin.platform.cloudflare.context import keep_alive
 from tocsin.platform.cloudflare.environment import Unusable, open_database, open_env_logger, open_kv, texts
 from tocsin.platform.cloudflare.objects import CloudflareNamespace, CloudflareStub
 from tocsin.scheduler.health_watch import ask_status
-from tocsin.scheduler.readiness import HealthSnapshot
 from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.web.app import create_app
 from tocsin.web.deps import Keys, WebDeps
 
@@ -65,11 +65,9 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
 
     async def health() -> HealthSnapshot:
         """There is no process of ours to watch, so this asks the scheduler itself."""
-        status, problems = await ask_status(scheduler)
+        status, error = await ask_status(scheduler)
         unusable = " ".join(str(store) for store in (database, kv) if isinstance(store, Unusable))
-        # Without a status the alarm is unknown. `problems` has the error, so no missing alarm is reported.
-        alarm_at = clock.now() if status is None else status.next_alarm_at
-        return HealthSnapshot(None, unusable or None, alarm_at, problems)
+        return HealthSnapshot(None, unusable or None, status, error)
 
     return WebDeps(
         scheduler=scheduler,

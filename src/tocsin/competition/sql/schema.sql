@@ -221,7 +221,8 @@ CREATE TABLE marks (
   anchor_json TEXT,
   gap_json TEXT,
   walked_at INTEGER, -- when the list was last read to its end or down to the anchor
-  failures INTEGER NOT NULL DEFAULT 0 -- visits in a row that failed
+  failures INTEGER NOT NULL DEFAULT 0, -- visits in a row that failed
+  tried_at INTEGER -- when the list was last asked for
 );
 
 CREATE TABLE competition_state (

@@ -1,0 +1,166 @@
+"""How the tasks and the service are, in one word and in sentences. Pure.
+
+Everything that tells an operator or a visitor how Tocsin is asks `health_of`: `/readyz`, the status, the console, the
+board, metrics, alerts.
+
+A task's condition is the first of these that holds:
+    disabled  switched off                                                                  the service is not ready
+    failing   its last runs failed, `failing_after` of them in a row                        the service is not ready
+    overdue   no complete run for two of its effective cadences                             the service is not ready
+    paused    the scheduler is paused
+    limited   its last run was not complete: calls were refused, by the upstream or by our own budget
+    partial   its last run was not complete: something had no answer, or its time slice was over
+    starting  it has not completed a run yet
+    ok        its last run was complete
+
+A process whose loop, store, files or alarm do not work is `broken`, whatever its tasks say. The service's state is the
+first in this order that any part of it is in.
+"""
+
+from dataclasses import dataclass, fields
+
+from tocsin.durations import long_duration, short_duration, utc_time
+from tocsin.settings import Settings
+from tocsin.shapes.scheduler import Condition, Health, Outcome, ServiceState, Status
+
+LOOP_TICK_AGE_MAX_S = 5.0
+ALARM_LATE_MAX_MS = 60_000
+
+_SETTINGS = frozenset(setting.name for setting in fields(Settings))
+_WORST_FIRST: tuple[ServiceState, ...] = (
+    "broken",
+    "disabled",
+    "failing",
+    "overdue",
+    "paused",
+    "limited",
+    "partial",
+    "starting",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """Everything that decides how a task is. Ages are in ms, and right whatever the wall clock did."""
+
+    name: str
+    enabled: bool
+    cadence_ms: int  # the effective one
+    complete_ago_ms: int | None  # since its last complete run; None when there was none
+    armed_ago_ms: int | None  # since the scheduler was first set up; None when it was not
+    failures: int
+    failing_after: int
+    last_outcome: Outcome | None
+    last_reason: str | None
+    paused_until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHealth:
+    """A task's condition, a sentence about it, and whether it makes the service not ready."""
+
+    condition: Condition
+    sentence: str
+    not_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSnapshot:
+    """What is known about the process without waiting for anything: a stuck loop must not be able to hide.
+
+    `status` is None when the scheduler did not answer; `scheduler_error` then says why.
+    """
+
+    loop_tick_age_s: float | None  # None: there is no process of ours, hence no loop that could be stuck
+    store_error: str | None
+    status: Status | None
+    scheduler_error: str | None = None
+
+
+def task_health(facts: TaskFacts) -> TaskHealth:
+    """How one task is."""
+    name, why = facts.name, _because(facts.last_reason)
+    problem = _problem(facts)
+    if problem is not None:
+        return problem
+    if facts.paused_until is not None:
+        return TaskHealth("paused", f"{name} is paused until {utc_time(facts.paused_until)}")
+    if facts.last_outcome == "limited":
+        return TaskHealth("limited", f"{name} is limited{why}")
+    if facts.last_outcome in {"partial", "failed", "interrupted"}:
+        return TaskHealth("partial", f"the last run of {name} was not complete{why}")
+    if facts.complete_ago_ms is None:
+        return TaskHealth("starting", f"{name} has not completed a run yet")
+    return TaskHealth("ok", f"{name} was complete {short_duration(facts.complete_ago_ms)} ago")
+
+
+def _problem(facts: TaskFacts) -> TaskHealth | None:
+    """What makes the service not ready."""
+    name = facts.name
+    if not facts.enabled:
+        return TaskHealth("disabled", f"{name} is disabled ({_switch(name)})", not_ready=True)
+    if facts.failures >= facts.failing_after:
+        sentence = f"{name} is failing, {facts.failures} times in a row{_because(facts.last_reason)}"
+        return TaskHealth("failing", sentence, not_ready=True)
+    if is_overdue(facts):
+        return TaskHealth("overdue", _overdue(facts), not_ready=True)
+    return None
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
+
+
+def is_overdue(facts: TaskFacts) -> bool:
+    """Two cadences without a complete run: by then it should have had one, whatever the cause."""
+    since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
+    return since_ms is not None and since_ms > 2 * facts.cadence_ms
+
+
+def health_of(snapshot: HealthSnapshot, now: int) -> Health:
+    """How the service is."""
+    reasons = process_problems(snapshot, now)
+    states: set[ServiceState] = {"broken"} if reasons else set()
+    notes = []
+    for task in snapshot.status.tasks.values() if snapshot.status is not None else ():
+        if task.condition != "ok":
+            states.add(task.condition)
+        if task.problem is not None:
+            reasons.append(task.problem)
+        elif task.condition != "ok":
+            notes.append(task.sentence)
+    ready: ServiceState = "ready"
+    state = next((state for state in _WORST_FIRST if state in states), ready)
+    return Health(not reasons, state, reasons, notes)
+
+
+def process_problems(snapshot: HealthSnapshot, now: int) -> list[str]:
+    """What is wrong with the process, its store or its alarm, as sentences."""
+    problems = []
+    if (snapshot.loop_tick_age_s or 0) > LOOP_TICK_AGE_MAX_S:
+        problems.append(f"the event loop has been stuck for {snapshot.loop_tick_age_s:.0f} s")
+    if snapshot.store_error is not None:
+        problems.append(f"the store cannot be written: {snapshot.store_error}")
+    status = snapshot.status
+    if status is None:
+        problems.append(snapshot.scheduler_error or "the scheduler does not answer")
+    elif status.next_alarm_at is None:
+        problems.append("no alarm is set: nothing will run by itself")
+    elif now - status.next_alarm_at > ALARM_LATE_MAX_MS:
+        problems.append(f"the alarm is {(now - status.next_alarm_at) / 1000:.0f} s late")
+    return problems
+
+
+def _overdue(facts: TaskFacts) -> str:
+    why = _because(None if facts.last_outcome == "ok" else facts.last_reason)
+    if facts.paused_until is not None:
+        why = ": the scheduler is paused"
+    age_ms = facts.complete_ago_ms
+    since = "yet" if age_ms is None else f"for {short_duration(age_ms)}"
+    cadence = f"at a cadence of {long_duration(facts.cadence_ms)}"
+    return f"{facts.name} is overdue, not complete {since} {cadence}{why}"
+
+
+def _switch(name: str) -> str:
+    """Where a task was switched off: not every one has a setting."""
+    return f"TOCSIN_{name.upper()}_ENABLED" if f"{name}_enabled" in _SETTINGS else "in its own file"
