@@ -211,6 +211,10 @@ class Settings:
     tenero_plan_month: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MONTH", limit, 50_000, "10000", "Tenero calls a month; spread over the month"
     )
+    tenero_plan_cap: bool = _setting(
+        "TOCSIN_TENERO_PLAN_CAP", yes_or_no, False, "yes",
+        "never more Tenero calls than the plan, whatever the headers say: for a key that others use too",
+    )  # fmt: skip
     price_jump_factor: float = _setting(
         "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
         "a price that moves by more than this is held back until it is seen twice",
@@ -230,6 +234,10 @@ class Settings:
     hiro_plan_month: int | None = _setting(
         "TOCSIN_HIRO_PLAN_MONTH", limit, 150_000, "150000", "Hiro calls a month"
     )
+    hiro_plan_cap: bool = _setting(
+        "TOCSIN_HIRO_PLAN_CAP", yes_or_no, False, "yes",
+        "never more Hiro calls than the plan, whatever the headers say: for a key that others use too",
+    )  # fmt: skip
     allowlist: str | None = _setting(
         "TOCSIN_ALLOWLIST",
         str.strip,

@@ -42,12 +42,16 @@ _NOTHING_REPORTED = LimitReading()
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Calls per window; None where there is no such window. `request_share` is kept for requests."""
+    """Calls per window; None where there is no such window. `request_share` is kept for requests.
+
+    `is_cap`: never more than this, whatever an upstream reports. For a key that others use too.
+    """
 
     second: int | None = None
     minute: int | None = None
     month: int | None = None
     request_share: float = 0.1
+    is_cap: bool = False
 
     def __post_init__(self) -> None:
         for name in ("second", "minute", "month"):
@@ -58,7 +62,7 @@ class Quota:
             raise UsageError(f"The share kept for requests is 0 to 0.9, not {self.request_share}.")
 
     def status(self) -> QuotaStatus:
-        return QuotaStatus(self.second, self.minute, self.month, self.request_share)
+        return QuotaStatus(self.second, self.minute, self.month, self.request_share, self.is_cap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Budget:
     reported: LimitReading = _NOTHING_REPORTED
     low_in: str | None = None  # the month for which the low quota was reported
     contradicted: bool = False
+    probing: bool = False  # one call is under way through the closed limiter
 
     @classmethod
     def begin(cls, plan: Quota, moment: Moment) -> "Budget":
@@ -108,7 +113,7 @@ class Budget:
 
     def may_probe(self, lane: Lane, moment: Moment) -> bool:
         """Whether one call may go out although a 429 closed the limiter: everything else allows it."""
-        if moment.monotonic_ms >= self.closed_until or self.in_flight:
+        if moment.monotonic_ms >= self.closed_until or self.in_flight or self.probing:
             return False
         return replace(self, closed_until=0, limited_in_a_row=0).ask(lane, moment) is None
 
@@ -135,6 +140,8 @@ class Budget:
         return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
 
     def _closed(self, moment: Moment) -> tuple[int, str]:
+        if self.probing:
+            return PROBE_RECHECK_MS, "after a 429, one call at a time"
         if moment.monotonic_ms < self.closed_until:
             return self.closed_until - moment.monotonic_ms, "all callers wait after a 429"
         if self.limited_in_a_row and self.in_flight:

@@ -13,7 +13,7 @@ Every permit is saved before it is used, so a restart finds it spent. Emits the 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from tocsin.bindings import Clock, Logger, write_log
@@ -89,7 +89,7 @@ class BudgetLimiter:
         moment = moment_of(self._clock)
         if not self.budget.may_probe(lane, moment):
             return False
-        self.budget = self.budget.granted(lane, moment)
+        self.budget = replace(self.budget.granted(lane, moment), probing=True)
         self._save(self.budget.to_stored(moment))
         return True
 

@@ -1,6 +1,7 @@
 """What an upstream's answer changes in its budget: limits, counts, back-off. Pure.
 
-**Headers.** A reported limit replaces the one we know, in either direction, and an event reports it. Fewer calls
+**Headers.** A reported limit replaces the one we know, in either direction, and an event reports it; only a plan that
+is a cap is never exceeded. Fewer calls
 remaining than we counted: others made them. More: our own count stands. More than the limit we know, from an
 upstream that reports no limit: an event, and the plan stands.
 
@@ -13,10 +14,10 @@ operator who knows better: if it is not limited, the limiter opens.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tocsin.bindings import JSON, Level
-from tocsin.budget.budget import CLOSED_MAX_MS, Budget
+from tocsin.budget.budget import CLOSED_MAX_MS, Budget, Quota
 from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.moments import Moment
 
@@ -50,7 +51,7 @@ def apply_answer(
 ) -> tuple[Budget, list[BudgetEvent]]:
     """The budget after a call has ended. `reading` is what its answer said, None when there was no answer."""
     events: list[BudgetEvent] = []
-    budget = replace(budget, in_flight=max(0, budget.in_flight - 1))
+    budget = replace(budget, in_flight=max(0, budget.in_flight - 1), probing=budget.probing and not probing)
     if reading is None:
         return budget, events
     budget = replace(budget, reported=reading)
@@ -71,8 +72,9 @@ def _apply_window(
     budget: Budget, name: WindowName, reading: WindowReading, moment: Moment, events: list[BudgetEvent]
 ) -> Budget:
     """One window's limit and remaining calls."""
-    if reading.limit is not None and reading.limit != getattr(budget.limits, name):
-        budget = _correct_limit(budget, name, reading.limit, moment, events)
+    reported = _capped(budget.plan, name, reading.limit)
+    if reported is not None and reported != getattr(budget.limits, name):
+        budget = _correct_limit(budget, name, reported, moment, events)
     limit: int | None = getattr(budget.limits, name)
     if limit is None or reading.remaining is None:
         return budget
@@ -87,6 +89,14 @@ def _apply_window(
         minute = budget.minute.reconcile(limit, reading.remaining, moment.monotonic_ms)
         return replace(budget, minute=minute)
     return _apply_month(budget, reading.remaining, limit, moment, events)
+
+
+def _capped(plan: Quota, name: WindowName, reported: int | None) -> int | None:
+    """A reported limit, but for a plan that is a cap: not more than that."""
+    planned: int | None = getattr(plan, name)
+    return (
+        min(reported, planned) if plan.is_cap and planned is not None and reported is not None else reported
+    )
 
 
 def _correct_limit(
@@ -105,7 +115,8 @@ def _correct_limit(
         month = replace(budget.month_at(moment), reported=None)  # of another limit: shows no rollover
         if known is None:
             month = month.primed(moment, reported, budget.limits.request_share)
-    return replace(budget, limits=replace(budget.limits, **{name: reported}), month=month)
+    changed: dict[str, Any] = {name: reported}
+    return replace(budget, limits=replace(budget.limits, **changed), month=month)
 
 
 def _apply_month(

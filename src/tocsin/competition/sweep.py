@@ -163,10 +163,11 @@ class Sweep:
         parts = []
         if len(counts.read) < listed:
             parts.append(f"{len(counts.read)} of {listed} contracts' lists were read")
-        if counts.failed_wallets or counts.unread_wallets:
-            parts.append(f"{counts.failed_wallets + counts.unread_wallets} wallets' lists were not read")
+        wallets = counts.failed_wallets + counts.unread_wallets
+        if wallets:
+            parts.append(f"{wallets} wallets' lists were not" if wallets > 1 else "one wallet's list was not")
         if counts.unverified:
-            parts.append(f"{counts.unverified} transactions could not be verified")
+            parts.append(f"transactions that could not be verified: {counts.unverified}")
         return ", ".join(parts)
 
     def counters(self) -> FreeForm:

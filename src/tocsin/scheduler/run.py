@@ -29,6 +29,7 @@ class Run:
         self.limited_until: int | None = None
         self.slice_exceeded = False
         self.is_failure = False  # whether it counts as one
+        self.rerun = False  # whether to run again as soon as the upstream allows it
         self.platform_error: Exception | None = None
         self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
         self._context = context
@@ -74,6 +75,7 @@ class Run:
             self._end("partial", reason=result.incomplete[:MESSAGE_MAX])
         else:
             self.is_failure = not result.by_budget and not result.progressed
+            self.rerun = not result.by_budget
             self._end("limited", reason=result.incomplete[:MESSAGE_MAX])
 
     def _fail(self, kind: str, message: str) -> None:

@@ -3,7 +3,8 @@
 `alarm()` decides what is due, sets the next alarm, starts what is due, and waits for it until that next alarm at the
 latest; a run that takes longer goes on by itself. So no task delays another, and a process that dies at any point has
 its alarm set. The failure policies A to D are in docs/architecture.md: a task's failure is a result (B), a limited
-upstream holds its task back (C), only the platform's own failures leave `alarm()` (A), the breaker is a setting (D).
+upstream holds its task back, which then runs again (C), only the platform's own failures leave `alarm()` (A), the
+breaker is a setting (D).
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events;
@@ -41,6 +42,7 @@ from tocsin.shapes.scheduler import (
 )
 
 PROGRESS_EVERY_MS = 500
+RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task
 RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
@@ -256,6 +258,9 @@ class SchedulerDO(DurableObject):
         hold_ms = (
             None if limited_until is None else min(limited_until - moment.wall_ms, config.backoff_max_ms)
         )
+        if run.rerun and hold_ms is not None:
+            state.rerun = True
+            hold_ms = max(hold_ms, run.task.cadence_ms // RERUNS_PER_CADENCE)
         self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms)
         if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:
             state.hold(config.breaker_pause_ms, moment)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
 NEWEST_RUNS = 5 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
-RERUN_WAIT_MAX_MS = 60_000
+RERUN_WAIT_MAX_MS = 10_000
 UNREADABLE = "unreadable:"
 RUN_PREFIX = "run:"
 AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
@@ -131,7 +131,7 @@ class SchedulerState:
     def interrupt(self, moment: Moment, reason: Callable[[RunRecord], str]) -> list[RunRecord]:
         """Runs that the last instance did not end: failures, to be run again at once.
 
-        A task that is cut off again and again waits a little longer each time, a minute at most: one that takes the
+        A task that is cut off again and again waits a little longer each time, ten seconds at most: one that takes the
         process down with it must not keep it from everything else, and one that is merely interrupted goes on.
         """
         now = moment.wall_ms

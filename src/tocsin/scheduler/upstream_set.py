@@ -87,7 +87,7 @@ class UpstreamSet:
             stored = self._state.budgets.get(upstream)
             budget = restored_budget(env.upstreams[upstream].quota, stored, env.clock)
         else:  # evicted, not restarted: its clock runs on, and calls under way then have ended
-            budget = replace(budget, in_flight=0)
+            budget = replace(budget, in_flight=0, probing=False)
         limiter = BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
         return limiter
 

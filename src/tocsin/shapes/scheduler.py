@@ -146,6 +146,7 @@ class QuotaStatus(Shape):
     minute: int | None
     month: int | None
     request_share: float
+    is_cap: bool = False  # never more than this, whatever an upstream reports
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,157 @@
+"""The whole service in virtual time: the real object, tasks and stores against the simulator, process after process."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.competition import as_rows, chain_of, register
+from support.local_store import open_competition, open_kv
+from support.scheduler import Scheduler, scheduler
+from support.virtual_time import VirtualClock
+from tocsin.bindings import KV, Database, Fetch, FetchResponse
+from tocsin.budget.budget import Quota
+from tocsin.competition.allowlist import built_in
+from tocsin.competition.request_jobs import competition_jobs
+from tocsin.competition.rules import Rules
+from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.settings import Settings
+from tocsin.shapes.scheduler import Health, RunRecord
+from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulator import Simulator
+from tocsin.tasks.refresh_prices import refresh_prices_task
+from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.tenero import tenero_upstream
+
+SWEEP_S = 900
+PRICES_S = 300
+ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
+
+
+@dataclass
+class Throttle:
+    """In front of an upstream: this many calls in each window of time, then a 429 with a truthful Retry-After."""
+
+    fetch: Fetch
+    clock: VirtualClock
+    calls: int
+    window_s: int
+    base: str = HIRO_URL
+    answered: list[int] = field(default_factory=list)  # when
+
+    async def __call__(self, url: str, **options: Any) -> FetchResponse:
+        if not url.startswith(self.base):
+            return await self.fetch(url, **options)
+        now = self.clock.now()
+        started = now - now % (self.window_s * 1000)
+        if sum(at >= started for at in self.answered) >= self.calls:
+            left_s = -(-(started + self.window_s * 1000 - now) // 1000)
+            return FetchResponse(429, {"retry-after": str(left_s)}, b"too many")
+        self.answered.append(now)
+        return await self.fetch(url, **options)
+
+
+@dataclass
+class Spy:
+    """Notes when each call was made, and may change what an upstream answers."""
+
+    fetch: Fetch
+    clock: VirtualClock
+    calls: list[tuple[int, str]] = field(default_factory=list)
+    events_hidden: bool = False
+
+    async def __call__(self, url: str, **options: Any) -> FetchResponse:
+        self.calls.append((self.clock.now(), url))
+        answer = await self.fetch(url, **options)
+        if self.events_hidden and "tx/multiple" in url and answer.status == 200:
+            shown = json.loads(answer.body)
+            for each in shown.values():
+                if each.get("found"):
+                    each["result"] |= {"event_count": 0, "events": []}
+            return FetchResponse(200, answer.headers, json.dumps(shown).encode())
+        return answer
+
+    def of(self, base: str) -> list[int]:
+        return [at for at, url in self.calls if url.startswith(base)]
+
+
+@dataclass
+class Service:
+    """One process of the service."""
+
+    scheduler: Scheduler
+    db: Database
+    kv: KV
+    simulator: Simulator
+    rules: Rules
+
+    async def health(self) -> Health:
+        status = await self.scheduler.client().status()
+        return health_of(HealthSnapshot(0.0, None, status), self.scheduler.clock.now())
+
+    async def runs(self, task: str) -> list[RunRecord]:
+        """Those that ended, oldest first."""
+        runs = (await self.scheduler.client().runs(task, 500)).runs
+        return [run for run in reversed(runs) if run.outcome != "running"]
+
+    async def missing(self) -> int:
+        """How many true swaps are not recorded. None may be recorded that is not true."""
+        found = {row["txid"] for row in (await self.db.prepare("SELECT txid FROM swaps").all()).results}
+        true = {row["txid"] for row in as_rows(self.simulator.chain.truth())}
+        assert found <= true
+        return len(true - found)
+
+    async def until_not_ready(self, within_s: int) -> int:
+        """Seconds until the service says that it is not ready."""
+        return await self._until(False, within_s)
+
+    async def until_ready(self, within_s: int) -> int:
+        return await self._until(True, within_s)
+
+    async def _until(self, ready: bool, within_s: int) -> int:
+        for waited_s in range(0, within_s + 1, 10):
+            if (await self.health()).ready is ready:
+                return waited_s
+            await asyncio.sleep(10)
+        raise AssertionError(f"not {'ready' if ready else 'unready'} within {within_s} s")
+
+
+@asynccontextmanager
+async def service(
+    directory: Path,
+    simulator: Simulator | None = None,
+    *,
+    fetch: Fetch | None = None,
+    settings: Settings | None = None,
+    quotas: Mapping[str, Quota] | None = None,
+    wallets: int = 3,
+) -> AsyncIterator[Service]:
+    """One process; open it again with the same simulator for the next one."""
+    simulator = simulator or chain_of(wallets)
+    clock = simulator.clock
+    assert isinstance(clock, VirtualClock)
+    settings, quotas = settings or Settings(), quotas or {}
+    campaign = simulator.chain.campaign
+    rules = Rules(built_in(), campaign.start_s, campaign.end_s)
+    upstreams = {
+        "hiro": hiro_upstream(HIRO_URL, "key", quotas.get("hiro", ROOMY)),
+        "tenero": tenero_upstream(TENERO_URL, "key", quotas.get("tenero", ROOMY)),
+    }
+    async with open_competition(directory) as db, open_kv(directory, clock) as kv:
+        await register(db, simulator.chain.wallets)
+        async with scheduler(
+            directory,
+            refresh_prices_task(settings),
+            sweep_task(settings, rules),
+            clock=clock,
+            fetch=fetch or SimulatedFetch(simulator),
+            upstreams=upstreams,
+            request_jobs=competition_jobs(rules),
+            db=db,
+            kv=kv,
+        ) as made:
+            yield Service(made, db, kv, simulator, rules)
