@@ -24,12 +24,15 @@ FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
 _CAUSES = {
     errno.EACCES: "may not be written by this user. Make the user that runs Tocsin its owner (chown)",
     errno.EDQUOT: "has no space left under this user's quota. Free some, or choose another with --data-dir",
+    errno.ELOOP: "is a symbolic link, and its target would be overwritten. Remove the link",
     errno.ENOENT: "cannot be made: the directory above it does not exist. Create that first (mkdir -p)",
     errno.ENOSPC: "is on a full disk. Free some space, or choose another with --data-dir",
     errno.ENOTDIR: "is not a directory. Choose a directory with --data-dir",
     errno.EPERM: "is protected from writing (see lsattr). Remove that, or choose another with --data-dir",
     errno.EROFS: "is on a read-only file system. Mount it writable, or choose another with --data-dir",
 }
+
+_OF_ONE_FILE = frozenset((errno.EACCES, errno.ELOOP, errno.EPERM))
 
 
 class DataDir:
@@ -116,9 +119,16 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         cause = _CAUSES.get(error.errno or 0, f"cannot be used: {error.strerror}")
-        place = error.filename if str(error.filename).endswith(".sqlite") else path
-        raise StoreUnusable(f"{place} {cause}") from error
+        raise StoreUnusable(f"{_place(error, path)} {cause}") from error
     except sqlite3.Error as error:
         raise StoreUnusable(
             f"{path} has a database that cannot be opened ({error}). Restore a backup"
         ) from error
+
+
+def _place(error: OSError, directory: Path) -> Path:
+    """The file in the directory that the error is about, or the directory."""
+    file = Path(str(error.filename))
+    if file.parent != directory or not os.path.lexists(file):
+        return directory
+    return file if file.suffix == ".sqlite" or error.errno in _OF_ONE_FILE else directory

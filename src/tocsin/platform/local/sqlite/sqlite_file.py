@@ -49,13 +49,14 @@ _CONSTRAINTS: dict[str, ConstraintKind] = {
 
 
 def create(path: Path) -> None:
-    """Create an empty database. It appears complete or not at all.
+    """Create an empty database, only for this user. It appears complete or not at all.
 
     Therefore a database file of zero bytes is always damaged, and never left by a first start that was
-    killed.
+    killed. SQLite gives the files that it adds the permissions of the database.
     """
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(draft)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")  # writes and syncs the first page
     draft.rename(path)

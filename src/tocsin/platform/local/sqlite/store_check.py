@@ -35,7 +35,7 @@ def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
                 f"{path} is missing but its log {log.name} is there. {_RESTORE}, or remove the log"
             )
         return
-    _check_writable(path)
+    _check_writable(path, log, path.with_name(path.name + "-shm"))
     _check_headers(path, log)
     if path.stat().st_size + _size(log) > EXAMINE_BYTES_MAX:
         return
@@ -50,8 +50,10 @@ def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
         raise StoreUnusable(f"{path} is damaged ({error}). {_RESTORE}") from error
 
 
-def _check_writable(path: Path) -> None:
-    os.close(os.open(path, os.O_RDWR))
+def _check_writable(*files: Path) -> None:
+    for file in files:
+        if file.exists():
+            os.close(os.open(file, os.O_RDWR))
 
 
 def _check_headers(path: Path, log: Path) -> None:
