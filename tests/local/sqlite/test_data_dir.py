@@ -220,9 +220,29 @@ def with_a_garbled_log(path: Path) -> None:
     path.with_name("kv.sqlite-wal").write_bytes(os.urandom(8192))
 
 
+def cut_within_a_page(path: Path) -> None:
+    """The checksum of the last migration is at the end of the file."""
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def with_an_index_that_lacks_a_row(path: Path) -> None:
+    condition = " AND key <> 'c'"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES ('a', '1', 5), ('b', '2', 6)")
+        connection.execute("PRAGMA writable_schema = ON")
+        name = "entries_by_expiry"
+        connection.execute("UPDATE sqlite_schema SET sql = sql || ? WHERE name = ?", (condition, name))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES ('c', '3', 7)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ?, '')", (condition,))
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "sentence"),
     [
+        (cut_within_a_page, StoreUnusable, "kv.sqlite is damaged"),
+        (with_an_index_that_lacks_a_row, StoreUnusable, "kv.sqlite is damaged"),
         (lambda path: path.write_bytes(b""), StoreUnusable, "kv.sqlite is empty"),
         (lambda path: path.write_bytes(b"\0" * 8192), StoreUnusable, "kv.sqlite is not a SQLite database"),
         (
