@@ -30,7 +30,7 @@ from tocsin.platform.local.logs.logs import open_logger
 from tocsin.platform.local.logs.worker_logs import WorkerLogs
 from tocsin.platform.local.objects.object_id import LocalObjectId
 from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.data_dir import DataDir, FileFault
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
 from tocsin.platform.shared.log_delivery import LOG_APP_ID
@@ -60,6 +60,7 @@ class Service:
         self._stream = stream
         self._server = server
         self._stack = AsyncExitStack()
+        self._fault: FileFault | None = None
 
     async def open(self, pages: Sequence[BaseRoute] = ()) -> None:
         """Open everything, or nothing. `pages` are routes that come after the API's own."""
@@ -146,7 +147,7 @@ class Service:
         self._stack.push_async_callback(self.runtime.close)
 
     async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
-        self.health = HealthWatch(self.scheduler, self.kv, self.clock)
+        self.health = HealthWatch(self.scheduler, self.kv, self.clock, self._check_files)
         deps = WebDeps(
             scheduler=self.scheduler,
             kv=self.kv,
@@ -158,6 +159,7 @@ class Service:
             health=self.health.snapshot,
             version=__version__,
             instance=self.settings.instance,
+            store_fault=lambda: _refusal(self._check_files()),
             runtime_metrics=lambda: asdict(self.runtime.metrics),
         )
         await self._server.start(create_app(deps, [*page_routes(), *pages]))
@@ -173,6 +175,19 @@ class Service:
         self.logger.info(
             "service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__
         )
+
+    def _check_files(self) -> FileFault | None:
+        """Look for files that were deleted or replaced; while writes would be lost, refuse them all."""
+        fault = self._data.fault()
+        if fault != self._fault:
+            self._fault = fault
+            for store in (self.db, self.kv, self.runtime):
+                store.refuse_writes(_refusal(fault))
+            if fault is None:
+                self.logger.info("store.files_restored")
+            else:
+                self.logger.error("store.file_lost", file=str(fault.file), error=fault.sentence)
+        return fault
 
     async def _arm_again(self, object_id: LocalObjectId, error: Exception) -> None:
         """An alarm whose retries are exhausted must not be the end of all periodic work."""
@@ -218,6 +233,11 @@ async def run(
     finally:
         await service.close()
     return 1 if service.failed else 0
+
+
+def _refusal(fault: FileFault | None) -> str | None:
+    """Why nothing may be written, if a file was lost that holds data."""
+    return fault.sentence if fault is not None and fault.loses_writes else None
 
 
 def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:

@@ -1,11 +1,14 @@
-"""Looks at the scheduler and the store every second, and remembers what it saw.
+"""Looks at the scheduler, the store and its files every second, and remembers what it saw.
 
 `/readyz` reads only what is remembered here, and how long ago the last look was: a loop that is stuck cannot hide
 behind an old, good answer.
+
+When the store can be written again, the alarm is set again: its retries may have moved it minutes ahead.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from tocsin.bindings import KV, Clock
 from tocsin.errors import StoreError, TocsinError
@@ -19,16 +22,33 @@ STATUS_WAIT_S = 2.0
 WRITE_KEY = "tocsin:alive"
 
 
-class HealthWatch:
-    """Watches the scheduler and the store, for `/readyz`."""
+class FileProblem(Protocol):
+    """A file of the store that is not as it should be; writes may be lost."""
 
-    def __init__(self, scheduler: Callable[[], SchedulerClient], kv: KV, clock: Clock) -> None:
+    @property
+    def sentence(self) -> str: ...
+    @property
+    def loses_writes(self) -> bool: ...
+
+
+class HealthWatch:
+    """Watches the scheduler and the store, for `/readyz`. `check_files` is called at every look."""
+
+    def __init__(
+        self,
+        scheduler: Callable[[], SchedulerClient],
+        kv: KV,
+        clock: Clock,
+        check_files: Callable[[], FileProblem | None] = lambda: None,
+    ) -> None:
         self._scheduler = scheduler
         self._kv = kv
         self._clock = clock
+        self._check_files = check_files
         self._looked_at = clock.monotonic()
         self._wrote_at: float | None = None
         self._store_error: str | None = None
+        self._must_arm = False  # since the store could not be written
         self._alarm_at: int | None = None
         self._problems: tuple[str, ...] = ("the scheduler has not been looked at yet",)
 
@@ -43,10 +63,16 @@ class HealthWatch:
             await self._clock.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        status, self._problems = await ask_status(self._scheduler)
-        if status is not None:
-            self._alarm_at = status.next_alarm_at
-        await self._try_to_write()
+        problem = self._check_files()
+        if problem is not None and problem.loses_writes:
+            # Nothing is written, so the scheduler is not asked: its answer would only be another error.
+            self._store_error, self._must_arm, self._problems = problem.sentence, True, ()
+        else:
+            await self._try_to_write()
+            status, problems = await ask_status(self._scheduler)
+            if status is not None:
+                self._alarm_at = status.next_alarm_at
+            self._problems = problems if problem is None else (problem.sentence, *problems)
         self._looked_at = self._clock.monotonic()
 
     async def _try_to_write(self) -> None:
@@ -56,9 +82,20 @@ class HealthWatch:
         try:
             await self._kv.put(WRITE_KEY, str(self._clock.now()))
         except StoreError as error:
-            self._store_error = str(error)
-        else:
-            self._store_error, self._wrote_at = None, now
+            self._store_error, self._must_arm = str(error), True
+            return
+        self._store_error, self._wrote_at = None, now
+        if self._must_arm:
+            await self._arm()
+
+    async def _arm(self) -> None:
+        """Set the alarm to what is due now. If that fails, the next successful write tries again."""
+        try:
+            async with asyncio.timeout(STATUS_WAIT_S):
+                await self._scheduler().arm()
+        except (TimeoutError, TocsinError):
+            return
+        self._must_arm = False
 
 
 async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, tuple[str, ...]]:

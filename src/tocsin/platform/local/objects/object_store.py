@@ -82,6 +82,7 @@ class ObjectStore:
         self._checkpointed = 0
         self._restarted = 0
         self._fatal: OSError | None = None
+        self.refusal: str | None = None  # why no commit is accepted at the moment
 
     def open(self) -> None:
         """Open the file. It must exist and have OBJECT_MIGRATIONS, as a DataDir provides it."""
@@ -161,6 +162,8 @@ class ObjectStore:
         """Apply one turn, all or nothing. Returns the commit's number, for `durable`."""
         if self._fatal is not None:
             raise self._fatal
+        if self.refusal is not None:
+            raise OSError(self.refusal)
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:

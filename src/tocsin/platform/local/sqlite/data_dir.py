@@ -9,13 +9,15 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from tocsin.bindings import Logger
 from tocsin.errors import StoreUnusable
 from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.data_lock import DataLock
+from tocsin.platform.local.sqlite.data_lock import LOCK_NAME, DataLock
+from tocsin.platform.local.sqlite.known_files import KnownFiles
 from tocsin.platform.local.sqlite.migrations import Migration, migrate
 from tocsin.platform.local.sqlite.store_check import examine
 
@@ -33,6 +35,15 @@ _CAUSES = {
 }
 
 _OF_ONE_FILE = frozenset((errno.EACCES, errno.ELOOP, errno.EPERM))
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """A file of the directory that is not the one that this process has open."""
+
+    file: Path
+    sentence: str
+    loses_writes: bool
 
 
 class DataDir:
@@ -68,6 +79,9 @@ class DataDir:
             except BaseException:
                 self._lock.release()
                 raise
+        databases = [path / name for name in schemas]
+        logs = [file.with_name(file.name + suffix) for file in databases for suffix in ("-wal", "-shm")]
+        self._files = KnownFiles([path, *databases, path / LOCK_NAME], logs)
 
     def _migrate(self, name: str, migrations: Sequence[Migration], now: int, logger: Logger) -> None:
         file = self.path / name
@@ -76,6 +90,21 @@ class DataDir:
         with closing(sqlite_file.connect(file)) as connection:
             for migration in migrate(connection, migrations, name, now=now):
                 logger.info("migration.applied", file=name, migration=migration.name)
+
+    def fault(self) -> FileFault | None:
+        """A file that was deleted or replaced since this process opened it. Cheap enough for every second."""
+        file = self._files.changed()
+        if file is None:
+            return None
+        changed = f"{file} was deleted or replaced while Tocsin runs"
+        if file.name == LOCK_NAME:
+            return FileFault(file, f"{changed}. Restart Tocsin, which makes a new one", loses_writes=False)
+        return FileFault(
+            file,
+            f"{changed}, so everything written from now on would be lost. Put the same file back with mv, "
+            "or stop Tocsin, restore a backup and start it again",
+            loses_writes=True,
+        )
 
     def close(self) -> None:
         """Release the lock. Close the databases first."""

@@ -123,10 +123,13 @@ class SqliteThread:
             self._connection.setlimit(category, limit)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-{'r' if query_only else 'w'}")
         self._closed = False
+        self.refusal: str | None = None  # why no job is accepted at the moment
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"{self._path.name} is closed: the process is stopping")
+        if self.refusal is not None:
+            raise StoreUnavailable(self.refusal)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_whole, job)
 
     def _run_whole(self, job: Callable[[sqlite3.Connection], T]) -> T:
