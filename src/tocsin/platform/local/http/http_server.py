@@ -40,8 +40,7 @@ class HttpServer:
         self._trusted_proxies = list(trusted_proxies)
         self._socket = listen(host, port)
         self.port: int = self._socket.getsockname()[1]
-        address = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
-        self.url = f"http://{address}:{self.port}"
+        self.url = f"http://{authority(host, self.port)}"
         self._server: _Server | None = None
 
     async def start(self, app: ASGIApp, **options: Any) -> None:
@@ -100,6 +99,16 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise StartError(
-            f"cannot listen on {host}:{port}: {error.strerror}; another port: --port, 0 for any"
+            f"cannot listen on {_bracketed(host)}:{port}: {error.strerror}; another port: --port, 0 for any"
         ) from error
     return listener
+
+
+def authority(host: str, port: int) -> str:
+    """Where this machine reaches a server that listens there, as a URL has it."""
+    address = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
+    return f"{_bracketed(address)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
