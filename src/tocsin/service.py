@@ -25,7 +25,9 @@ from tocsin.competition.rules import rules_of
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.platform.local.logs.library_logs import library_logs
 from tocsin.platform.local.logs.log_sender import LogSender
+from tocsin.platform.local.logs.log_writer import LogWriter
 from tocsin.platform.local.logs.logs import open_logger
 from tocsin.platform.local.logs.worker_logs import WorkerLogs
 from tocsin.platform.local.objects.object_id import LocalObjectId
@@ -47,6 +49,7 @@ from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.static_pages import page_routes
 
 LOG_FLUSH_S = 3.0
+LINES_FLUSH_S = 1.0
 
 
 class Service:
@@ -88,12 +91,15 @@ class Service:
 
     def _open_data(self) -> None:
         self._redact = Redactor(secret_values(self.settings))
+        self._writer = LogWriter(self._stream, self.clock)
+        self._stack.callback(self._writer.close, LINES_FLUSH_S)
         self._lines = open_logger(
-            self._stream,
+            self._writer,
             self.clock,
             self._redact,
             level_min=self.settings.log_level,
         )
+        self._stack.enter_context(library_logs(self._lines))
         path = Path(self.settings.data_dir)
         self._data = DataDir(path, load_migrations(), now=self.clock.now(), logger=self._lines)
         self._stack.callback(self._data.close)
@@ -108,7 +114,7 @@ class Service:
             sender.start()
             self._stack.push_async_callback(sender.close, LOG_FLUSH_S)
             self.logger = open_logger(
-                self._stream,
+                self._writer,
                 self.clock,
                 self._redact,
                 level_min=self.settings.log_level,
@@ -160,7 +166,10 @@ class Service:
             version=__version__,
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
-            runtime_metrics=lambda: asdict(self.runtime.metrics),
+            runtime_metrics=lambda: {
+                **asdict(self.runtime.metrics),
+                "log_lines_dropped": self._writer.dropped,
+            },
         )
         await self._server.start(create_app(deps, [*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)

@@ -126,3 +126,17 @@ def test_it_stops_on_sigterm(tmp_path: Path) -> None:
         assert "Traceback" not in error
         with running(ServiceProcess(tmp_path, **upstreams)) as again:
             assert again.status()["lastTeneroRunAt"] is not None
+
+
+@pytest.mark.slow
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    """Requests are answered and SIGTERM ends the process, while its stdout is a full pipe."""
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+        for _ in range(1_000):  # each is a line of some 200 bytes, and a pipe takes 64 KiB
+            assert ask(f"{service.url}/api/chainhook", body={})[0] == 503
+        alive = ask(f"{service.url}/healthz")[0]
+        run = service.status()["lastTeneroRunAt"]
+        service.signal(signal.SIGTERM)
+
+        assert (alive, run is not None) == (200, True)
+        assert service.end_unread() == 0
