@@ -2,12 +2,14 @@
 
 import json
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.processes import Process, ServiceProcess, ask, calling, running, until
+from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, running, until
 from support.simulator_process import running_simulator
 
 
@@ -140,3 +142,31 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
 
         assert (alive, run is not None) == (200, True)
         assert service.end_unread() == 0
+
+
+@pytest.mark.slow
+def test_requests_under_way_at_sigterm_are_refused_in_the_usual_shape(tmp_path: Path) -> None:
+    """A refresh that hangs gets 503, the exit code is 0, and every line of the log is JSON without a traceback."""
+    answers: list[tuple[int, Any]] = []
+
+    def refresh(url: str) -> None:
+        answers.append(ask(url, headers={"X-Admin-Key": ADMIN_KEY}, body={}))
+
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+        until(lambda: service.status()["lastTeneroResult"])
+        simulator = upstreams["HIRO_API_URL"].removesuffix("/hiro")
+        ask(f"{simulator}/_control/fault", body={"kind": "hang", "upstream": "tenero", "path": "tokens"})
+        admin = f"{service.url}/api/admin/scheduler?action=refresh&task=tenero"
+        clients = [threading.Thread(target=refresh, args=(admin,)) for _ in range(3)]
+        for client in clients:
+            client.start()
+        until(lambda: service.status()["tasks"]["tenero"]["running"])
+        service.signal(signal.SIGTERM)
+        code, out, error = service.end()
+        for client in clients:
+            client.join()
+
+    assert [(status, body["code"]) for status, body in answers] == [(503, "scheduler_unavailable")] * 3
+    assert code == 0
+    assert "Traceback" not in out + error
+    assert all(json.loads(line)["level"] != "ERROR" for line in out.splitlines())

@@ -3,6 +3,7 @@
 Emits `request.failed` for every 5xx; for a defect of ours, with its traceback.
 """
 
+import asyncio
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tocsin.bindings import Logger
-from tocsin.errors import StoreUnavailable
+from tocsin.errors import ObjectReset, StoreUnavailable
 from tocsin.web.respond import error_response, refusal_of
 from tocsin.web.security import with_security
 
@@ -32,13 +33,15 @@ class ErrorMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        started = ended = False
 
         async def send_safely(message: Message) -> None:
-            nonlocal started
+            nonlocal started, ended
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = with_security(message.get("headers", ()))
+            else:
+                ended = not message.get("more_body", False)
             await send(message)
 
         try:
@@ -46,7 +49,10 @@ class ErrorMiddleware:
             await self._app(scope, receive, send_safely)
         except ClientDisconnect:
             return
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as cause:
+            error = cause if isinstance(cause, Exception) else ObjectReset("the service stops")
+            if ended and error is not cause:
+                return  # only work after the response is cut off
             refusal = refusal_of(error)
             if refusal.status >= 500:
                 self._log(scope, error, refusal.status)
