@@ -86,6 +86,20 @@ class DataLock:
         os.close(self._directory_fd)
 
 
+def is_in_use(directory: Path) -> bool:
+    """Whether a process holds the directory now."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: a start will say so
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
 def _open(path: Path) -> tuple[int, bool]:
     """The open file, and whether this call created it. It is never a link: its target would be overwritten."""
     while True:

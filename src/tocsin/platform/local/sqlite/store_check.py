@@ -13,12 +13,13 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tocsin.errors import StoreUnusable
 from tocsin.platform.local.sqlite.migrations import Migration, check
+from tocsin.platform.local.sqlite.sqlite_file import connect_to_read
 
 INTEGRITY_BYTES_MAX = 64 * 1024 * 1024
 EXAMINE_BYTES_MAX = 256 * 1024 * 1024
@@ -31,8 +32,12 @@ _FRAME_HEADER_BYTES = 24
 _RESTORE = "Restore it from a backup"
 
 
-def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
-    """Raise if this database cannot be used, or if these migrations cannot be applied to it."""
+def examine(path: Path, migrations: Sequence[Migration] | None, *, in_use: bool = False) -> None:
+    """Raise if this database cannot be used, or if these migrations cannot be applied to it.
+
+    A database that another process has open (`in_use`) is read through SQLite, which coordinates with that process:
+    a copy of its files would be a mixture of before and after.
+    """
     log = path.with_name(path.name + "-wal")
     if not path.exists():
         if _size(log):
@@ -42,14 +47,15 @@ def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
         return
     _check_writable(path, log, path.with_name(path.name + "-shm"))
     _check_headers(path, log)
-    _check_length(path, log)
+    if not in_use:
+        _check_length(path, log)
     if path.stat().st_size + _size(log) > EXAMINE_BYTES_MAX:
         return
-    with _view(path, log) as connection:
-        damage = _damage(connection, migrations, path.name)
+    view = closing(connect_to_read(path)) if in_use else _view(path, log)
+    damage = _damage(view, migrations, path.name)
     if damage is None:
         return
-    if _size(log) and _is_sound_alone(path):
+    if not in_use and _size(log) and _damage(_immutable(path), None, path.name) is None:
         raise StoreUnusable(
             f"{path} is damaged together with its log {log.name} ({damage}), but is sound without it. "
             f"If you have restored {path.name} from a backup, the log is left over from before: "
@@ -59,28 +65,22 @@ def examine(path: Path, migrations: Sequence[Migration] | None) -> None:
 
 
 def _damage(
-    connection: sqlite3.Connection, migrations: Sequence[Migration] | None, file_name: str
+    view: AbstractContextManager[sqlite3.Connection], migrations: Sequence[Migration] | None, file_name: str
 ) -> str | None:
     """What is wrong with the content, in SQLite's words. Raises if only the schema is wrong."""
     try:
-        connection.execute("PRAGMA wal_checkpoint").fetchall()  # of a copy: a log must fit to its database
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-        scope = "integrity_check" if pages * page_bytes <= INTEGRITY_BYTES_MAX else "quick_check"
-        (verdict,) = connection.execute(f"PRAGMA {scope}(1)").fetchone()
-        if verdict != "ok":
-            return " ".join(verdict.split())
-        if migrations is not None:
-            check(connection, migrations, file_name)
+        with view as connection:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+            scope = "integrity_check" if pages * page_bytes <= INTEGRITY_BYTES_MAX else "quick_check"
+            (verdict,) = connection.execute(f"PRAGMA {scope}(1)").fetchone()
+            if verdict != "ok":
+                return " ".join(verdict.split())
+            if migrations is not None:
+                check(connection, migrations, file_name)
     except sqlite3.DatabaseError as error:
         return str(error)
     return None
-
-
-def _is_sound_alone(path: Path) -> bool:
-    """Whether the database is sound without its log."""
-    with _opened(f"{path.absolute().as_uri()}?immutable=1") as connection:
-        return _damage(connection, None, path.name) is None
 
 
 def _check_writable(*files: Path) -> None:
@@ -139,7 +139,7 @@ def _pages_in(log: Path, page_bytes: int) -> set[int]:
 def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
     """A connection to the content of the file and its log."""
     if not _size(log):
-        with _opened(f"{path.absolute().as_uri()}?immutable=1") as connection:
+        with _immutable(path) as connection:
             yield connection
         return
     with TemporaryDirectory(prefix="tocsin-check-") as scratch:
@@ -152,12 +152,16 @@ def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
                 f"{path} was not closed properly, and cannot be copied to {scratch} to be checked "
                 f"({error.strerror}). Set TMPDIR to a directory with more space"
             ) from error
-        with _opened(copy.absolute().as_uri()) as connection:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            connection.execute(
+                "PRAGMA wal_checkpoint"
+            ).fetchall()  # fails if the log does not fit to the database
             yield connection
 
 
-def _opened(uri: str) -> "closing[sqlite3.Connection]":
-    return closing(sqlite3.connect(uri, uri=True, isolation_level=None))
+def _immutable(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+    """A connection to the content of the file without its log. It creates no files."""
+    return closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None))
 
 
 def _first_bytes(path: Path, count: int) -> bytes:
