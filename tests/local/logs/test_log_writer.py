@@ -185,6 +185,16 @@ def test_what_libraries_report_is_a_line_of_the_log() -> None:
     assert "ValueError: why" in second.fields["traceback"]
 
 
+def test_a_mistake_in_a_librarys_call_is_not_an_error_of_its_caller() -> None:
+    """The text is reported as it is, without its arguments."""
+    log = CapturedLog()
+    with library_logs(log):  # not through a logger: the handlers of pytest raise
+        handler = logging.getLogger().handlers[-1]
+        handler.emit(logging.makeLogRecord({"msg": "%d and %d", "args": (2,), "levelno": logging.WARNING}))
+
+    assert [line.fields["message"] for line in log.of("library.reported")] == ["%d and %d"]
+
+
 def test_a_logger_writes_through_it() -> None:
     """The lines are those that the logger would write to the stream itself."""
     direct = io.StringIO()

@@ -20,11 +20,18 @@ class _Handler(logging.Handler):
         self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields: dict[str, JSON] = {"library": record.name, "message": record.getMessage().strip()[:TEXT_MAX]}
+        fields: dict[str, JSON] = {"library": record.name, "message": _text(record).strip()[:TEXT_MAX]}
         if record.exc_info:
             fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))[-TEXT_MAX:]
         write = self._logger.error if record.levelno >= logging.ERROR else self._logger.warn
         write("library.reported", **fields)
+
+
+def _text(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a mistake in a library's call must not become an error of its caller
+        return str(record.msg)
 
 
 @contextmanager
