@@ -25,12 +25,14 @@ from tocsin.competition.rules import rules_of
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.platform.local.logs.library_logs import library_logs
 from tocsin.platform.local.logs.log_sender import LogSender
+from tocsin.platform.local.logs.log_writer import LogWriter
 from tocsin.platform.local.logs.logs import open_logger
 from tocsin.platform.local.logs.worker_logs import WorkerLogs
 from tocsin.platform.local.objects.object_id import LocalObjectId
 from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.data_dir import DataDir, FileFault
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
 from tocsin.platform.shared.log_delivery import LOG_APP_ID
@@ -47,6 +49,7 @@ from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.static_pages import page_routes
 
 LOG_FLUSH_S = 3.0
+LINES_FLUSH_S = 1.0
 
 
 class Service:
@@ -60,6 +63,7 @@ class Service:
         self._stream = stream
         self._server = server
         self._stack = AsyncExitStack()
+        self._fault: FileFault | None = None
 
     async def open(self, pages: Sequence[BaseRoute] = ()) -> None:
         """Open everything, or nothing. `pages` are routes that come after the API's own."""
@@ -87,12 +91,15 @@ class Service:
 
     def _open_data(self) -> None:
         self._redact = Redactor(secret_values(self.settings))
+        self._writer = LogWriter(self._stream, self.clock)
+        self._stack.callback(self._writer.close, LINES_FLUSH_S)
         self._lines = open_logger(
-            self._stream,
+            self._writer,
             self.clock,
             self._redact,
             level_min=self.settings.log_level,
         )
+        self._stack.enter_context(library_logs(self._lines))
         path = Path(self.settings.data_dir)
         self._data = DataDir(path, load_migrations(), now=self.clock.now(), logger=self._lines)
         self._stack.callback(self._data.close)
@@ -107,7 +114,7 @@ class Service:
             sender.start()
             self._stack.push_async_callback(sender.close, LOG_FLUSH_S)
             self.logger = open_logger(
-                self._stream,
+                self._writer,
                 self.clock,
                 self._redact,
                 level_min=self.settings.log_level,
@@ -146,7 +153,7 @@ class Service:
         self._stack.push_async_callback(self.runtime.close)
 
     async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
-        self.health = HealthWatch(self.scheduler, self.kv, self.clock)
+        self.health = HealthWatch(self.scheduler, self.kv, self.clock, self._check_files)
         deps = WebDeps(
             scheduler=self.scheduler,
             kv=self.kv,
@@ -158,7 +165,11 @@ class Service:
             health=self.health.snapshot,
             version=__version__,
             instance=self.settings.instance,
-            runtime_metrics=lambda: asdict(self.runtime.metrics),
+            store_fault=lambda: _refusal(self._check_files()),
+            runtime_metrics=lambda: {
+                **asdict(self.runtime.metrics),
+                "log_lines_dropped": self._writer.dropped,
+            },
         )
         await self._server.start(create_app(deps, [*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)
@@ -173,6 +184,19 @@ class Service:
         self.logger.info(
             "service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__
         )
+
+    def _check_files(self) -> FileFault | None:
+        """Look for files that were deleted or replaced; while writes would be lost, refuse them all."""
+        fault = self._data.fault()
+        if fault != self._fault:
+            self._fault = fault
+            for store in (self.db, self.kv, self.runtime):
+                store.refuse_writes(_refusal(fault))
+            if fault is None:
+                self.logger.info("store.files_restored")
+            else:
+                self.logger.error("store.file_lost", file=str(fault.file), error=fault.sentence)
+        return fault
 
     async def _arm_again(self, object_id: LocalObjectId, error: Exception) -> None:
         """An alarm whose retries are exhausted must not be the end of all periodic work."""
@@ -218,6 +242,11 @@ async def run(
     finally:
         await service.close()
     return 1 if service.failed else 0
+
+
+def _refusal(fault: FileFault | None) -> str | None:
+    """Why nothing may be written, if a file was lost that holds data."""
+    return fault.sentence if fault is not None and fault.loses_writes else None
 
 
 def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:

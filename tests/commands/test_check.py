@@ -1,14 +1,19 @@
 """`tocsin check`: each thing that would stop or harm a start is a finding with its fix; nothing is written."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.captured_log import CapturedLog
 from tocsin.commands.check import findings
 from tocsin.commands.data_files import load_migrations
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.settings import Settings
 
 FINE = Settings(admin_key="a-long-random-text")
@@ -76,3 +81,21 @@ def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (finding,) = found(tmp_path)
 
     assert "full disk" in finding
+
+
+def test_a_running_service_is_read_through_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files change all the time, so a copy of them would look damaged."""
+
+    def no_copy(*_files: Path) -> None:
+        raise AssertionError("a copy of files that somebody writes")
+
+    monkeypatch.setattr(shutil, "copyfile", no_copy)
+    path = tmp_path / "data"
+    data = DataDir(path, load_migrations(), now=1, logger=CapturedLog())
+    try:
+        with closing(sqlite_file.connect(path / "kv.sqlite")) as connection:
+            connection.execute("INSERT INTO entries VALUES ('a', '1', NULL)")
+            assert (path / "kv.sqlite-wal").stat().st_size > 0
+            assert found(tmp_path) == []
+    finally:
+        data.close()

@@ -1,11 +1,14 @@
 """What the watch sees, and what a stuck loop cannot hide."""
 
 import asyncio
-from dataclasses import astuple, replace
+import sqlite3
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.scheduler import MINUTE, Job, scheduler
 from support.statuses import scheduler_status
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.errors import ObjectReset, StoreUnavailable
@@ -102,6 +105,13 @@ class SchedulerStub:
 
     def __init__(self, answer: Status | Exception | None) -> None:
         self.answer = answer
+        self.armed = 0
+
+    async def arm(self) -> int:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        self.armed += 1
+        return 5
 
     async def status(self) -> Any:
         if isinstance(self.answer, Exception):
@@ -170,3 +180,80 @@ async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
 
     assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
     assert (await silent.snapshot()).scheduler_error == "the scheduler does not answer within 2 s"
+
+
+async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
+    """Once, and not before the scheduler takes it."""
+    clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
+    health = HealthWatch(lambda: SchedulerClient(stub), store, clock)  # type: ignore[arg-type]
+    await health.look()
+    store.error = StoreUnavailable("KV.put: disk full")
+    await clock.sleep(5)
+    await health.look()
+    store.error, stub.answer = None, ObjectReset("reset")
+    await health.look()
+    armed_while_reset, stub.answer = stub.armed, scheduler_status()
+    for _ in range(3):
+        await clock.sleep(5)
+        await health.look()
+
+    assert (armed_while_reset, stub.armed) == (0, 1)
+
+
+async def test_work_goes_on_soon_after_a_full_disk(tmp_path: Path) -> None:
+    """The retries of the alarm have become rare meanwhile, and nobody waits for the next one."""
+    prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Store()
+
+    def full(step: str, _connection: sqlite3.Connection) -> None:
+        if step == "before commit":
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async with scheduler(tmp_path, prices) as made:
+        health = HealthWatch(made.client, store, made.clock)  # type: ignore[arg-type]
+        watching = asyncio.create_task(health.watch())
+        await asyncio.sleep(90)
+        free = made.runtime.store.crash_point
+        made.runtime.store.crash_point = full
+        store.error = StoreUnavailable("KV.put: database or disk is full")
+        await asyncio.sleep(400)
+        made.runtime.store.crash_point = free
+        store.error, freed_at = None, made.clock.now()
+        await asyncio.sleep(300)
+        watching.cancel()
+
+    first = next(at for at in prices.started if at >= freed_at)
+    assert first - freed_at < 5_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a file."""
+
+    sentence: str
+    loses_writes: bool
+
+
+async def test_a_lost_file_is_the_error_of_the_store() -> None:
+    """While writes would be lost, nothing is tried. A lost lock file is a problem, and work goes on."""
+    clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
+    problems: list[Problem | None] = [
+        None,
+        Problem("db.sqlite was deleted", loses_writes=True),
+        Problem("tocsin.lock was deleted", loses_writes=False),
+        None,
+    ]
+    seen = []
+    health = HealthWatch(lambda: SchedulerClient(stub), store, clock, lambda: problems[0])  # type: ignore[arg-type]
+    while problems:
+        await clock.sleep(5)
+        await health.look()
+        snapshot = await health.snapshot()
+        seen.append((snapshot.store_error, snapshot.file_problem, store.written, stub.armed))
+        problems.pop(0)
+
+    assert seen == [
+        (None, None, 1, 0),
+        ("db.sqlite was deleted", None, 1, 0),
+        (None, "tocsin.lock was deleted", 2, 1),
+        (None, None, 3, 1),
+    ]

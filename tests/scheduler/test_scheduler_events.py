@@ -8,6 +8,7 @@ from typing import Any
 
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import ScriptedFetch, always, in_turn, response
+from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.scheduler import SchedulerEvent
@@ -82,3 +83,15 @@ async def test_watchers_see_that_a_key_is_ignored(tmp_path: Path) -> None:
 
     assert [(change["upstream"], change["what"]) for change in changes] == [("tenero", "key_ignored")]
     assert "TENERO_API_KEY" in changes[0]["reason"]
+
+
+async def test_a_new_watcher_gets_the_latest_events_only() -> None:
+    """One that says what it saw last gets everything after that."""
+    log = EventLog(1)
+    for number in range(300):
+        log.add("run.progressed", number, {})
+    new, known = await log.after(0, 0), await log.after(100, 0)
+
+    assert [event.seq for event in new.events] == list(range(251, 301))
+    assert [event.seq for event in known.events] == list(range(101, 301))
+    assert new.next == known.next == 300

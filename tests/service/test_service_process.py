@@ -2,12 +2,14 @@
 
 import json
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.processes import Process, ServiceProcess, ask, calling, running, until
+from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, running, until
 from support.simulator_process import running_simulator
 
 
@@ -126,3 +128,45 @@ def test_it_stops_on_sigterm(tmp_path: Path) -> None:
         assert "Traceback" not in error
         with running(ServiceProcess(tmp_path, **upstreams)) as again:
             assert again.status()["lastTeneroRunAt"] is not None
+
+
+@pytest.mark.slow
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    """Requests are answered and SIGTERM ends the process, while its stdout is a full pipe."""
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+        for _ in range(1_000):  # each is a line of some 200 bytes, and a pipe takes 64 KiB
+            assert ask(f"{service.url}/api/chainhook", body={})[0] == 503
+        alive = ask(f"{service.url}/healthz")[0]
+        run = service.status()["lastTeneroRunAt"]
+        service.signal(signal.SIGTERM)
+
+        assert (alive, run is not None) == (200, True)
+        assert service.end_unread() == 0
+
+
+@pytest.mark.slow
+def test_requests_under_way_at_sigterm_are_refused_in_the_usual_shape(tmp_path: Path) -> None:
+    """A refresh that hangs gets 503, the exit code is 0, and every line of the log is JSON without a traceback."""
+    answers: list[tuple[int, Any]] = []
+
+    def refresh(url: str) -> None:
+        answers.append(ask(url, headers={"X-Admin-Key": ADMIN_KEY}, body={}))
+
+    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+        until(lambda: service.status()["lastTeneroResult"])
+        simulator = upstreams["HIRO_API_URL"].removesuffix("/hiro")
+        ask(f"{simulator}/_control/fault", body={"kind": "hang", "upstream": "tenero", "path": "tokens"})
+        admin = f"{service.url}/api/admin/scheduler?action=refresh&task=tenero"
+        clients = [threading.Thread(target=refresh, args=(admin,)) for _ in range(3)]
+        for client in clients:
+            client.start()
+        until(lambda: service.status()["tasks"]["tenero"]["running"])
+        service.signal(signal.SIGTERM)
+        code, out, error = service.end()
+        for client in clients:
+            client.join()
+
+    assert [(status, body["code"]) for status, body in answers] == [(503, "scheduler_unavailable")] * 3
+    assert code == 0
+    assert "Traceback" not in out + error
+    assert all(json.loads(line)["level"] != "ERROR" for line in out.splitlines())

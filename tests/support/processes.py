@@ -73,6 +73,10 @@ class Process:
         self._process.kill()
         self._process.communicate()
 
+    def end_unread(self) -> int:
+        """Wait for its end without reading what it writes."""
+        return self._process.wait(WAIT_S)
+
     def end(self) -> tuple[int, str, str]:
         out, error = self._process.communicate(timeout=WAIT_S)
         return self._process.returncode, out, error

@@ -88,7 +88,7 @@ async def test_events_come_as_they_happen(tmp_path: Path) -> None:
 
 
 async def test_a_reader_continues_where_it_was(tmp_path: Path) -> None:
-    """By `Last-Event-ID`; without one, or with nonsense, it gets everything that is kept."""
+    """By `Last-Event-ID`; without one, or with nonsense, it begins with the latest events."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port:
         for number in range(3):
             made.scheduler.emit("run.progressed", done=number)

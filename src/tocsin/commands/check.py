@@ -8,6 +8,7 @@ from tocsin.budget.cadence import overdraft
 from tocsin.commands.data_files import load_migrations, read_settings
 from tocsin.errors import StartError, TocsinError
 from tocsin.platform.local.sqlite.data_dir import try_to_write
+from tocsin.platform.local.sqlite.data_lock import is_in_use
 from tocsin.platform.local.sqlite.migrations import Migration
 from tocsin.platform.local.sqlite.store_check import examine
 from tocsin.scheduler.upstream_set import demands_on
@@ -68,9 +69,10 @@ def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[st
         try_to_write(path)
     except StartError as error:
         found.append(str(error))
+    in_use = is_in_use(path)
     for name, migrations in schemas.items():
         try:
-            examine(path / name, migrations)
+            examine(path / name, migrations, in_use=in_use)
         except (StartError, OSError) as error:
             found.append(str(error))
     return found

@@ -7,11 +7,12 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import EventBatch, SchedulerEvent
 
 KEPT_MAX = 400
+TAIL_MAX = 50  # for a watcher that has seen none yet
 WAIT_MAX_S = 25.0
 
 
 class EventLog:
-    """Numbered events in memory; a watcher asks for those after the last one it saw."""
+    """Numbered events in memory; a watcher asks for those after the last one it saw, a new one for those after 0."""
 
     def __init__(self, first: int) -> None:
         # Numbers go on over restarts, so that a watcher's last number never means another event.
@@ -43,4 +44,6 @@ class EventLog:
         return EventBatch(events, self._next - 1)
 
     def _since(self, seq: int) -> list[SchedulerEvent]:
+        if seq <= 0:
+            return list(self._kept)[-TAIL_MAX:]
         return [event for event in self._kept if event.seq > seq]

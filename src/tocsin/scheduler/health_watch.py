@@ -1,11 +1,14 @@
-"""Looks at the scheduler and the store every second, and remembers what it saw.
+"""Looks at the scheduler, the store and its files every second, and remembers what it saw.
 
 `/readyz` reads only what is remembered here, and how long ago the last look was: a loop that is stuck cannot hide
 behind an old, good answer.
+
+When the store can be written again, the alarm is set again: its retries may have moved it minutes ahead.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from tocsin.bindings import KV, Clock
 from tocsin.errors import StoreError, TocsinError
@@ -19,23 +22,43 @@ STATUS_WAIT_S = 2.0
 WRITE_KEY = "tocsin:alive"
 
 
-class HealthWatch:
-    """Watches the scheduler and the store, for `/readyz`."""
+class FileProblem(Protocol):
+    """A file of the store that is not as it should be; writes may be lost."""
 
-    def __init__(self, scheduler: Callable[[], SchedulerClient], kv: KV, clock: Clock) -> None:
+    @property
+    def sentence(self) -> str: ...
+    @property
+    def loses_writes(self) -> bool: ...
+
+
+class HealthWatch:
+    """Watches the scheduler and the store, for `/readyz`. `check_files` is called at every look."""
+
+    def __init__(
+        self,
+        scheduler: Callable[[], SchedulerClient],
+        kv: KV,
+        clock: Clock,
+        check_files: Callable[[], FileProblem | None] = lambda: None,
+    ) -> None:
         self._scheduler = scheduler
         self._kv = kv
         self._clock = clock
+        self._check_files = check_files
         self._looked_at = clock.monotonic()
         self._wrote_at: float | None = None
         self._store_error: str | None = None
         self._status: Status | None = None
         self._scheduler_error: str | None = "the scheduler has not been looked at yet"
+        self._must_arm = False  # since the store could not be written
+        self._file_problem: str | None = None
 
     async def snapshot(self) -> HealthSnapshot:
         """What was seen last; waits for nothing."""
         age_s = self._clock.monotonic() - self._looked_at
-        return HealthSnapshot(age_s, self._store_error, self._status, self._scheduler_error)
+        return HealthSnapshot(
+            age_s, self._store_error, self._status, self._scheduler_error, self._file_problem
+        )
 
     async def watch(self) -> None:
         while True:
@@ -43,8 +66,16 @@ class HealthWatch:
             await self._clock.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        self._status, self._scheduler_error = await ask_status(self._scheduler)
-        await self._try_to_write()
+        problem = self._check_files()
+        self._file_problem = None
+        if problem is not None and problem.loses_writes:
+            # Nothing is written, so the scheduler is not asked: its answer would only be another error.
+            self._store_error, self._must_arm = problem.sentence, True
+            self._status = self._scheduler_error = None
+        else:
+            self._file_problem = None if problem is None else problem.sentence
+            await self._try_to_write()
+            self._status, self._scheduler_error = await ask_status(self._scheduler)
         self._looked_at = self._clock.monotonic()
 
     async def _try_to_write(self) -> None:
@@ -54,9 +85,20 @@ class HealthWatch:
         try:
             await self._kv.put(WRITE_KEY, str(self._clock.now()))
         except StoreError as error:
-            self._store_error = str(error)
-        else:
-            self._store_error, self._wrote_at = None, now
+            self._store_error, self._must_arm = str(error), True
+            return
+        self._store_error, self._wrote_at = None, now
+        if self._must_arm:
+            await self._arm()
+
+    async def _arm(self) -> None:
+        """Set the alarm to what is due now. If that fails, the next successful write tries again."""
+        try:
+            async with asyncio.timeout(STATUS_WAIT_S):
+                await self._scheduler().arm()
+        except (TimeoutError, TocsinError):
+            return
+        self._must_arm = False
 
 
 async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, str | None]:

@@ -75,6 +75,7 @@ class HealthSnapshot:
     store_error: str | None
     status: Status | None
     scheduler_error: str | None = None
+    file_problem: str | None = None  # of a file that the service can do without for now
 
 
 def task_health(facts: TaskFacts) -> TaskHealth:
@@ -141,9 +142,12 @@ def process_problems(snapshot: HealthSnapshot, now: int) -> list[str]:
         problems.append(f"the event loop has been stuck for {snapshot.loop_tick_age_s:.0f} s")
     if snapshot.store_error is not None:
         problems.append(f"the store cannot be written: {snapshot.store_error}")
+    if snapshot.file_problem is not None:
+        problems.append(snapshot.file_problem)
     status = snapshot.status
     if status is None:
-        problems.append(snapshot.scheduler_error or "the scheduler does not answer")
+        if snapshot.scheduler_error is not None or not problems:
+            problems.append(snapshot.scheduler_error or "the scheduler does not answer")
     elif status.next_alarm_at is None:
         problems.append("no alarm is set: nothing will run by itself")
     elif now - status.next_alarm_at > ALARM_LATE_MAX_MS:

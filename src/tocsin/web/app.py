@@ -33,7 +33,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     return _App(
         prices,
         routes=[*routes_of(operations(deps, prices), limiter), *pages],
-        middleware=[Middleware(ErrorMiddleware, logger=deps.logger)],
+        middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 
 

@@ -35,4 +35,5 @@ class WebDeps:
     instance: str = "v1"
     runtime_metrics: Callable[[], Mapping[str, int]] | None = None  # None: the platform counts for itself
     posts_per_minute_max: int = 60  # of one client
+    store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end

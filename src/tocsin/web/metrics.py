@@ -20,13 +20,14 @@ from tocsin.web.deps import WebDeps
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# What the local object runtime counts. Cloudflare has metrics of its own.
+# What the local platform counts. Cloudflare has metrics of its own.
 RUNTIME = {
     "calls": ("object_calls_total", "calls to objects since the process started"),
     "alarms_rung": ("alarms_rung_total", "alarms whose handler succeeded since the process started"),
     "alarms_failed": ("alarms_failed_total", "alarms whose handler failed since the process started"),
     "alarms_exhausted": ("alarms_exhausted_total", "alarms given up after all retries, and set again"),
     "objects_reset": ("objects_reset_total", "objects that broke and were built again"),
+    "log_lines_dropped": ("log_lines_dropped_total", "log lines that could not be written in time"),
 }
 
 

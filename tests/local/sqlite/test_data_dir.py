@@ -1,5 +1,6 @@
 """The data directory: one process at a time, and refusals that change nothing."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -107,6 +108,57 @@ def test_a_second_process_gets_the_holder_of_the_directory(tmp_path: Path) -> No
     open_dir(path).close()
 
 
+def test_deleting_the_lock_file_lets_no_second_process_in(tmp_path: Path) -> None:
+    """The lock is on the directory. The refused start does not make a new lock file either."""
+    path = tmp_path / "data"
+    with holder(path):
+        (path / LOCK_NAME).unlink()
+        before = snapshot(path)
+        with pytest.raises(DataDirInUse, match=f"{path} is in use by another process"):
+            open_dir(path)
+
+        assert snapshot(path) == before
+    open_dir(path).close()
+
+
+def test_a_lock_file_of_an_older_release_counts(tmp_path: Path) -> None:
+    """Releases before 0.2.0 lock only the file."""
+    open_dir(tmp_path).close()
+    with (tmp_path / LOCK_NAME).open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(DataDirInUse, match="is in use"):
+            open_dir(tmp_path)
+    open_dir(tmp_path).close()
+
+
+def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
+    """Its target keeps its content."""
+    target, path = tmp_path / "precious", tmp_path / "data"
+    target.write_text("mine")
+    path.mkdir()
+    (path / LOCK_NAME).symlink_to(target)
+    with pytest.raises(StoreUnusable, match=f"{path / LOCK_NAME} is a symbolic link.*Remove the link"):
+        open_dir(path)
+
+    assert target.read_text() == "mine"
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    """In a directory that existed before, with a umask that would let everybody write."""
+    previous = os.umask(0)
+    try:
+        opened = open_dir(tmp_path)
+        with closing(sqlite_file.connect(tmp_path / "kv.sqlite")) as connection:
+            connection.execute("SELECT count(*) FROM entries")
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        opened.close()
+    finally:
+        os.umask(previous)
+
+    names = {"kv.sqlite", "kv.sqlite-wal", "kv.sqlite-shm", LOCK_NAME}
+    assert modes == dict.fromkeys(names, 0o600)
+
+
 def test_the_same_process_is_refused_too(tmp_path: Path) -> None:
     """Opening twice in one process does not bypass the lock."""
     first = open_dir(tmp_path)
@@ -168,9 +220,29 @@ def with_a_garbled_log(path: Path) -> None:
     path.with_name("kv.sqlite-wal").write_bytes(os.urandom(8192))
 
 
+def cut_within_a_page(path: Path) -> None:
+    """The checksum of the last migration is at the end of the file."""
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def with_an_index_that_lacks_a_row(path: Path) -> None:
+    condition = " AND key <> 'c'"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES ('a', '1', 5), ('b', '2', 6)")
+        connection.execute("PRAGMA writable_schema = ON")
+        name = "entries_by_expiry"
+        connection.execute("UPDATE sqlite_schema SET sql = sql || ? WHERE name = ?", (condition, name))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES ('c', '3', 7)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ?, '')", (condition,))
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "sentence"),
     [
+        (cut_within_a_page, StoreUnusable, "kv.sqlite is damaged"),
+        (with_an_index_that_lacks_a_row, StoreUnusable, "kv.sqlite is damaged"),
         (lambda path: path.write_bytes(b""), StoreUnusable, "kv.sqlite is empty"),
         (lambda path: path.write_bytes(b"\0" * 8192), StoreUnusable, "kv.sqlite is not a SQLite database"),
         (

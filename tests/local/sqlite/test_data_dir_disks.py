@@ -150,3 +150,22 @@ def test_a_directory_that_this_user_may_not_make_is_refused() -> None:
         Path(scratch).chmod(0o555)
         with as_an_ordinary_user(), pytest.raises(StoreUnusable, match="may not be written by this user"):
             open_dir(Path(scratch) / "data")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file that another user owns")
+@pytest.mark.parametrize("name", ["tocsin.lock", "kv.sqlite", "kv.sqlite-wal", "kv.sqlite-shm"])
+def test_a_file_that_this_user_may_not_write_is_named(name: str) -> None:
+    """As after `sudo tocsin import`: the directory is fine, one file in it belongs to root."""
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch)
+        open_dir(path).close()
+        for file in (path, *path.iterdir()):
+            os.chown(file, 65534, 65534)
+        (path / name).touch()
+        os.chown(path / name, 0, 0)
+        (path / name).chmod(0o600)
+        with (
+            as_an_ordinary_user(),
+            pytest.raises(StoreUnusable, match=f"{path / name} may not be written by this user.*chown"),
+        ):
+            open_dir(path)

@@ -39,9 +39,9 @@ class EntryStorage(ABC):
         self._check_usable()
         if isinstance(key, str):
             text = self._read(checked_key(key))
-            return Ready(None if text is None else decode(text))
+            return Ready(None if text is None else self._decode(key, text))
         texts = {k: self._read(k) for k in sorted([checked_key(k) for k in key])}
-        return Ready({k: decode(text) for k, text in texts.items() if text is not None})
+        return Ready({k: self._decode(k, text) for k, text in texts.items() if text is not None})
 
     def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
         self._check_usable()
@@ -55,6 +55,9 @@ class EntryStorage(ABC):
         if isinstance(key, str):
             return Ready(self._delete(checked_key(key)))
         return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
+
+    def _decode(self, _key: str, text: str) -> Any:  # the caller knows what it stored
+        return decode(text)
 
     @abstractmethod
     def _check_usable(self) -> None:

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from tocsin.errors import StartError
 
 GRACE_S = 3  # for requests under way when the process stops
+ANSWER_S = 1  # for their answers, when that time is over
 BACKLOG = 1024
 
 # Written before there is a request, so the application cannot format it.
@@ -40,8 +41,7 @@ class HttpServer:
         self._trusted_proxies = list(trusted_proxies)
         self._socket = listen(host, port)
         self.port: int = self._socket.getsockname()[1]
-        address = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
-        self.url = f"http://{address}:{self.port}"
+        self.url = f"http://{authority(host, self.port)}"
         self._server: _Server | None = None
 
     async def start(self, app: ASGIApp, **options: Any) -> None:
@@ -55,7 +55,7 @@ class HttpServer:
             proxy_headers=bool(self._trusted_proxies),
             forwarded_allow_ips=self._trusted_proxies,
             server_header=False,
-            timeout_graceful_shutdown=GRACE_S,
+            timeout_graceful_shutdown=GRACE_S + ANSWER_S,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
@@ -73,7 +73,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Has an event for "ready", and leaves signals to the service."""
+    """Has an event for "ready", leaves signals to the service, and lets the application answer when it stops."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -82,6 +82,21 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Requests that are still under way after `GRACE_S` are cancelled. They can still send a response.
+
+        uvicorn itself would leave at once after it has cancelled them.
+        """
+        timer = asyncio.get_running_loop().call_later(GRACE_S, self._cancel_requests)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+    def _cancel_requests(self) -> None:
+        for request in self.server_state.tasks:
+            request.cancel()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -100,6 +115,16 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise StartError(
-            f"cannot listen on {host}:{port}: {error.strerror}; another port: --port, 0 for any"
+            f"cannot listen on {_bracketed(host)}:{port}: {error.strerror}; another port: --port, 0 for any"
         ) from error
     return listener
+
+
+def authority(host: str, port: int) -> str:
+    """Where this machine reaches a server that listens there, as a URL has it."""
+    address = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
+    return f"{_bracketed(address)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -9,13 +9,20 @@ service does.
 import json
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
 from tocsin.bindings import JSON, Clock, Level, LogEntry
 from tocsin.platform.shared.log_line import RANKS, Levels, renamed
 from tocsin.platform.shared.redaction import Redactor
+
+
+class LineStream(Protocol):
+    """Where lines go: a text stream, or a `LogWriter`."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> None: ...
 
 
 class LineLogger(Levels, structlog.BoundLoggerBase):
@@ -34,7 +41,7 @@ class LineLogger(Levels, structlog.BoundLoggerBase):
 
 
 def open_logger(
-    stream: TextIO,
+    stream: LineStream,
     clock: Clock,
     redact: Redactor,
     *,
@@ -56,4 +63,6 @@ def open_logger(
             tee(LogEntry(level, event, fields))
         return json.dumps({"at": clock.now(), "level": level, "event": event, **fields})
 
-    return LineLogger(structlog.WriteLogger(stream), processors=[drop_below, render], context={})
+    return LineLogger(
+        structlog.WriteLogger(cast("TextIO", stream)), processors=[drop_below, render], context={}
+    )

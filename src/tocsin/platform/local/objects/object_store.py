@@ -15,12 +15,13 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tocsin.bindings import Logger
+from tocsin.errors import StoreUnavailable
 from tocsin.platform.local.objects.alarm import Alarm
 from tocsin.platform.local.sqlite.sqlite_file import connect, sync_directory, sync_file
 
@@ -81,6 +82,7 @@ class ObjectStore:
         self._checkpointed = 0
         self._restarted = 0
         self._fatal: OSError | None = None
+        self.refusal: str | None = None  # why no commit is accepted at the moment
 
     def open(self) -> None:
         """Open the file. It must exist and have OBJECT_MIGRATIONS, as a DataDir provides it."""
@@ -101,16 +103,45 @@ class ObjectStore:
     # Reading
 
     def read(self, object_id: str, key: str) -> str | None:
-        row = self._db.execute(
-            "SELECT value FROM entries WHERE object = ? AND key = ?", (object_id, key)
-        ).fetchone()
+        try:
+            row = self._db.execute(
+                "SELECT value FROM entries WHERE object = ? AND key = ?", (object_id, key)
+            ).fetchone()
+        except sqlite3.OperationalError as error:
+            raise self._explained(error, object_id, key) from error
         return None if row is None else row[0]
 
-    def read_from(self, object_id: str, start: str) -> Iterable[tuple[str, str]]:
+    def read_from(self, object_id: str, start: str) -> Iterator[tuple[str, str]]:
         """Entries from this key on, in the byte order of their keys."""
-        return self._db.execute(
-            "SELECT key, value FROM entries WHERE object = ? AND key >= ? ORDER BY key", (object_id, start)
+        sql = "SELECT key, value FROM entries WHERE object = ? AND key >= ? ORDER BY key"
+        try:
+            for row in self._db.execute(sql, (object_id, start)):  # noqa: UP028 - that would close the cursor, perhaps too late
+                yield row
+        except sqlite3.OperationalError as error:
+            raise self._explained(error, object_id, start) from error
+
+    def unreadable(self, key: str, error: Exception) -> StoreUnavailable:
+        """The error for a stored value that is not what this code ever wrote."""
+        return StoreUnavailable(
+            f"{self._path} is damaged: the value of the entry {key!r} cannot be read ({error}). "
+            f"Restore {self._path.name} from a backup, or remove this row of its table entries"
         )
+
+    def _explained(self, error: sqlite3.OperationalError, object_id: str, start: str) -> Exception:
+        """The error with the key of the value, if it is about a text that is not UTF-8."""
+        if getattr(error, "sqlite_errorcode", None) is not None:
+            return error
+        rows = self._db.execute(
+            "SELECT CAST(key AS BLOB), CAST(value AS BLOB) FROM entries WHERE object = ? AND key >= ?"
+            " ORDER BY key",
+            (object_id, start),
+        )
+        for key, value in rows:
+            try:
+                (key + value).decode()
+            except UnicodeDecodeError as fault:
+                return self.unreadable(key.decode(errors="replace"), fault)
+        return error
 
     def read_alarm(self, object_id: str) -> Alarm | None:
         row = self._db.execute(
@@ -131,6 +162,8 @@ class ObjectStore:
         """Apply one turn, all or nothing. Returns the commit's number, for `durable`."""
         if self._fatal is not None:
             raise self._fatal
+        if self.refusal is not None:
+            raise OSError(self.refusal)
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:

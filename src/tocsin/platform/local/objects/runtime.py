@@ -90,6 +90,10 @@ class Runtime:
             else:
                 self.logger.warn("alarm.orphaned", namespace=owner.namespace, object=owner.object)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Refuse all writes of all objects for this reason; None ends that."""
+        self.store.refusal = reason
+
     async def close(self) -> None:
         """Stop at once and release everything. Interrupted alarms ring again at the next start."""
         self._closing = True
@@ -198,7 +202,8 @@ class Runtime:
         try:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
         except (sqlite3.Error, OSError) as error:
-            self.logger.error("alarm.unsaved", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
+            if self.store.refusal is None:  # or whoever refuses has reported it
+                self.logger.error("alarm.unsaved", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
         if (live := self._live.get(owner.object)) is not None:
             live.storage.alarm_rescheduled(alarm)
         self.alarms.set(owner, alarm)

@@ -65,7 +65,7 @@ class ObjectStorage(EntryStorage):
         rows = self._scan(first, _Range(first, end, prefix or ""))
         if reverse or any(layer.entries or layer.cleared for layer in self._layers):
             rows = self._merged(rows, _Range(first, end, prefix or ""), reverse=reverse)
-        return Ready({key: decode(text) for key, text in islice(rows, limit)})
+        return Ready({key: self._decode(key, text) for key, text in islice(rows, limit)})
 
     def delete_all(self) -> Awaitable[None]:
         self._check_usable()
@@ -191,6 +191,12 @@ class ObjectStorage(EntryStorage):
         assert self._layers[-1] is layer, "transactions end in the reverse order of their start"
         self._layers.pop()
         self._layers[-1].absorb(layer)
+
+    def _decode(self, key: str, text: str) -> Any:
+        try:
+            return decode(text)
+        except ValueError as error:
+            raise self._store.unreadable(key, error) from error
 
     def _read(self, key: str) -> str | None:
         for layer in reversed(self._layers):

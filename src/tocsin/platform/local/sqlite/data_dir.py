@@ -9,13 +9,15 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from tocsin.bindings import Logger
 from tocsin.errors import StoreUnusable
 from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.data_lock import DataLock
+from tocsin.platform.local.sqlite.data_lock import LOCK_NAME, DataLock
+from tocsin.platform.local.sqlite.known_files import KnownFiles
 from tocsin.platform.local.sqlite.migrations import Migration, migrate
 from tocsin.platform.local.sqlite.store_check import examine
 
@@ -24,12 +26,24 @@ FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
 _CAUSES = {
     errno.EACCES: "may not be written by this user. Make the user that runs Tocsin its owner (chown)",
     errno.EDQUOT: "has no space left under this user's quota. Free some, or choose another with --data-dir",
+    errno.ELOOP: "is a symbolic link, and its target would be overwritten. Remove the link",
     errno.ENOENT: "cannot be made: the directory above it does not exist. Create that first (mkdir -p)",
     errno.ENOSPC: "is on a full disk. Free some space, or choose another with --data-dir",
     errno.ENOTDIR: "is not a directory. Choose a directory with --data-dir",
     errno.EPERM: "is protected from writing (see lsattr). Remove that, or choose another with --data-dir",
     errno.EROFS: "is on a read-only file system. Mount it writable, or choose another with --data-dir",
 }
+
+_OF_ONE_FILE = frozenset((errno.EACCES, errno.ELOOP, errno.EPERM))
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """A file of the directory that is not the one that this process has open."""
+
+    file: Path
+    sentence: str
+    loses_writes: bool
 
 
 class DataDir:
@@ -65,6 +79,9 @@ class DataDir:
             except BaseException:
                 self._lock.release()
                 raise
+        databases = [path / name for name in schemas]
+        logs = [file.with_name(file.name + suffix) for file in databases for suffix in ("-wal", "-shm")]
+        self._files = KnownFiles([path, *databases, path / LOCK_NAME], logs)
 
     def _migrate(self, name: str, migrations: Sequence[Migration], now: int, logger: Logger) -> None:
         file = self.path / name
@@ -73,6 +90,21 @@ class DataDir:
         with closing(sqlite_file.connect(file)) as connection:
             for migration in migrate(connection, migrations, name, now=now):
                 logger.info("migration.applied", file=name, migration=migration.name)
+
+    def fault(self) -> FileFault | None:
+        """A file that was deleted or replaced since this process opened it. Cheap enough for every second."""
+        file = self._files.changed()
+        if file is None:
+            return None
+        changed = f"{file} was deleted or replaced while Tocsin runs"
+        if file.name == LOCK_NAME:
+            return FileFault(file, f"{changed}. Restart Tocsin, which makes a new one", loses_writes=False)
+        return FileFault(
+            file,
+            f"{changed}, so everything written from now on would be lost. Put the same file back with mv, "
+            "or stop Tocsin, restore a backup and start it again",
+            loses_writes=True,
+        )
 
     def close(self) -> None:
         """Release the lock. Close the databases first."""
@@ -116,9 +148,16 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         cause = _CAUSES.get(error.errno or 0, f"cannot be used: {error.strerror}")
-        place = error.filename if str(error.filename).endswith(".sqlite") else path
-        raise StoreUnusable(f"{place} {cause}") from error
+        raise StoreUnusable(f"{_place(error, path)} {cause}") from error
     except sqlite3.Error as error:
         raise StoreUnusable(
             f"{path} has a database that cannot be opened ({error}). Restore a backup"
         ) from error
+
+
+def _place(error: OSError, directory: Path) -> Path:
+    """The file in the directory that the error is about, or the directory."""
+    file = Path(str(error.filename))
+    if file.parent != directory or not os.path.lexists(file):
+        return directory
+    return file if file.suffix == ".sqlite" or error.errno in _OF_ONE_FILE else directory

@@ -1,7 +1,9 @@
-"""One process per data directory: an flock on `tocsin.lock`, which the kernel releases when its holder ends.
+"""One process per data directory: an flock on the directory itself, which the kernel releases when its holder ends.
 
-The file's text is only for the error message of the next process. It is written after the checks have passed,
-so that a refused start changes nothing. A lock file that a refused start created is removed again.
+A directory with files in it cannot be deleted and made again under the same name without losing all of them, so
+nobody gets past the lock by deleting a file. `tocsin.lock` is locked too, because releases before 0.2.0 lock only
+that. Its text is for the error message of the next process. It is written after the checks have passed, so that a
+refused start changes nothing. A lock file that a refused start created is removed again.
 """
 
 import errno
@@ -17,37 +19,51 @@ from tocsin.errors import DataDirInUse, StoreUnusable
 LOCK_NAME = "tocsin.lock"
 HOLDER_BYTES_MAX = 1000
 
+# EBADF: some network file systems lock only files that are open for writing.
+_NO_LOCKS = frozenset((errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP))
+
 
 class DataLock:
     """The lock on a directory, held until `release`, `abandon` or the end of the process."""
 
     def __init__(self, directory: Path) -> None:
         """Take the lock, or raise `DataDirInUse` naming its holder."""
+        self._directory = directory
         self._path = directory / LOCK_NAME
-        self._fd = self._take(directory)
+        self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._lock(self._directory_fd)
+            self._fd = self._take_file()
+        except BaseException:
+            os.close(self._directory_fd)
+            raise
 
-    def _take(self, directory: Path) -> int:
+    def _take_file(self) -> int:
         while True:
             fd, self._created = _open(self._path)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = _holder(os.pread(fd, HOLDER_BYTES_MAX, 0))
+                self._lock(fd)
+            except BaseException:
                 os.close(fd)
-                raise DataDirInUse(
-                    f"{directory} is in use by {holder}. Stop that process, or choose another "
-                    "directory with --data-dir"
-                ) from None
-            except OSError as error:
-                os.close(fd)
-                if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP}:
-                    raise
-                raise StoreUnusable(
-                    f"{directory} is on a file system without locks. Choose a directory on a local disk"
-                ) from error
+                raise
             if _same_file(fd, self._path):
                 return fd
             os.close(fd)  # a refused start removed it between our two calls: lock the new one
+
+    def _lock(self, fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataDirInUse(
+                f"{self._directory} is in use by {_holder(self._path)}. Stop that process, or choose another "
+                "directory with --data-dir"
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise StoreUnusable(
+                f"{self._directory} is on a file system without locks. Choose a directory on a local disk"
+            ) from error
 
     def sign(self, now: int) -> None:
         """Write which process holds the lock, since when, and on which host."""
@@ -59,22 +75,40 @@ class DataLock:
         """Release the lock and undo what taking it changed."""
         if self._created:
             self._path.unlink()
-        os.close(self._fd)
+        self._close()
 
     def release(self) -> None:
         os.ftruncate(self._fd, 0)
+        self._close()
+
+    def _close(self) -> None:
         os.close(self._fd)
+        os.close(self._directory_fd)
+
+
+def is_in_use(directory: Path) -> bool:
+    """Whether a process holds the directory now."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: a start will say so
+        return False
+    finally:
+        os.close(fd)
+    return False
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """The open file, and whether this call created it."""
+    """The open file, and whether this call created it. It is never a link: its target would be overwritten."""
     while True:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
         except FileExistsError:
             pass
         try:
-            return os.open(path, os.O_RDWR), False
+            return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
         except FileNotFoundError:
             pass
 
@@ -86,8 +120,16 @@ def _same_file(fd: int, path: Path) -> bool:
         return False
 
 
-def _holder(text: bytes) -> str:
+def _holder(path: Path) -> str:
     """The holder, in words. The text may be from an earlier holder, if the present one has not signed yet."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return f"another process ({path.name}, which names it, cannot be read)"
+    try:
+        text = os.pread(fd, HOLDER_BYTES_MAX, 0)
+    finally:
+        os.close(fd)
     try:
         holder = json.loads(text)
         pid, host = int(holder["pid"]), str(holder["host"])

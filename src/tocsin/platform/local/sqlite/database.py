@@ -50,6 +50,10 @@ class SqliteDatabase(StatementDatabase):
                     raise
         return await self._writer.run(lambda connection: _execute(connection, "BEGIN IMMEDIATE", statements))
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Refuse all writes for this reason; None ends that."""
+        self._writer.refusal = reason
+
     async def close(self) -> None:
         await self._reader.close()
         await self._writer.close()

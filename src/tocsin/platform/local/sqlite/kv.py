@@ -99,6 +99,10 @@ class SqliteKV:
         keys = [key for (key,) in rows[:limit]]
         return KVList(keys, keys[-1] if len(rows) > limit else None)
 
+    def refuse_writes(self, reason: str | None) -> None:
+        """Refuse all writes, and `list`, for this reason; None ends that."""
+        self._thread.refusal = reason
+
     async def close(self) -> None:
         self._reader.close()
         await self._thread.close()

@@ -49,13 +49,14 @@ _CONSTRAINTS: dict[str, ConstraintKind] = {
 
 
 def create(path: Path) -> None:
-    """Create an empty database. It appears complete or not at all.
+    """Create an empty database, only for this user. It appears complete or not at all.
 
     Therefore a database file of zero bytes is always damaged, and never left by a first start that was
-    killed.
+    killed. SQLite gives the files that it adds the permissions of the database.
     """
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(draft)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")  # writes and syncs the first page
     draft.rename(path)
@@ -122,10 +123,13 @@ class SqliteThread:
             self._connection.setlimit(category, limit)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-{'r' if query_only else 'w'}")
         self._closed = False
+        self.refusal: str | None = None  # why no job is accepted at the moment
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"{self._path.name} is closed: the process is stopping")
+        if self.refusal is not None:
+            raise StoreUnavailable(self.refusal)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_whole, job)
 
     def _run_whole(self, job: Callable[[sqlite3.Connection], T]) -> T:

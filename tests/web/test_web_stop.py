@@ -1,0 +1,87 @@
+"""Requests that are under way when the service stops."""
+
+import asyncio
+import json
+
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from support.captured_log import CapturedLog
+from support.virtual_time import VirtualClock
+from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.platform.local.logs.library_logs import library_logs
+from tocsin.web.error_middleware import ErrorMiddleware
+from tocsin.web.operations import Handler, Operation, OperationDoc, routes_of
+from tocsin.web.request_limits import ClientRateLimit
+
+DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
+
+
+async def stopped_during(handler: Handler, started: asyncio.Event) -> tuple[str, bytes, CapturedLog]:
+    """Stop the server while a request is in this handler: head and body of the response, and the log."""
+    log = CapturedLog()
+    (route,) = routes_of([Operation("POST", "/it", handler, DOC)], ClientRateLimit(10, VirtualClock()))
+    server = HttpServer("127.0.0.1", 0)
+    with library_logs(log):
+        await server.start(ErrorMiddleware(route, log))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /it HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        await started.wait()
+        await server.stop()
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return head.decode().lower(), body, log
+
+
+async def test_a_request_that_cannot_end_is_refused_in_the_usual_shape() -> None:
+    """503, with a hint when to come back; one warning in the log, and no traceback."""
+    started = asyncio.Event()
+
+    async def hang(_request: Request) -> ASGIApp:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+    head, body, log = await stopped_during(hang, started)
+
+    assert head.startswith("http/1.1 503 ")
+    assert "retry-after: " in head
+    assert json.loads(body)["code"] == "scheduler_unavailable"
+    assert json.loads(body)["retryable"] is True
+    (line,) = log.lines
+    assert (line.level, line.event) == ("WARN", "request.failed")
+    assert "traceback" not in line.fields
+
+
+async def test_a_request_that_ends_in_time_gets_its_response() -> None:
+    """The grace is for those."""
+    started = asyncio.Event()
+
+    async def slow(_request: Request) -> ASGIApp:
+        started.set()
+        await asyncio.sleep(2)
+        return Response("done")
+
+    head, body, log = await stopped_during(slow, started)
+
+    assert head.startswith("http/1.1 200 ")
+    assert (body, log.lines) == (b"done", [])
+
+
+async def test_work_after_a_response_ends_quietly() -> None:
+    """As after a push of Chainhook: what it leaves behind is done by the next sweep."""
+    started = asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def respond(_request: Request) -> ASGIApp:
+        return Response("done", background=BackgroundTask(hang))
+
+    head, _body, log = await stopped_during(respond, started)
+
+    assert head.startswith("http/1.1 200 ")
+    assert log.lines == []
