@@ -9,6 +9,7 @@ from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
+from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.request_limits import BODY_MAX
 
@@ -133,12 +134,12 @@ async def test_a_bad_body_is_explained_and_stores_nothing(
     [
         (TRADES, "address must be a Stacks mainnet address"),
         (f"{TRADES}?address=SP%00", "address must be a Stacks mainnet address"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=0", "limit is 1 to 200"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=-1", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=1e9", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit={'9' * 500}", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=%D9%A3", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&cursor=x", "cursor must be next_cursor"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=0", "limit is 1 to 200"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=-1", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=1e9", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&limit={'9' * 500}", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=%D9%A3", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&cursor=x", "cursor must be next_cursor"),
         ("/api/competition/status?address=ST1", "address must be a Stacks mainnet address"),
         (f"{BOARD}?sort=name", "sort is one of"),
         (f"{BOARD}?dir=up", "dir is asc or desc"),

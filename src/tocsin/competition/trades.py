@@ -6,12 +6,11 @@ from tocsin.bindings import Database, Row
 from tocsin.competition import page_token
 from tocsin.errors import UsageError
 from tocsin.shapes.competition import Trade, TradeCounts, TradePage
+from tocsin.stacks_address import decode_address
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-ADDRESS_PATTERN = "^S[MP][0-9A-Z]{38,40}$"
-_ADDRESS = re.compile(ADDRESS_PATTERN)
 _TXID = re.compile(r"0x[0-9a-f]{64}")
 _TIME_MAX = 10**15
 
@@ -95,10 +94,12 @@ async def trade_counts(db: Database, address: str) -> TradeCounts:
 
 
 def _check_address(address: str) -> None:
-    if not _ADDRESS.fullmatch(address):
+    try:
+        decode_address(address)
+    except ValueError as error:
         raise UsageError(
-            "address must be a Stacks mainnet address: SP or SM and 38 to 40 letters and digits."
-        )
+            f"address must be a Stacks mainnet address, SP… or SM…; {address[:60]!a} {error}."
+        ) from None
 
 
 def _read_cursor(text: str) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from tocsin.budget.call_session import CallSession, task_session
 from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.chain_model import STX, TokenPrice
 from tocsin.errors import MalformedBody, UsageError
+from tocsin.stacks_address import is_token_id
 from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
@@ -27,9 +28,6 @@ ANONYMOUS_TYPE = "web-ui-ip"  # what Tenero calls a client without a key
 NO_QUOTA = Quota()
 
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
-_TOKEN_ID = re.compile(
-    r"(stx|S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127})(?:::[A-Za-z][A-Za-z0-9_-]{0,127})?"
-)
 _MISSING = object()
 
 
@@ -187,10 +185,9 @@ class TeneroClient:
 
 def token_address(token_id: str) -> str:
     """What Tenero calls a token: its contract, without `::asset`."""
-    match = _TOKEN_ID.fullmatch(token_id)
-    if match is None:
+    if not is_token_id(token_id):
         raise UsageError(f"A token id is `{STX}` or `contract::asset`, not {token_id[:80]!r}.")
-    return match[1]
+    return token_id.partition("::")[0]
 
 
 def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
