@@ -121,7 +121,11 @@ class TokenPrice:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list, newest first. `next_cursor` leads to older items, None when there are none."""
+    """Part of a list, newest first. `next_cursor` leads to older items, None when there are none.
+
+    `unreadable` are the ids of transactions on this page whose rows break the upstream's contract.
+    """
 
     items: tuple[T, ...]
     next_cursor: str | None
+    unreadable: tuple[str, ...] = ()
