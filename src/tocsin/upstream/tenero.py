@@ -153,7 +153,7 @@ class TeneroClient:
             answer = await self.client.get(target, list_page, session)
             match answer:
                 case Ok(value=page):
-                    self._note_refused(target, page, session)
+                    self.client.rows_refused(target, [row.reason for row in page.refused], session)
                 case NotFound():
                     listing.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
                     return listing
@@ -171,16 +171,6 @@ class TeneroClient:
             if cursor is None:
                 break
         return listing
-
-    def _note_refused(self, target: str, page: _ListPage, session: CallSession) -> None:
-        if page.refused:
-            session.logger.warn(
-                "upstream.rows_refused",
-                upstream="tenero",
-                path=target,
-                count=len(page.refused),
-                first=page.refused[0].reason,
-            )
 
 
 def token_address(token_id: str) -> str:
