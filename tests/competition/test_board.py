@@ -1,6 +1,7 @@
 """The leaderboard against a plain computation from the truth."""
 
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,23 @@ async def test_a_price_beyond_all_numbers_gives_no_value(tmp_path: Path) -> None
         board = await leaderboard(world.db, prices)
 
     assert {row.volume_usd for row in board.rows} == {None}
+    assert as_json(board)
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize(("usd", "decimals"), [(1e-300, 0), (1e-300, 38), (5e-324, 6), (1e-18, 38)])
+async def test_a_price_of_almost_nothing_does_not_take_the_board_down(
+    usd: float, decimals: int, sort: str, tmp_path: Path
+) -> None:
+    """A gain of more per cent than a number holds is left out; the board is shown in every order."""
+    prices = {**PRICES, "stx": TokenPrice("stx", usd, decimals)}
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await traded(world, ("simple",))
+        board = await leaderboard(world.db, prices, sort=sort)
+
+    assert len(board.rows) == len(chain.wallets)
+    assert all(row.pnl_percent is None or isfinite(row.pnl_percent) for row in board.rows)
     assert as_json(board)
 
 

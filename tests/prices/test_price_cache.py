@@ -76,6 +76,11 @@ async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Pat
         '{"priceUsd": true, "decimals": 6, "fetchedAt": 1}',
         '{"priceUsd": 1, "decimals": -1, "fetchedAt": 1}',
         '{"priceUsd": 1, "decimals": 6, "fetchedAt": null}',
+        '{"priceUsd": 1e-300, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": 1e13, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": 1%s, "decimals": 6, "fetchedAt": 1}' % ("0" * 400),
+        '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1e15}',
+        '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1000000000000000000}',
         '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1, "rateLimit": 7}',
     ],
 )

@@ -12,7 +12,7 @@ PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
 _TXID = re.compile(r"0x[0-9a-f]{64}")
-_TIME_MAX = 10**15
+_TIME_MAX = 10**15  # older releases recorded times up to this; such a trade is listed first
 
 _SWAP = "SELECT * FROM swaps WHERE txid = ?"
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
@@ -68,7 +68,7 @@ async def trades_of(
     _check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    before = (_TIME_MAX, "") if after is None else _read_cursor(after)
+    before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
     rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
     cursor = None
     if len(rows) > limit:

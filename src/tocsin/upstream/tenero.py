@@ -13,7 +13,7 @@ from tocsin.bindings import JSON, Logger
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession, task_session
 from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.chain_model import STX, TokenPrice
+from tocsin.chain_model import DECIMALS_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice
 from tocsin.errors import MalformedBody, UsageError
 from tocsin.stacks_address import is_token_id
 from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
@@ -22,8 +22,6 @@ from tocsin.upstream.decode import JsonObject, as_record, optional_text, record,
 from tocsin.upstream.limit_headers import header_number
 
 PAGE = 100  # Tenero's maximum
-DECIMALS_MAX = 38
-PRICE_USD_MAX = 1e12  # beyond all the money there is
 ANONYMOUS_TYPE = "web-ui-ip"  # what Tenero calls a client without a key
 NO_QUOTA = Quota()
 
@@ -208,7 +206,7 @@ def list_page(body: JSON) -> _ListPage:
 
 
 def _price_usd(row: JsonObject) -> float | None:
-    """A plausible price above 0, or None. A missing field is an error: it does not mean "no price"."""
+    """A price within its bounds, or None. A missing field is an error: it does not mean "no price"."""
     value = row.get("price_usd", _MISSING)
     if value is None:
         return None
@@ -218,7 +216,7 @@ def _price_usd(row: JsonObject) -> float | None:
         price = _float(value)
     else:
         raise MalformedBody("price_usd: expected a number, text or null")
-    return price if 0 < price <= PRICE_USD_MAX else None
+    return price if PRICE_USD_MIN <= price <= PRICE_USD_MAX else None
 
 
 def _decimals(row: JsonObject) -> int | None:
@@ -228,7 +226,7 @@ def _decimals(row: JsonObject) -> int | None:
         value = int(value)
     if value is None or (type(value) is int and 0 <= value <= DECIMALS_MAX):
         return value
-    raise MalformedBody("decimals: expected 0 to 38")
+    raise MalformedBody(f"decimals: expected 0 to {DECIMALS_MAX}")
 
 
 def _float(value: str | float) -> float:
