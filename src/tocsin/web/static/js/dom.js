@@ -30,7 +30,10 @@ export function setAttribute(node, name, value) {
 	else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
-/** Make `parent` hold one element per item, in order; those that were there stay and are updated in place. */
+/**
+ * Make `parent` hold one element per item, in order; those that were there stay and are updated in place.
+ * An item that cannot be drawn is left out and reported, so that it does not hide the others.
+ */
 export function keyed(parent, items, keyOf, make, update) {
 	const present = new Map([...parent.children].map((node) => [node.dataset.key, node]));
 	const focused = document.activeElement;
@@ -39,14 +42,17 @@ export function keyed(parent, items, keyOf, make, update) {
 		const key = String(keyOf(item));
 		let node = present.get(key);
 		const isNew = node === undefined;
-		if (isNew) {
-			node = make(item);
-			node.dataset.key = key;
+		try {
+			node ??= make(item);
+			update(node, item, isNew);
+		} catch (error) {
+			reportError(error);
+			continue;
 		}
+		node.dataset.key = key;
 		present.delete(key);
 		if (node === place) place = place.nextElementSibling;
 		else parent.insertBefore(node, place);
-		update(node, item, isNew);
 	}
 	for (const node of present.values()) node.remove();
 	// A browser drops the focus of an element that is moved.

@@ -9,12 +9,19 @@ const CLOCK_SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
+const AT_MAX = 8.64e15; // the last instant that a Date can hold
+const AHEAD_MAX_MS = 86_400_000; // clocks differ by less
+
 export const NONE = "–";
+const isTime = (at) => typeof at === "number" && Math.abs(at) <= AT_MAX;
+const shown = (format) => (at) => (isTime(at) ? format.format(at) : NONE);
 export const count = (n) => (n === null || n === undefined ? NONE : WHOLE.format(n));
-export const clock = (at) => CLOCK.format(at);
-export const clockSeconds = (at) => CLOCK_SECONDS.format(at);
-export const day = (at) => DAY.format(at);
-export const moment = (at) => MOMENT.format(at);
+export const clock = shown(CLOCK);
+export const clockSeconds = shown(CLOCK_SECONDS);
+export const day = shown(DAY);
+export const moment = shown(MOMENT);
+/** For a `datetime` attribute; null where there is no such time. */
+export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
 
 /** A price of any size keeps its meaningful digits. */
 export function price(value) {
@@ -22,8 +29,9 @@ export function price(value) {
 	return value !== 0 && Math.abs(value) < 1 ? USD_SMALL.format(value) : USD.format(value);
 }
 
-/** "4 min ago". */
+/** "4 min ago". What lies far ahead, or is no number, has no age. */
 export function ago(ms) {
+	if (!(ms >= -AHEAD_MAX_MS)) return NONE;
 	return ms < 45_000 ? "just now" : `${span(ms)} ago`;
 }
 
