@@ -91,6 +91,12 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
         (line(1, display_name=["x"]), "display_name: expected text or null, found a list"),
         (line(1, display_name="\0"), "display_name: has a character"),
         (line(1, display_name="\ud800"), "display_name: has a character"),
+        (
+            line(1, display_name="x" * 129),
+            "display_name: has 129 characters, at most 128 are allowed; shorten it",
+        ),
+        (line(1, bns_name="x" * 200_000), "bns_name: has 200000 characters"),
+        (line(1, claim={"status": "pending", "display_name": "x" * 129}), "claim.display_name: has 129"),
         (line(1, claim="verified"), "claim: expected an object"),
         (line(1, claim={}), "claim.status: expected one of pending, verified, rewarded, failed"),
         (line(1, claim={"status": "done"}), "found 'done'"),
@@ -113,6 +119,11 @@ def test_a_wrong_line_is_refused_with_number_and_reason_and_nothing_is_written(
     assert report.imported == {}
     with open_roster(tmp_path) as connection:
         assert rows(connection, "agents") == []
+
+
+def test_a_name_may_have_128_characters(tmp_path: Path) -> None:
+    """Characters, not bytes."""
+    assert import_into(tmp_path, line(1, display_name="🔔" * 128)).imported["agents"] == TableCounts(1, 0, 0)
 
 
 def test_an_address_of_39_characters_is_imported_and_a_wrong_character_refused(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ Kind: TypeAlias = Literal["text", "whole"]
 
 TABLES: tuple[Table, ...] = get_args(Table)  # in the order of their foreign keys
 WHOLE_MAX = 2**63 - 1  # what SQLite holds
+NAME_MAX = 128  # characters of a name that pages show
+NAMES = ("display_name", "bns_name")
 STATUSES = ("pending", "verified", "rewarded", "failed")
 
 COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
@@ -144,6 +146,10 @@ def _check(given: ImportRow, prefix: str = "") -> None:
             known = ", ".join(columns)
             raise ValueError(f"there is no field {prefix}{_shown(name)}; the fields are {known}")
         _check_kind(prefix + name, value, columns[name])
+        if name in NAMES and value is not None and len(value) > NAME_MAX:
+            raise ValueError(
+                f"{prefix}{name}: has {len(value)} characters, at most {NAME_MAX} are allowed; shorten it"
+            )
     if given.table == "agents":
         _check_stx_address(fields.get("stx_address"))
     elif fields.get("status") not in STATUSES:
