@@ -17,6 +17,7 @@ MULTI_SIG = 20  # the version that gives the prefix SM
 HASH_BYTES = 20
 CHECKSUM_BYTES = 4
 
+_VERSIONS = {"P": SINGLE_SIG, "M": MULTI_SIG}
 _PAYLOAD_BYTES = HASH_BYTES + CHECKSUM_BYTES
 _ADDRESS = "S[MP][0-9A-HJKMNP-TV-Z]{26,39}"
 _NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
@@ -42,7 +43,7 @@ def decode_address(text: str) -> tuple[int, bytes]:
     if zero_bytes < 0 or len(digits) != zero_bytes + (bits + 4) // 5:
         raise ValueError("has a wrong number of characters: one is missing or too many")
     payload = number.to_bytes(_PAYLOAD_BYTES, "big")
-    version = C32.index(text[1])
+    version = _VERSIONS[text[1]]
     if payload[HASH_BYTES:] != _checksum(version, payload[:HASH_BYTES]):
         raise ValueError("has a wrong checksum: at least one character is wrong")
     return version, payload[:HASH_BYTES]

@@ -17,13 +17,12 @@ from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY
 from tocsin.prices.rotation import TokenMemory
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, supported_tokens
 from tocsin.settings import Settings
-from tocsin.simulator.addresses import address_of
 from tocsin.tasks.refresh_prices import refresh_prices_task
 from tocsin.upstream.tenero import token_address
 
 TASK = refresh_prices_task(Settings())
 SBTC, STSTX = STATIC_TOKENS[1:]
-OTHERS = [f"{address_of('deployer')}.token-{n}::token" for n in range(9)]
+OTHERS = [f"{SBTC.partition('.')[0]}.token-{n}::token" for n in range(9)]
 USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
 
 
