@@ -30,10 +30,7 @@ export function setAttribute(node, name, value) {
 	else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
-/**
- * Make `parent` hold one element per item, in order; those that were there stay and are updated in place.
- * An item that cannot be drawn is left out and reported, so that it does not hide the others.
- */
+/** Make `parent` hold one element per item, in order; those that were there stay and are updated in place. */
 export function keyed(parent, items, keyOf, make, update) {
 	const present = new Map([...parent.children].map((node) => [node.dataset.key, node]));
 	const focused = document.activeElement;
@@ -46,7 +43,7 @@ export function keyed(parent, items, keyOf, make, update) {
 			node ??= make(item);
 			update(node, item, isNew);
 		} catch (error) {
-			reportError(error);
+			reportError(error); // and draw the others
 			continue;
 		}
 		node.dataset.key = key;

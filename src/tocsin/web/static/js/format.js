@@ -4,23 +4,19 @@ const DOLLARS = { style: "currency", currency: "USD" };
 const WHOLE = new Intl.NumberFormat("en-US");
 const USD = new Intl.NumberFormat("en-US", DOLLARS);
 const USD_SMALL = new Intl.NumberFormat("en-US", { ...DOLLARS, maximumSignificantDigits: 4 });
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const CLOCK_SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-
-const AT_MAX = 8.64e15; // the last instant that a Date can hold
-const AHEAD_MAX_MS = 86_400_000; // clocks differ by less
 
 export const NONE = "–";
-const isTime = (at) => typeof at === "number" && Math.abs(at) <= AT_MAX;
-const shown = (format) => (at) => (isTime(at) ? format.format(at) : NONE);
 export const count = (n) => (n === null || n === undefined ? NONE : WHOLE.format(n));
-export const clock = shown(CLOCK);
-export const clockSeconds = shown(CLOCK_SECONDS);
-export const day = shown(DAY);
-export const moment = shown(MOMENT);
-/** For a `datetime` attribute; null where there is no such time. */
+
+const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // what a Date can hold
+const time = (options) => {
+	const format = new Intl.DateTimeFormat("en-GB", options);
+	return (at) => (isTime(at) ? format.format(at) : NONE);
+};
+export const clock = time({ hour: "2-digit", minute: "2-digit" });
+export const clockSeconds = time({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const day = time({ day: "numeric", month: "short" });
+export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
 export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
 
 /** A price of any size keeps its meaningful digits. */
@@ -29,9 +25,9 @@ export function price(value) {
 	return value !== 0 && Math.abs(value) < 1 ? USD_SMALL.format(value) : USD.format(value);
 }
 
-/** "4 min ago". What lies far ahead, or is no number, has no age. */
+/** "4 min ago"; more than a day ahead is no age. */
 export function ago(ms) {
-	if (!(ms >= -AHEAD_MAX_MS)) return NONE;
+	if (ms < -86_400_000) return NONE;
 	return ms < 45_000 ? "just now" : `${span(ms)} ago`;
 }
 
