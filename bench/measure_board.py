@@ -31,6 +31,7 @@ from tocsin.competition.trades import trades_of
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.migrations import load, migrate
+from tocsin.simulator.addresses import address_of
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 
 AGENTS = 430
@@ -46,7 +47,7 @@ _rng = random.Random(1)
 
 
 def agent(number: int) -> str:
-    return f"SP{number:039d}"
+    return address_of(f"agent {number}")
 
 
 def swaps(count: int, first: int) -> Iterator[NewSwap]:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.workerd import MODULES, Workerd, running
 
 STARTS, RINGS, CALLS = 5, 200, 300
-ADDRESS = "SP2HP0ZECSZ2Z8NZJWPXA51FWZJ1PT28RB2X1R7BK"
+ADDRESS = "SPHP0ZECSZ2Z8NZJWPXA51FWZJ1PT28RB3MV592G"
 
 
 def cold_start_s(directory: Path) -> float:

@@ -22,6 +22,7 @@ from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
+from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
 from tocsin.web.deps import Keys, WebDeps
 
@@ -63,7 +64,9 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=NullLogger()
     )
     kv = SqliteKV(directory / "kv.sqlite", clock)
-    token_ids = [*STATIC_TOKENS, *(f"SP{'A' * 38}.token-{n}::token-{n}" for n in range(tokens))][:tokens]
+    token_ids = [*STATIC_TOKENS, *(f"{address_of('deployer')}.token-{n}::token-{n}" for n in range(tokens))][
+        :tokens
+    ]
     for number, token_id in enumerate(token_ids):
         await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
     await publish_tokens(kv, token_ids)

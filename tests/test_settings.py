@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.durations import parse_duration
+from tocsin.bindings import SLICE_MAX_MS
+from tocsin.durations import long_duration, parse_duration
+from tocsin.scheduler.config import SchedulerConfig
+from tocsin.setting_values import CADENCE_MAX_MS, CADENCE_MIN_MS, SLICE_MIN_MS, cadence, time_slice
 from tocsin.settings import (
     ALL,
     Setting,
@@ -83,6 +86,104 @@ def test_a_slice_must_leave_time_for_the_alarm() -> None:
     assert read({"TOCSIN_SWEEP_CADENCE": "1h", "TOCSIN_SWEEP_SLICE": "14m"}).sweep_slice == 840_000
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("TOCSIN_TENERO_CADENCE", "99999d", "is not a duration from 1 second to 7 days"),
+        ("TOCSIN_SWEEP_CADENCE", "999999999999d", "is not a duration from 1 second to 7 days"),
+        ("TOCSIN_SWEEP_CADENCE", "8d", "is not a duration from 1 second to 7 days"),
+        ("TOCSIN_TENERO_CADENCE", "999ms", "is not a duration from 1 second to 7 days"),
+        ("TOCSIN_TENERO_SLICE", "99ms", "is not a duration of at least 100 ms"),
+        ("HIRO_API_URL", "api.hiro.so", "does not begin with https:// or http://"),
+        ("HIRO_API_URL", "ftp://api.hiro.so", "does not begin with https:// or http://"),
+        ("HIRO_API_URL", "https://", "has no host"),
+        ("HIRO_API_URL", "https://x:99999", "is not a URL: its host or its port is wrong"),
+        ("HIRO_API_URL", "https://[", "is not a URL: its host or its port is wrong"),
+        (
+            "HIRO_API_URL",
+            "https://api.hiro.so/extended/v1",
+            "ends with /extended/v1, which Tocsin adds by itself",
+        ),
+        ("HIRO_API_URL", "https://api.hiro.so/extended/", "ends with /extended, which Tocsin adds by itself"),
+        ("TENERO_API_URL", "https://api.tenero.io/v1/stacks/", "ends with /v1/stacks, which Tocsin adds by"),
+        ("TENERO_API_URL", "https://api.tenero.io/v1", "ends with /v1, which Tocsin adds by itself"),
+        ("HIRO_API_URL", "https://api.hiro\n.so", "has a blank, a line break or another character"),
+        ("HIRO_API_URL", "https://api.hiro.so/a b", "has a blank, a line break or another character"),
+        ("WORKER_LOGS_URL", "https://lögs.example", "has a blank, a line break or another character"),
+        ("HIRO_API_URL", "https://bob@x", "has a user name or a password"),
+        ("HIRO_API_URL", "https://x/?key=1", "has a query or a fragment"),
+        ("TOCSIN_HOST", "a..b", "is not an address or a host's name"),
+        ("TOCSIN_HOST", "a" * 64, "is not an address or a host's name"),
+    ],
+)
+def test_each_wrong_value_has_its_sentence(name: str, value: str, problem: str) -> None:
+    """With an example that works."""
+    with pytest.raises(SettingsError) as caught:
+        read({name: value})
+
+    line = str(caught.value).splitlines()[1]
+    assert re.match(rf"  {name}: .* {re.escape(problem)}", line)
+    assert f"Example: {name}=" in line
+
+
+@pytest.mark.parametrize("days", ["7d", "168h"])
+def test_the_longest_cadence(days: str) -> None:
+    """The bounds are part of the range."""
+    assert read({"TOCSIN_SWEEP_CADENCE": days}).sweep_cadence == 604_800_000
+    assert read({"TOCSIN_TENERO_CADENCE": "1s", "TOCSIN_TENERO_SLICE": "100ms"}).tenero_slice == 100
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "https://bob:hunter2@x/?q",
+        "https://bob:hunter2@x",
+        "https://bob:hun//hunter2@x/y",
+        "bob:hunter2@x",
+        "https://bob:" + "hunter2" * 20 + "@x",
+        "https://bob:hunter2 @x",
+        "https://x/?key=hunter2",
+        "https://x/#hunter2",
+    ],
+)
+def test_a_password_in_a_url_is_not_shown(value: str) -> None:
+    """The error names the setting and the problem, never what may be a secret."""
+    with pytest.raises(SettingsError) as caught:
+        read({"HIRO_API_URL": value})
+
+    assert "hunter2" not in str(caught.value)
+    assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TOCSIN_FOO", "docs/settings.md lists all names."),
+        ("TOCSIN_DATABASE_URL", "docs/settings.md lists all names."),
+        ("TOCSIN_PROT", "Did you mean TOCSIN_PORT?"),
+        ("TOCSIN_DATADIR", "Did you mean TOCSIN_DATA_DIR?"),
+        ("TOCSIN_SWEEP_CADENSE", "Did you mean TOCSIN_SWEEP_CADENCE?"),
+    ],
+)
+def test_only_a_name_that_is_close_is_suggested(name: str, hint: str) -> None:
+    """The prefix that all have in common does not make names alike."""
+    with pytest.raises(SettingsError) as caught:
+        read({name: "x"})
+
+    assert str(caught.value).endswith(f"{name}: there is no such setting. {hint}")
+
+
+def test_the_docs_state_every_bound_of_a_duration() -> None:
+    """In one table of docs/settings.md."""
+    page = PAGE.read_text()
+    defaults: dict[str, Any] = {one.name: one.default for one in fields(SchedulerConfig)}
+    pause = long_duration(defaults["pause_max_ms"])
+
+    assert f"| {long_duration(CADENCE_MIN_MS)} | {long_duration(CADENCE_MAX_MS)} |" in page
+    assert f"| {SLICE_MIN_MS} ms | {long_duration(SLICE_MAX_MS)}, and less than the task's cadence |" in page
+    assert f"`action=pause&for=` | 1 ms | {pause} |" in page
+
+
 @given(st.dictionaries(st.sampled_from([known.name for known in ALL]), st.text(max_size=30)))
 def test_any_text_is_accepted_or_refused_with_our_error(environment: dict[str, str]) -> None:
     """No value of any setting raises anything else."""
@@ -146,7 +247,7 @@ def table() -> str:
 
 
 def _shown(known: Setting, default: Any) -> str:
-    if known.parse is parse_duration:
+    if known.parse in {cadence, time_slice}:
         return f"`{default // 60_000}m`"
     if isinstance(default, bool):
         return "`yes`" if default else "`no`"

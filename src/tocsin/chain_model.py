@@ -110,6 +110,11 @@ class BalanceChange:
         return self.received - self.sent
 
 
+DECIMALS_MAX = 38
+PRICE_USD_MIN = 1e-18  # a dollar would buy 10^18 tokens
+PRICE_USD_MAX = 1e12  # beyond all the money there is
+
+
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
     """What a price source reports for a token. No price is None, never 0; decimals are never guessed."""
@@ -121,7 +126,11 @@ class TokenPrice:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list, newest first. `next_cursor` leads to older items, None when there are none."""
+    """Part of a list, newest first. `next_cursor` leads to older items, None when there are none.
+
+    `unreadable` are the ids of transactions on this page whose rows break the upstream's contract.
+    """
 
     items: tuple[T, ...]
     next_cursor: str | None
+    unreadable: tuple[str, ...] = ()

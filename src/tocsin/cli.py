@@ -72,7 +72,8 @@ def status(as_json: AsJson = False, host: Host = None, port: Port = None) -> Non
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import SchedulerOverview
 
-    overview = SchedulerOverview.from_json(_client(host, port).get(SCHEDULER, keyed=True))
+    client = _client(host, port)
+    overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
     _print(overview.status.to_json(), as_json, render.status(overview.status))
 
 
@@ -88,10 +89,11 @@ def refresh(
     from tocsin.commands.refresh_progress import refresh_with_progress
     from tocsin.shapes.scheduler import Refreshed, RefreshResult
 
-    answer = refresh_with_progress(_client(host, port), task, POLL_S)
-    refreshed = Refreshed.from_json(answer)
+    client = _client(host, port)
+    answer = refresh_with_progress(client, task, POLL_S)
+    refreshed = client.read(Refreshed, answer)
     by_task = refreshed.result if task == "all" else {task: refreshed.result}
-    results = {name: RefreshResult.from_json(result) for name, result in by_task.items()}
+    results = {name: client.read(RefreshResult, result) for name, result in by_task.items()}
     _print(answer, as_json, render.refreshed(results))
     if any(result.run.outcome == "failed" for result in results.values()):
         raise typer.Exit(1)
@@ -116,7 +118,8 @@ def pause(
     end = (
         {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
     )
-    paused = Paused.from_json(_client(host, port).post(SCHEDULER, {"action": "pause", **end}))
+    client = _client(host, port)
+    paused = client.read(Paused, client.post(SCHEDULER, {"action": "pause", **end}))
     typer.echo(f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it.")
 
 
@@ -124,8 +127,10 @@ def pause(
 def resume(host: Host = None, port: Port = None) -> None:
     """End a pause."""
     from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.scheduler import Resumed
 
-    _client(host, port).post(SCHEDULER, {"action": "resume"})
+    client = _client(host, port)
+    client.read(Resumed, client.post(SCHEDULER, {"action": "resume"}))
     typer.echo("Resumed.")
 
 
@@ -143,8 +148,9 @@ def runs(
     from tocsin.shapes.scheduler import RunList
 
     query = {"limit": str(limit), **({} if task is None else {"task": task})}
-    answer = _client(host, port).get(f"{SCHEDULER}/runs", query, keyed=True)
-    _print(answer, as_json, render.runs(RunList.from_json(answer)))
+    client = _client(host, port)
+    answer = client.get(f"{SCHEDULER}/runs", query, keyed=True)
+    _print(answer, as_json, render.runs(client.read(RunList, answer)))
 
 
 @app.command()
@@ -158,8 +164,9 @@ def prices(
     from tocsin.commands import render
     from tocsin.shapes.prices import PriceList
 
-    answer = _client(host, port).get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
-    _print(answer, as_json, render.prices(PriceList.from_json(answer), time.time_ns() // 1_000_000))
+    client = _client(host, port)
+    answer = client.get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
+    _print(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
 
 
 @app.command()
@@ -175,8 +182,9 @@ def board(
     from tocsin.shapes.competition import Board
 
     query = {"sort": sort, "limit": str(limit)}
-    answer = _client(host, port).get("/api/competition/leaderboard", query)
-    _print(answer, as_json, render.board(Board.from_json(answer)))
+    client = _client(host, port)
+    answer = client.get("/api/competition/leaderboard", query)
+    _print(answer, as_json, render.board(client.read(Board, answer)))
 
 
 @app.command("import")

@@ -8,14 +8,30 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from ipaddress import ip_network
 from pathlib import PurePath
-from typing import Any, get_args
-from urllib.parse import urlsplit
+from typing import Any
 
 from tocsin.bindings import ALARM_LIMIT_MS, SLICE_MAX_MS, Level
-from tocsin.durations import long_duration, parse_duration
+from tocsin.durations import long_duration
 from tocsin.errors import StartError
+from tocsin.setting_values import (
+    cadence,
+    hiro_url,
+    host_name,
+    integer,
+    limit,
+    log_level,
+    networks,
+    number,
+    secret,
+    secrets,
+    tenero_url,
+    time_slice,
+    url,
+    without_credentials,
+    word,
+    yes_or_no,
+)
 
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
@@ -34,94 +50,6 @@ class Setting:
     example: str
     text: str
     secret: bool = False
-
-
-def integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
-            raise ValueError(f"is not a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def number(low: float, high: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()) or not low <= float(text) <= high:
-            raise ValueError(f"is not a number from {low:g} to {high:g}")
-        return float(text)
-
-    return parse
-
-
-def limit(text: str) -> int | None:
-    """Calls of a plan: a number, or "none" where the plan has no such window."""
-    return None if text.strip() == "none" else integer(1, 10**9)(text)
-
-
-def yes_or_no(text: str) -> bool:
-    words = {
-        "yes": True,
-        "true": True,
-        "1": True,
-        "on": True,
-        "no": False,
-        "false": False,
-        "0": False,
-        "off": False,
-    }
-    if text.strip().lower() not in words:
-        raise ValueError("is neither yes nor no")
-    return words[text.strip().lower()]
-
-
-def url(text: str) -> str:
-    parts = urlsplit(text.strip())
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("is not a URL without query")
-    return text.strip().rstrip("/")
-
-
-def secret(text: str) -> str:
-    if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")
-    return text
-
-
-def secrets(text: str) -> tuple[str, ...]:
-    """One secret, or two with a comma while one replaces the other."""
-    found = tuple(secret(part.strip()) for part in text.split(","))
-    if len(found) > 2:
-        raise ValueError("has more than two secrets")
-    return found
-
-
-def networks(text: str) -> tuple[str, ...]:
-    """Addresses and networks, separated by commas."""
-    try:
-        return tuple(str(ip_network(part.strip(), strict=False)) for part in text.split(","))
-    except ValueError:
-        raise ValueError("is not a list of IP addresses or networks") from None
-
-
-def host_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text):
-        raise ValueError("is not an address or a host's name")
-    return text
-
-
-def word(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
-        raise ValueError("is not a short lower-case word")
-    return text
-
-
-def log_level(text: str) -> Level:
-    levels: tuple[Level, ...] = get_args(Level)
-    for level in levels:
-        if text.upper() == level:
-            return level
-    raise ValueError(f"is not one of {', '.join(levels)}")
 
 
 def _setting(
@@ -154,10 +82,14 @@ class Settings:
         "Tenero's Starter plan; it lowers the limits to 10 calls a minute", is_secret=True,
     )  # fmt: skip
     hiro_api_url: str = _setting(
-        "HIRO_API_URL", url, "https://api.mainnet.hiro.so", "https://api.mainnet.hiro.so", "where Hiro is"
+        "HIRO_API_URL",
+        hiro_url,
+        "https://api.mainnet.hiro.so",
+        "https://api.mainnet.hiro.so",
+        "where Hiro is",
     )
     tenero_api_url: str = _setting(
-        "TENERO_API_URL", url, "https://api.tenero.io", "https://api.tenero.io", "where Tenero is"
+        "TENERO_API_URL", tenero_url, "https://api.tenero.io", "https://api.tenero.io", "where Tenero is"
     )
     worker_logs_url: str | None = _setting(
         "WORKER_LOGS_URL",
@@ -199,11 +131,11 @@ class Settings:
         "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "whether prices are refreshed at all"
     )
     tenero_cadence: int = _setting(
-        "TOCSIN_TENERO_CADENCE", parse_duration, 5 * MINUTE_MS, "5m",
+        "TOCSIN_TENERO_CADENCE", cadence, 5 * MINUTE_MS, "5m",
         "how often prices are refreshed; one list page per run fits the smallest plan",
     )  # fmt: skip
     tenero_slice: int = _setting(
-        "TOCSIN_TENERO_SLICE", parse_duration, 4 * MINUTE_MS, "4m", "the longest a price refresh may take"
+        "TOCSIN_TENERO_SLICE", time_slice, 4 * MINUTE_MS, "4m", "the longest a price refresh may take"
     )
     tenero_plan_minute: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; the headers correct it"
@@ -221,11 +153,11 @@ class Settings:
     )  # fmt: skip
     sweep_enabled: bool = _setting("TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all")
     sweep_cadence: int = _setting(
-        "TOCSIN_SWEEP_CADENCE", parse_duration, 15 * MINUTE_MS, "15m",
+        "TOCSIN_SWEEP_CADENCE", cadence, 15 * MINUTE_MS, "15m",
         "how often the chain is swept: the longest time until an unsubmitted swap is found",
     )  # fmt: skip
     sweep_slice: int = _setting(
-        "TOCSIN_SWEEP_SLICE", parse_duration, 14 * MINUTE_MS, "14m", "the longest a sweep may take"
+        "TOCSIN_SWEEP_SLICE", time_slice, 14 * MINUTE_MS, "14m", "the longest a sweep may take"
     )
     hiro_plan_second: int | None = _setting("TOCSIN_HIRO_PLAN_SECOND", limit, 20, "20", "Hiro calls a second")
     hiro_plan_minute: int | None = _setting(
@@ -271,13 +203,14 @@ def read(environment: Mapping[str, str]) -> Settings:
         try:
             values[setting.name] = known.parse(text)
         except ValueError as error:
-            shown = "its value" if known.secret else repr(text[:80])
+            shown = "its value" if known.secret else repr(without_credentials(text)[:80])
             problems.append(f"{known.name}: {shown} {error}. Example: {known.name}={known.example}")
     names = [known.name for known in ALL]
+    own = [name.removeprefix(OWN_PREFIX) for name in names if name.startswith(OWN_PREFIX)]
     for name in environment:
         if name.startswith(OWN_PREFIX) and name not in names:
-            near = difflib.get_close_matches(name, names, 1, cutoff=0.75)
-            hint = f" Did you mean {near[0]}?" if near else " docs/settings.md lists all names."
+            near = difflib.get_close_matches(name.removeprefix(OWN_PREFIX), own, 1, cutoff=0.75)
+            hint = f" Did you mean {OWN_PREFIX}{near[0]}?" if near else " docs/settings.md lists all names."
             problems.append(f"{name}: there is no such setting.{hint}")
     problems += _cross_checks(values)
     if problems:

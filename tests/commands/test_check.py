@@ -1,6 +1,7 @@
 """`tocsin check`: each thing that would stop or harm a start is a finding with its fix; nothing is written."""
 
 import shutil
+import socket
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -39,6 +40,9 @@ def test_all_is_fine_and_nothing_is_made(tmp_path: Path) -> None:
         ({"hiro_plan_minute": 500}, "HIRO_API_KEY is not set"),
         ({"tenero_api_key": "a-tenero-key"}, "TOCSIN_TENERO_PLAN_MINUTE"),
         ({"hiro_plan_month": 1_000}, "calls per month, the plan has 1000"),
+        ({"tenero_enabled": False, "sweep_enabled": False}, "Both tasks are disabled"),
+        ({"host": "203.0.113.7"}, "TOCSIN_HOST: this machine cannot listen on 203.0.113.7"),
+        ({"host": "2001:db8::7"}, "TOCSIN_HOST: this machine cannot listen on 2001:db8::7"),
         ({"allowlist": "nowhere.json"}, "TOCSIN_ALLOWLIST: nowhere.json cannot be read"),
     ],
 )
@@ -68,6 +72,21 @@ def test_a_data_directory_that_cannot_be_used_is_a_finding(
     (finding,) = found(tmp_path)
 
     assert text in finding
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_directory_that_cannot_be_made_is_a_finding() -> None:
+    """Also for root, who may write everywhere."""
+    (finding,) = findings(replace(FINE, data_dir="/proc/x"), load_migrations())
+
+    assert finding.startswith("/proc/x cannot be made in /proc (")
+    assert finding.endswith("Choose another: TOCSIN_DATA_DIR")
+
+
+def test_a_port_in_use_is_no_finding(tmp_path: Path) -> None:
+    """The running service has it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert found(tmp_path, port=server.getsockname()[1]) == []
 
 
 def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None
     code, out, error = tocsin("import", str(file), "--data-dir", str(tmp_path / "data"))
 
     assert (code, out) == (1, "")
-    assert f"{file}, line 2: stx_address: expected SP or SM and 38 to 40 of 0-9A-Z, found" in error
+    assert f"{file}, line 2: stx_address: expected a Stacks mainnet address, SP… or SM…; '" in error
     assert "1 refused: nothing was written." in error
     assert "\x1b" not in error
     assert count(tmp_path / "data") == 0

@@ -80,6 +80,7 @@ def test_moments_are_shown_relative_to_now() -> None:
     assert shown_until(None, NOW) == "-"
     assert shown_instant(NOW) == "2026-05-13 19:30:00 UTC"
     assert shown_instant(None) == "-"
+    assert shown_instant(10**18) == shown_instant(-1) == "unknown"
 
 
 @given(st.integers(0, 10**12))

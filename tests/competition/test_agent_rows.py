@@ -76,11 +76,11 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
     [
         ("nonsense", "not JSON"),
         ("[]", "not an object"),
-        ('{"stx_address": "SP"}', "stx_address: expected SP or SM"),
+        ('{"stx_address": "SP"}', "stx_address: expected a Stacks mainnet address, SP… or SM…; 'SP' is not"),
         (json.dumps({"stx_address": address(1)}), "btc_address is missing"),
         (json.dumps({"btc_address": "bc1"}), "stx_address is missing"),
         (json.dumps({"btc_address": "a b", "stx_address": address(1)}), "btc_address: expected"),
-        (line(1, stx_address="ST" + "0" * 38), "found 'ST0"),
+        (line(1, stx_address="ST" + "0" * 38), "'ST00000000000000000000000000000000000000' is not SP or SM"),
         (line(1, nickname="x"), "there is no field 'nickname'; the fields are btc_address"),
         (line(1, erc8004_agent_id="7"), "erc8004_agent_id: expected a whole number"),
         (line(1, erc8004_agent_id=True), "erc8004_agent_id: expected a whole number"),
@@ -91,6 +91,12 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
         (line(1, display_name=["x"]), "display_name: expected text or null, found a list"),
         (line(1, display_name="\0"), "display_name: has a character"),
         (line(1, display_name="\ud800"), "display_name: has a character"),
+        (
+            line(1, display_name="x" * 129),
+            "display_name: has 129 characters, at most 128 are allowed; shorten it",
+        ),
+        (line(1, bns_name="x" * 200_000), "bns_name: has 200000 characters"),
+        (line(1, claim={"status": "pending", "display_name": "x" * 129}), "claim.display_name: has 129"),
         (line(1, claim="verified"), "claim: expected an object"),
         (line(1, claim={}), "claim.status: expected one of pending, verified, rewarded, failed"),
         (line(1, claim={"status": "done"}), "found 'done'"),
@@ -113,6 +119,26 @@ def test_a_wrong_line_is_refused_with_number_and_reason_and_nothing_is_written(
     assert report.imported == {}
     with open_roster(tmp_path) as connection:
         assert rows(connection, "agents") == []
+
+
+def test_a_name_may_have_128_characters(tmp_path: Path) -> None:
+    """Characters, not bytes."""
+    assert import_into(tmp_path, line(1, display_name="🔔" * 128)).imported["agents"] == TableCounts(1, 0, 0)
+
+
+def test_an_address_of_39_characters_is_imported_and_a_wrong_character_refused(tmp_path: Path) -> None:
+    """One of 234 addresses has 39 characters; one such agent must not stop the whole file."""
+    short = "SPG4A1SAV4F6E9GJYPNVH1NDC28STBW9DRHBN37"
+
+    imported = import_into(tmp_path, line(1), line(2, stx_address=short))
+    refused = import_into(tmp_path, line(3, stx_address=short[:-1] + "8"))
+
+    assert imported.imported["agents"] == TableCounts(2, 0, 0)
+    (refusal,) = refused.refused
+    assert refusal.reason == (
+        "stx_address: expected a Stacks mainnet address, SP… or SM…; 'SPG4A1SAV4F6E9GJYPNVH1NDC28STBW9DRHBN38'"
+        " has a wrong checksum: at least one character is wrong"
+    )
 
 
 def test_duplicates_are_refused_with_both_lines(tmp_path: Path) -> None:

@@ -74,11 +74,16 @@ def test_added_contracts_are_shown_under_their_protocol(named: dict[str, str], p
         ('{"contracts": []}', "no object `contracts`"),
         ('{"contracts": {}, "kontracts": {}}', "`kontracts`"),
         ('{"contracts": {"SP1.router": ["a"]}}', "not a contract id"),
+        (json.dumps({"contracts": {CONTRACT.replace("SM1", "SM2"): ["a"]}}), "the address has a checksum"),
         (json.dumps({"contracts": {CONTRACT: []}}), "an empty list"),
         (json.dumps({"contracts": {CONTRACT: ["swap helper"]}}), "'swap helper'"),
         (json.dumps({"contracts": {CONTRACT: "swap-helper-a"}}), "must be a list of texts"),
         (f'{{"contracts": {{"{CONTRACT}": ["a"], "{CONTRACT}": ["b"]}}}}', "is listed twice"),
         ('{"contracts": {}, "provider_address": "bc1q"}', "Stacks address"),
+        (
+            json.dumps({"contracts": {}, "provider_address": f"{CONTRACT[:40]}S"}),
+            "its checksum is part of it",
+        ),
         (
             '{"contracts": {}, "protocol": "Alex"}',
             "protocol is a short lower-case name such as bitflow, not 'Alex'",

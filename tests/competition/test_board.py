@@ -162,6 +162,33 @@ async def test_a_price_beyond_all_numbers_gives_no_value(tmp_path: Path) -> None
     assert as_json(board)
 
 
+SWAP = """
+INSERT INTO swaps (
+  txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
+  block_height, block_hash, tx_index, source, allowlist_version, recorded_at
+) VALUES ('0x' || printf('%064d', 1), ?, 'c', 'f', 'stx', '1', ?, '99999999999', 1, 1, '0x', 0, 'cron', 'v', 1)"""
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize(
+    ("usd", "decimals"), [(1e-307, 0), (1e-300, 6), (1e-300, 38), (5e-324, 6), (1e-18, 38)]
+)
+async def test_a_price_of_almost_nothing_does_not_take_the_board_down(
+    usd: float, decimals: int, sort: str, tmp_path: Path
+) -> None:
+    """A gain of more per cent than a number holds is left out; the board is shown in every order."""
+    prices = {**PRICES, "stx": TokenPrice("stx", usd, decimals)}
+    async with open_world(tmp_path, chain_of(2)) as world:
+        await traded(world, ("simple",))
+        sender = world.simulator.chain.wallets[0].address
+        await world.db.prepare("DELETE FROM swaps WHERE sender = ?").bind(sender).run()
+        await world.db.prepare(SWAP).bind(sender, UNKNOWN).run()
+        board = await leaderboard(world.db, prices, sort=sort)
+
+    assert len(board.rows) == 2
+    assert as_json(board)
+
+
 async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
     """Decimals are never guessed: such a token is named as unpriced."""
     prices = {**PRICES, "stx": TokenPrice("stx", 0.8, None), UNKNOWN: TokenPrice(UNKNOWN, None, 6)}

@@ -58,6 +58,18 @@ async def test_an_unknown_wallet_has_nothing(tmp_path: Path) -> None:
     assert page == TradePage(trades=[], next_cursor=None)
 
 
+async def test_an_address_of_39_characters_is_one_and_a_wrong_character_is_told(
+    tmp_path: Path,
+) -> None:
+    """The checksum is part of the address: a typing error is reported, not answered with zeros."""
+    short = "SPG4A1SAV4F6E9GJYPNVH1NDC28STBW9DRHBN37"
+    async with open_world(tmp_path) as world:
+        assert (await trade_counts(world.db, short)).trade_count == 0
+        assert (await trades_of(world.db, short)).trades == []
+        with pytest.raises(UsageError, match="has a wrong checksum"):
+            await trade_counts(world.db, short.replace("V4F6", "VF46"))
+
+
 @pytest.mark.parametrize("address", ["", "SP", "bc1qxy", "ST" + "0" * 39, "SP" + "a" * 39, "SP" + "0" * 41])
 async def test_what_is_not_an_address_is_refused(address: str, tmp_path: Path) -> None:
     """The sentence says what an address looks like."""

@@ -1,5 +1,6 @@
 """The leaderboard when things are missing, old, slow or broken."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from support.pages_driver import NONE, ROWS, open_board, state
@@ -68,6 +69,21 @@ def test_stale_prices_are_marked(page: Page, world: World) -> None:
     expect(state(page)).to_contain_text("Prices are stale")
     expect(state(page)).to_contain_text("47 min old")
     expect(page.locator("#prices-age")).to_have_text("47 min")
+
+
+@pytest.mark.parametrize("latest", [10**18, 1_778_700_600_000_000])
+def test_a_row_with_an_impossible_time_does_not_hide_the_others(
+    page: Page, world: World, latest: int
+) -> None:
+    """It is there without an age, and so are all rows after it; the next second changes nothing."""
+    page.clock.install()
+    world.rows[0]["latestTradeAt"] = latest
+    open_board(page)
+
+    expect(page.locator(ROWS)).to_have_count(len(world.rows))
+    expect(page.locator(f"{ROWS} .latest").filter(has_text=NONE)).to_have_count(1)
+    page.clock.fast_forward(2_000)
+    expect(page.locator(f"{ROWS} .latest").filter(has_text=NONE)).to_have_count(1)
 
 
 def test_an_error_shows_why_and_tries_again(page: Page, world: World) -> None:

@@ -62,11 +62,48 @@ def test_amounts_are_exact(page: Page, units: str, decimals: int, shown: str) ->
         (60_000, "1 min ago"),
         (2 * HOUR, "2 h ago"),
         (72 * HOUR, "3 days ago"),
+        (-23 * HOUR, "just now"),
+        (-25 * HOUR, NONE),
+        (-1e18, NONE),
     ],
 )
 def test_ages(page: Page, ms: int, shown: str) -> None:
     """Ages are shown in their largest unit."""
     assert ask(page, "format", "m.ago(a)", ms) == shown
+
+
+@pytest.mark.parametrize("at", [1e18, -1e18, 8.64e15 + 1, None, "yesterday"])
+@pytest.mark.parametrize("shown", ["clock", "clockSeconds", "day", "moment"])
+def test_what_is_no_time_is_shown_as_none(page: Page, shown: str, at: object) -> None:
+    """Nothing is thrown: one bad time must not stop what is drawn after it."""
+    assert ask(page, "format", f"m.{shown}(a)", at) == NONE
+    assert ask(page, "format", "m.isoTime(a)", at) is None
+
+
+def test_an_item_that_cannot_be_drawn_does_not_hide_the_others(page: Page) -> None:
+    """It is left out and reported, also when it was there before."""
+    drawn = ask(
+        page,
+        "dom",
+        """await (async () => {
+            const list = m.el("ul"), reported = [];
+            const update = (node, item) => { if (item.bad) throw new Error(item.id); node.textContent = item.id; };
+            const draw = (items) => m.keyed(list, items, (item) => item.id, () => m.el("li"), update);
+            const stop = (event) => {
+                event.preventDefault();
+                event.stopImmediatePropagation();
+                reported.push(event.message);
+            };
+            window.addEventListener("error", stop, true);
+            draw([{ id: "a" }, { id: "b", bad: true }, { id: "c" }]);
+            const first = list.textContent;
+            draw([{ id: "a", bad: true }, { id: "b" }, { id: "c" }]);
+            window.removeEventListener("error", stop, true);
+            return [first, list.textContent, reported.length];
+        })()""",
+    )
+
+    assert drawn == ["ac", "bc", 2]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +114,7 @@ def test_ages(page: Page, ms: int, shown: str) -> None:
         (-5.2, f"{MINUS}$5.20"),
         (None, NONE),
         (-12_345_678, f"{MINUS}$12.35M"),
+        (1e52, "+$1.00e+52"),
     ],
 )
 def test_money_has_its_sign(page: Page, value: float | None, shown: str) -> None:

@@ -19,6 +19,7 @@ from tocsin.prices.cache import (
 )
 from tocsin.prices.pricing import PEGS, STALE_AFTER_MS, peg_of, price_of, prices_of
 from tocsin.shapes.prices import Price
+from tocsin.simulator.addresses import address_of
 
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
 
@@ -54,7 +55,7 @@ async def test_an_entry_expires(tmp_path: Path) -> None:
 async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Path) -> None:
     """250 tokens, of which every tenth has a price."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        names = [f"SP{'A' * 38}.t-{number}" for number in range(250)]
+        names = [f"{address_of('deployer')}.t-{number}" for number in range(250)]
         for name in names[::10]:
             await put_token_price(kv, name, CachedPrice(1.0, 6, START_MS))
 
@@ -75,6 +76,11 @@ async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Pat
         '{"priceUsd": true, "decimals": 6, "fetchedAt": 1}',
         '{"priceUsd": 1, "decimals": -1, "fetchedAt": 1}',
         '{"priceUsd": 1, "decimals": 6, "fetchedAt": null}',
+        '{"priceUsd": 1e-300, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": 1e13, "decimals": 6, "fetchedAt": 1}',
+        '{"priceUsd": 1%s, "decimals": 6, "fetchedAt": 1}' % ("0" * 400),
+        '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1e15}',
+        '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1000000000000000000}',
         '{"priceUsd": 1, "decimals": 6, "fetchedAt": 1, "rateLimit": 7}',
     ],
 )
@@ -147,7 +153,7 @@ async def test_all_readers_get_prices_the_same_way(tmp_path: Path) -> None:
     async with open_kv(tmp_path, VirtualClock()) as kv:
         await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS))
 
-        found = await prices_of(kv, ["stx", USDCX, f"SP{'A' * 38}.t"], START_MS)
+        found = await prices_of(kv, ["stx", USDCX, f"{address_of('deployer')}.t"], START_MS)
 
         assert {token_id: price.source for token_id, price in found.items()} == {
             "stx": "tenero",

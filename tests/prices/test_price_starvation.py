@@ -14,10 +14,11 @@ from tocsin.bindings import FetchResponse
 from tocsin.prices.cache import get_cached_token_prices
 from tocsin.prices.tracked_tokens import STATIC_TOKENS
 from tocsin.settings import Settings
+from tocsin.simulator.addresses import address_of
 from tocsin.tasks.refresh_prices import refresh_prices_task
 
 TASK = refresh_prices_task(Settings())
-TOKENS = [f"SP{'B' * 38}.token-{n}::token" for n in range(8)]
+TOKENS = [f"{address_of('deployer')}.token-{n}::token" for n in range(8)]
 PAGES = 3  # what a refresh reads at most; on the fourth "page" are the tokens that no list has
 
 

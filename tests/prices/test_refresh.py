@@ -22,7 +22,7 @@ from tocsin.upstream.tenero import token_address
 
 TASK = refresh_prices_task(Settings())
 SBTC, STSTX = STATIC_TOKENS[1:]
-OTHERS = [f"SP{'A' * 38}.token-{n}::token" for n in range(9)]
+OTHERS = [f"{SBTC.partition('.')[0]}.token-{n}::token" for n in range(9)]
 USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from support.statuses import HOUR, MINUTE
 from tocsin.shapes.competition import BoardRow, SwapSource, Trade
 from tocsin.shapes.prices import Price
+from tocsin.stacks_address import SINGLE_SIG, encode_address
 
 Json: TypeAlias = dict[str, Any]
 
@@ -36,11 +37,10 @@ NAMES = (
     "Ember Stoat", "Silent Mint", "Brass Heron",
 )  # fmt: skip
 SOURCES: tuple[SwapSource, ...] = ("agent", "cron")
-ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def address(random: Random) -> str:
-    return "SP" + "".join(random.choices(ALPHABET, k=39))
+    return encode_address(SINGLE_SIG, random.randbytes(20))
 
 
 def sample_prices(now: int, *, age_ms: int = 2 * MINUTE, stale: bool = False) -> Json:

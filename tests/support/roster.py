@@ -10,6 +10,7 @@ from typing import Any
 from support.local_store import migrated
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.simulator.addresses import address_of
 
 # Stricter than ours, and in another order: exports without names of columns follow it.
 REFERENCE_SCHEMA = """
@@ -37,7 +38,7 @@ END;
 
 
 def address(number: int) -> str:
-    return f"SP{number:038d}"
+    return address_of(f"agent {number}")
 
 
 def line(number: int, **fields: Any) -> str:

@@ -14,6 +14,7 @@ from tocsin.bindings import Database
 from tocsin.platform.local.clock import SystemClock
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.pricing import PEGS
+from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
 
 NAME = "Ann[bold] \x1b]0;owned\x07:smile:"
@@ -50,7 +51,7 @@ class Running:
 
 async def one_trade(db: Database) -> None:
     """An agent whose name contains terminal commands, and its trade."""
-    sender = "SP" + "A" * 38
+    sender = address_of("deployer")
     await db.batch(
         [
             db.prepare(_AGENT).bind(sender, NAME),

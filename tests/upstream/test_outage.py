@@ -12,9 +12,10 @@ from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession
 from tocsin.chain_model import Page, Transaction
 from tocsin.errors import FetchFailed, FetchTimeout
+from tocsin.simulator.addresses import address_of
 from tocsin.upstream.answer import Answer, Limited, Ok, Unavailable
 
-WALLETS = [f"SP{n:039}" for n in range(100)]
+WALLETS = [address_of(f"wallet {n}") for n in range(100)]
 FINE = example_response("hiro/v3_principal_transactions_synthetic")
 RETRIES_MAX = 20
 LATENCY_S = 0.06

@@ -12,12 +12,13 @@ from support.upstreams import wired_tenero
 from tocsin.bindings import FetchResponse
 from tocsin.chain_model import TokenPrice
 from tocsin.errors import UsageError
+from tocsin.simulator.addresses import address_of
 from tocsin.upstream.answer import BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
 from tocsin.upstream.tenero import token_address
 
 SBTC_ID = f"{SBTC}::sbtc-token"
 STSTX_ID = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
-OTHERS = [f"SP{'A' * 38}.token-{n}::token" for n in range(5)]
+OTHERS = [f"{address_of('deployer')}.token-{n}::token" for n in range(5)]
 
 
 def listed(*pages: list[str]) -> Callable[[Request], FetchResponse]:

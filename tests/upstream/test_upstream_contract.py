@@ -7,6 +7,7 @@ import pytest
 
 from support.example_chain import POOL, SBTC, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import example
+from support.virtual_time import START_MS
 from tocsin.bindings import JSON
 from tocsin.chain_model import BalanceChange, TokenPrice, TransferEvent
 from tocsin.errors import MalformedBody
@@ -38,6 +39,7 @@ def watch(value: Any, path: str, reads: dict[str, bool]) -> Any:
     return value
 
 
+LATEST_S = START_MS // 1000 + 86_400
 V1_MINED = (
     "swap_simple_synthetic",
     "swap_multihop_through_wallet_synthetic",
@@ -53,7 +55,10 @@ V1_MINED = (
 V1_UNMINED = ("pending_synthetic", "dropped_synthetic")
 PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
     (hiro_parse.transaction_v3, ("hiro/v3_transaction_synthetic",)),
-    (hiro_parse.principal_page_v3, ("hiro/v3_principal_transactions_synthetic",)),
+    (
+        lambda body: hiro_parse.principal_page_v3(body, LATEST_S),
+        ("hiro/v3_principal_transactions_synthetic",),
+    ),
     (hiro_parse.events_page_v3, ("hiro/v3_transaction_events_synthetic",)),
     (
         lambda body: hiro_parse.balance_changes_v3(body, [TXID]),
@@ -61,7 +66,10 @@ PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
     ),
     (hiro_parse.transaction_v1, tuple(f"hiro/{name}" for name in V1_MINED + V1_UNMINED)),
     (hiro_parse.events_v1, tuple(f"hiro/{name}" for name in V1_MINED if name != "v1_tx_coinbase")),
-    (lambda body: hiro_parse.transactions_with_events_v1(body, list(body)), ("hiro/v1_tx_multiple",)),
+    (
+        lambda body: hiro_parse.transactions_with_events_v1(body, list(body), LATEST_S),
+        ("hiro/v1_tx_multiple",),
+    ),
     (lambda body: tenero.token_price(body, SBTC, SBTC), ("tenero/token", "tenero/token_price_string")),
     (tenero.list_page, ("tenero/tokens_list_page",)),
 ]
@@ -84,7 +92,8 @@ def test_v3_examples_mean_what_we_think() -> None:
     """Transaction, principal's page, events and balance changes of the one example swap."""
     assert hiro_parse.transaction_v3(example("hiro/v3_transaction_synthetic")["body"]) == SWAP
 
-    page = hiro_parse.principal_page_v3(example("hiro/v3_principal_transactions_synthetic")["body"])
+    body = example("hiro/v3_principal_transactions_synthetic")["body"]
+    page = hiro_parse.principal_page_v3(body, LATEST_S).value
     assert [item.tx_id for item in page.items] == [TXID]
     assert page.items[0].event_count is None
     assert page.next_cursor is None
@@ -162,6 +171,12 @@ def test_tenero_examples_mean_what_we_think() -> None:
         (1, 1.0),
         ("0.5", 0.5),
         ("1e-9", 1e-9),
+        (1e-18, 1e-18),
+        (9.9e-19, None),
+        (1e-300, None),
+        ("1e-300", None),
+        (5e-324, None),
+        (1e12, 1e12),
         (0, None),
         ("0", None),
         (-1, None),

@@ -1,5 +1,6 @@
 """The competition's routes: what agents send, and what they and the visitors see."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,11 @@ import pytest
 
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
+from tocsin.competition.board import DIRECTIONS, SORTS
 from tocsin.competition.codes import MEANINGS, Code
+from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
+from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.request_limits import BODY_MAX
 
@@ -133,12 +137,12 @@ async def test_a_bad_body_is_explained_and_stores_nothing(
     [
         (TRADES, "address must be a Stacks mainnet address"),
         (f"{TRADES}?address=SP%00", "address must be a Stacks mainnet address"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=0", "limit is 1 to 200"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=-1", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=1e9", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit={'9' * 500}", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&limit=%D9%A3", "limit is a number"),
-        (f"{TRADES}?address=SP{'A' * 38}&cursor=x", "cursor must be next_cursor"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=0", "limit is 1 to 200"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=-1", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=1e9", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&limit={'9' * 500}", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&limit=%D9%A3", "limit is a number"),
+        (f"{TRADES}?address={address_of('deployer')}&cursor=x", "cursor must be next_cursor"),
         ("/api/competition/status?address=ST1", "address must be a Stacks mainnet address"),
         (f"{BOARD}?sort=name", "sort is one of"),
         (f"{BOARD}?dir=up", "dir is asc or desc"),
@@ -190,6 +194,39 @@ async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
         assert all(row["volumeUsd"] > 0 and row["unpricedTokens"] == [] for row in rows)
         assert whole.json()["pricesAsOf"] <= whole.json()["asOf"]
         assert (unchanged.status, unchanged.body) == (304, b"")
+
+
+SWAP = """
+INSERT INTO swaps (
+  txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
+  block_height, block_hash, tx_index, source, allowlist_version, recorded_at
+) VALUES (?, ?, 'c', 'f', 'stx', '1', ?, '99999999999', 1000000000000000, 1, '0x', 0, 'cron', 'v', 1)"""
+
+
+async def test_what_older_releases_stored_does_not_take_a_route_down(tmp_path: Path) -> None:
+    """A price of 1e-300 in KV counts as none, and a swap in the year 31690708 is one row among the others."""
+    async with competition_site(tmp_path, wallets=3) as made:
+        await traded(made)
+        wallet = made.world.simulator.chain.wallets[0].address
+        await made.world.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
+        entry = {"priceUsd": 1e-300, "decimals": 6, "fetchedAt": made.world.clock.now()}
+        await made.site.kv.put(price_key("stx"), json.dumps(entry))
+        boards = [await made.get(f"{BOARD}?sort={sort}&dir={way}") for sort in SORTS for way in DIRECTIONS]
+        listed = [await made.get(f"{TRADES}?address={wallet}&limit=1")]
+        listed.append(await made.get(f"{TRADES}?address={wallet}&cursor={listed[0].json()['next_cursor']}"))
+        others = [
+            await made.get(f"/api/competition/status?address={wallet}"),
+            await made.get("/api/prices"),
+            await made.get("/api/prices?tokens=stx"),
+        ]
+
+        assert [answer.status for answer in [*boards, *listed, *others]] == [200] * 13
+        assert all(len(board.json()["rows"]) == 3 for board in boards)
+        assert all("stx" in row["unpricedTokens"] for row in boards[0].json()["rows"])
+        assert [trade["txid"] == UNKNOWN for answer in listed for trade in answer.json()["trades"]] == [
+            True,
+            False,
+        ]
 
 
 async def test_a_submitted_trade_is_on_the_board_at_once(tmp_path: Path) -> None:

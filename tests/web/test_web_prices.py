@@ -12,6 +12,7 @@ from support.virtual_time import START_MS
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.pricing import STALE_AFTER_MS
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
+from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
 from tocsin.web.response_cache import RESPONSES_MAX
 
@@ -45,7 +46,7 @@ async def test_without_parameters_every_tracked_token_is_listed(tmp_path: Path) 
 async def test_tokens_are_listed_as_asked_for(tmp_path: Path) -> None:
     """Each once, in any number of parameters, whether tracked or not."""
     async with scene(tmp_path) as made:
-        other = f"SP{'A' * 38}.thing"
+        other = f"{address_of('deployer')}.thing"
         answer = await ask(await stocked(made), f"/api/prices?tokens=stx,{other},stx&tokens={quote(USDCX)}")
 
         assert answer.json()["prices"] == {"stx": STX, USDCX: PEG}
@@ -76,7 +77,11 @@ async def test_one_token_has_a_short_response(tmp_path: Path) -> None:
         ("token=%3Cscript%3E", "malformed_token", "<script>"),
         ("token=%ff%fe", "malformed_token", "token"),
         ("token=" + "a" * 5000, "malformed_token", "aaa"),
-        ("tokens=" + ",".join(f"SP{'A' * 38}.t-{n}" for n in range(101)), "too_many_tokens", "100"),
+        (
+            "tokens=" + ",".join(f"{address_of('deployer')}.t-{n}" for n in range(101)),
+            "too_many_tokens",
+            "100",
+        ),
     ],
 )
 async def test_a_malformed_id_is_named(tmp_path: Path, query: str, code: str, named: str) -> None:
@@ -93,7 +98,7 @@ async def test_a_malformed_id_is_named(tmp_path: Path, query: str, code: str, na
 async def test_a_hundred_ids_are_accepted(tmp_path: Path) -> None:
     """The cap is inclusive."""
     async with scene(tmp_path) as made:
-        ids = [f"SP{'A' * 38}.t-{n}" for n in range(100)]
+        ids = [f"{address_of('deployer')}.t-{n}" for n in range(100)]
 
         answer = await ask(create_app(made.site), "/api/prices?tokens=" + ",".join(ids))
 

@@ -1,8 +1,10 @@
-"""`tocsin check`: everything that would stop or harm a start, each with its fix. It only reads."""
+"""`tocsin check`: everything that would stop or harm a start, each with its fix. It leaves nothing behind."""
 
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tocsin.budget.cadence import overdraft
 from tocsin.commands.data_files import load_migrations, read_settings
@@ -29,7 +31,13 @@ def check() -> list[str]:
 
 
 def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
-    return [*_keys(settings), *_data(settings, schemas), *_plans(settings)]
+    return [
+        *_keys(settings),
+        *_address(settings),
+        *_data(settings, schemas),
+        *_enabled(settings),
+        *_plans(settings),
+    ]
 
 
 def _keys(settings: Settings) -> list[str]:
@@ -57,12 +65,43 @@ def _keys(settings: Settings) -> list[str]:
     return findings
 
 
+def _address(settings: Settings) -> list[str]:
+    """Whether this machine has the address. Its port is not tried: the running service may have it."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((settings.host, 0))
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        sentence = (
+            f"TOCSIN_HOST: this machine cannot listen on {settings.host} ({reason})."
+            " Give one of its own addresses: 127.0.0.1 for itself only, 0.0.0.0 for all."
+        )
+        return [sentence]
+    return []
+
+
+def _enabled(settings: Settings) -> list[str]:
+    if settings.tenero_enabled or settings.sweep_enabled:
+        return []
+    sentence = (
+        "Both tasks are disabled, so nothing would ever be refreshed:"
+        " set TOCSIN_TENERO_ENABLED or TOCSIN_SWEEP_ENABLED to yes."
+    )
+    return [sentence]
+
+
 def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
     path, found = Path(settings.data_dir), []
     if not path.exists():
-        if not path.absolute().parent.is_dir():
-            found.append(f"{path}: the directory above it does not exist. Make it: mkdir -p {path.parent}")
-        return found
+        parent = path.absolute().parent
+        if not parent.is_dir():
+            return [f"{path}: the directory above it does not exist. Make it: mkdir -p {path.parent}"]
+        try:
+            with TemporaryDirectory(prefix=".tocsin-check-", dir=parent):
+                return []
+        except OSError as error:
+            return [f"{path} cannot be made in {parent} ({error.strerror}). Choose another: TOCSIN_DATA_DIR"]
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
         return [f"{path} is not a directory that can be written. Choose another: TOCSIN_DATA_DIR"]
     try:

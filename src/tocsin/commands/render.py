@@ -179,4 +179,6 @@ def _number(value: float | None) -> str:
 
 
 def _money(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if abs(value) < 1e15 else f"{value:.3g}"

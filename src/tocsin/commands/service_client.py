@@ -5,11 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from tocsin.bindings import JSON
-from tocsin.errors import RequestRefused, ServiceUnreachable, UsageError
+from tocsin.errors import MalformedShape, RequestRefused, ServiceUnreachable, UsageError
 from tocsin.settings import Settings, read_env_file
+from tocsin.shapes.base import SnakeShape
+
+AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 ANSWER_S = 15.0
 REFRESH_S = 1_800.0  # longer than any time slice
@@ -31,6 +35,16 @@ class ServiceClient:
 
     def post(self, path: str, query: Mapping[str, str], *, timeout_s: float = ANSWER_S) -> JSON:
         return self._ask("POST", path, query, keyed=True, timeout_s=timeout_s)
+
+    def read(self, shape: type[AnyShape], answer: JSON) -> AnyShape:
+        """The answer as the shape that Tocsin sends."""
+        try:
+            return shape.from_json(answer)
+        except MalformedShape as error:
+            raise ServiceUnreachable(
+                f"The server at {self._where} answers, but not as this version of Tocsin does ({error})."
+                " If it is another program, set TOCSIN_PORT or give --port; if it is Tocsin, update both."
+            ) from error
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], *, keyed: bool, timeout_s: float

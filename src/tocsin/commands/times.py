@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from tocsin.durations import parse_duration, short_duration
 from tocsin.errors import UsageError
 
+INSTANT_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+
 
 def check_duration(text: str) -> str:
     """The text, if it is a duration as in the settings: `90s`, `15m`, `2h`, `1d`."""
@@ -38,6 +40,9 @@ def shown_until(at_ms: int | None, now: int) -> str:
 
 
 def shown_instant(at_ms: int | None) -> str:
+    """In UTC; a time beyond all years, which an upstream may have reported, is unknown."""
     if at_ms is None:
         return "-"
+    if not 0 <= at_ms <= INSTANT_MAX_MS:
+        return "unknown"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

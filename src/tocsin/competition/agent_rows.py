@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from tocsin.bindings import JSON
+from tocsin.stacks_address import decode_address
 
 Table: TypeAlias = Literal["agents", "claims"]
 Kind: TypeAlias = Literal["text", "whole"]
 
 TABLES: tuple[Table, ...] = get_args(Table)  # in the order of their foreign keys
 WHOLE_MAX = 2**63 - 1  # what SQLite holds
+NAME_MAX = 128  # characters of a name that pages show
+NAMES = ("display_name", "bns_name")
 STATUSES = ("pending", "verified", "rewarded", "failed")
 
 COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
@@ -56,7 +59,6 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
 }
 
 _BTC_ADDRESS = re.compile(r"[!-~]{1,128}")
-_STX_ADDRESS = re.compile(r"S[MP][0-9A-Z]{38,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +139,22 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check(given: ImportRow, prefix: str = "") -> None:
     """Raise ValueError with the field's name and what would be right."""
-    columns, fields = COLUMNS[given.table], given.fields
+    columns = COLUMNS[given.table]
+    fields: Mapping[str, Any] = given.fields
     for name, value in fields.items():
         if name not in columns:
             known = ", ".join(columns)
             raise ValueError(f"there is no field {prefix}{_shown(name)}; the fields are {known}")
         _check_kind(prefix + name, value, columns[name])
+        if name in NAMES and value is not None and len(value) > NAME_MAX:
+            raise ValueError(
+                f"{prefix}{name}: has {len(value)} characters, at most {NAME_MAX} are allowed; shorten it"
+            )
     if given.table == "agents":
-        _check_pattern(
-            "stx_address", fields.get("stx_address"), _STX_ADDRESS, "SP or SM and 38 to 40 of 0-9A-Z"
-        )
+        _check_stx_address(fields.get("stx_address"))
     elif fields.get("status") not in STATUSES:
         raise ValueError(f"{prefix}status: expected one of {', '.join(STATUSES)}{_found(fields, 'status')}")
-    _check_pattern("btc_address", fields.get("btc_address"), _BTC_ADDRESS, "1 to 128 letters and digits")
+    _check_btc_address(fields.get("btc_address"))
 
 
 def _check_kind(name: str, value: Any, kind: Kind) -> None:
@@ -164,11 +169,22 @@ def _check_kind(name: str, value: Any, kind: Kind) -> None:
         raise ValueError(f"{name}: has a character that text cannot have (NUL, or a lone surrogate)")
 
 
-def _check_pattern(name: str, value: Any, pattern: re.Pattern[str], expected: str) -> None:
+def _check_stx_address(value: str | None) -> None:
     if value is None:
-        raise ValueError(f"{name} is missing")
-    if pattern.fullmatch(value) is None:
-        raise ValueError(f"{name}: expected {expected}, found {_shown(value)}")
+        raise ValueError("stx_address is missing")
+    try:
+        decode_address(value)
+    except ValueError as error:
+        raise ValueError(
+            f"stx_address: expected a Stacks mainnet address, SP… or SM…; {_shown(value)} {error}"
+        ) from None
+
+
+def _check_btc_address(value: str | None) -> None:
+    if value is None:
+        raise ValueError("btc_address is missing")
+    if _BTC_ADDRESS.fullmatch(value) is None:
+        raise ValueError(f"btc_address: expected 1 to 128 letters and digits, found {_shown(value)}")
 
 
 def _is_encodable(value: str) -> bool:

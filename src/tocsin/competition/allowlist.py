@@ -16,10 +16,9 @@ from typing import Any
 from tocsin.chain_model import ContractCall
 from tocsin.errors import StartError, UsageError
 from tocsin.shapes.competition import AllowListView
+from tocsin.stacks_address import is_address, is_contract_id
 
-_CONTRACT = re.compile(r"S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127}")
 _FUNCTION = re.compile(r"[a-zA-Z][a-zA-Z0-9\-_!?+<>=/*]{0,127}")
-_ADDRESS = re.compile(r"S[0-9A-Z]{25,45}")
 _PROTOCOL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _FIELDS = ("contracts", "protocol", "provider_address", "provider_attribution_contracts")
 _EXAMPLE = '{"protocol": "alex", "contracts": {"SP….router-v-1-1": ["swap-helper-a"]}}'
@@ -107,21 +106,27 @@ def parse(text: str, name: str) -> AllowList:
     if unknown:
         raise UsageError(f"{name} has a field `{unknown[0]}`; known are {', '.join(_FIELDS)}")
     provider = value.get("provider_address", "")
-    if provider != "" and not _matches(_ADDRESS, provider):
-        raise UsageError(f"{name}: provider_address is a Stacks address such as SP1M8K…, not {provider!r}")
+    if provider != "" and not (isinstance(provider, str) and is_address(provider)):
+        raise UsageError(
+            f"{name}: provider_address is a Stacks address such as SP1M8K…, not {provider!r:.80}."
+            " Compare every character: its checksum is part of it"
+        )
     protocol = value.get("protocol", UNNAMED_PROTOCOL)
-    if not _matches(_PROTOCOL, protocol):
+    if not (isinstance(protocol, str) and _PROTOCOL.fullmatch(protocol)):
         raise UsageError(f"{name}: protocol is a short lower-case name such as bitflow, not {protocol!r:.60}")
     contracts = {key: _functions(key, items, name) for key, items in value["contracts"].items()}
     attribution = _texts(
         value.get("provider_attribution_contracts", []), "provider_attribution_contracts", name
     )
-    return AllowList(contracts, dict.fromkeys(contracts, str(protocol)), provider, frozenset(attribution))
+    return AllowList(contracts, dict.fromkeys(contracts, protocol), provider, frozenset(attribution))
 
 
 def _functions(contract: str, items: Any, name: str) -> frozenset[str]:
-    if not _CONTRACT.fullmatch(contract):
-        raise UsageError(f"{name}: {contract[:80]!r} is not a contract id; one looks like SP….router-v-1-1")
+    if not is_contract_id(contract):
+        raise UsageError(
+            f"{name}: {contract[:80]!r} is not a contract id; one looks like SP….router-v-1-1."
+            " Compare every character: the address has a checksum"
+        )
     functions = _texts(items, contract, name)
     wrong = [function for function in functions if not _FUNCTION.fullmatch(function)]
     if wrong or not functions:
@@ -134,10 +139,6 @@ def _texts(items: Any, key: str, name: str) -> Sequence[str]:
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise UsageError(f"{name}: {key} must be a list of texts")
     return items
-
-
-def _matches(pattern: re.Pattern[str], value: Any) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

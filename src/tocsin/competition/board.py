@@ -127,7 +127,8 @@ def _per_unit(price: PricedToken) -> float | None:
     """USD per smallest unit; decimals are never guessed."""
     if price.price_usd is None or price.decimals is None:
         return None
-    return float(price.price_usd / 10**price.decimals)
+    usd = float(price.price_usd / 10**price.decimals)
+    return usd if isfinite(usd) and usd > 0 else None
 
 
 def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
@@ -139,7 +140,7 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
         line.wallets.append(agent)
         line.trades += agent["trades"]
         value = values.get(agent["stx_address"])
-        if value is not None:
+        if value is not None and None not in value.values():  # SQLite's sum is NULL where it is not a number
             line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
             line.gotten_usd = (line.gotten_usd or 0.0) + value["gotten_usd"]
     for line in lines.values():
@@ -195,10 +196,18 @@ def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> BoardRow:
         latest_trade_at=line.last_trade_at * 1000,
         volume_usd=volume,
         pnl_usd=pnl,
-        pnl_percent=None if pnl is None or not volume else pnl / volume * 100,
+        pnl_percent=_percent(pnl, volume),
         unpriced_tokens=sorted(tokens),
         wallets=[wallet["stx_address"] for wallet in line.wallets],
     )
+
+
+def _percent(pnl: float | None, volume: float | None) -> float | None:
+    """None also where the quotient is too large for a number: JSON has no infinity."""
+    if pnl is None or not volume:
+        return None
+    percent = pnl / volume * 100
+    return percent if isfinite(percent) else None
 
 
 def _read_cursor(text: str, order: str) -> int:

@@ -6,7 +6,7 @@ stop after any page, and continues there.
 Emits `contract.unlisted`: an agent's call that looks like a swap, of a contract that does not count.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tocsin.chain_model import ContractCall, Transaction
@@ -78,21 +78,26 @@ class ListReader:
             now = self._context.clock.now()
             taken = step(mark, page, start_s=self._rules.start_s, tip=self._tip, now=now)
             _check_progress(mark, taken)
-            read = await self._queue(principal, taken, {row.tx_id for row in page.items})
+            read = await self._queue(principal, taken, {row.tx_id for row in page.items}, page.unreadable)
             mark = self._marks[principal] = taken.mark
             yield read
             if taken.done and not resumed:
                 return
             resumed = resumed and not taken.done
 
-    async def _queue(self, principal: str, taken: Step, listed: set[str]) -> PageRead:
-        """Queue what a page shows, and what it should show and does not, together with the mark."""
+    async def _queue(
+        self, principal: str, taken: Step, listed: set[str], unreadable: Sequence[str]
+    ) -> PageRead:
+        """Queue what a page shows, and what it should show and does not, together with the mark.
+
+        A row that cannot be read may be a swap, so its transaction is asked for.
+        """
         db, now = self._context.db, self._context.clock.now()
         rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
         known = await swap_store.known(db, [row.tx_id for row in rows])
         triaged = triage(rows, known, self._tiers, self._rules)
         gone = [txid for txid in await self._recorded(principal, taken) if txid not in listed]
-        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in gone)]
+        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in {*gone, *unreadable})]
         await db.batch(
             [
                 *swap_store.enqueue(db, candidates, now),

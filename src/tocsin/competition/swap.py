@@ -5,18 +5,16 @@ cancels out, hundreds of bins become two sums, refunds and fees in the same toke
 and one more is a swap. The transaction's own fee is not part of it.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
+from tocsin.stacks_address import is_principal
 
 AMOUNT_MAX = 10**40 - 1  # what the table holds; the chain's largest single integer has 39 digits
 
 Net: TypeAlias = Mapping[str, int]  # by asset, without those that add up to zero
-
-_PRINCIPAL = re.compile(r"S[0-9A-Z]{25,45}(?:\.[A-Za-z][A-Za-z0-9_-]{0,127})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def provider_of(argument: str | None) -> str | None:
     if printed.startswith("(some ") and printed.endswith(")"):
         printed = printed[len("(some ") : -1]
     name = printed.removeprefix("'")
-    return name if _PRINCIPAL.fullmatch(name) else None
+    return name if is_principal(name) else None
 
 
 def _moved(net: Net) -> Net:

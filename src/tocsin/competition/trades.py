@@ -6,14 +6,13 @@ from tocsin.bindings import Database, Row
 from tocsin.competition import page_token
 from tocsin.errors import UsageError
 from tocsin.shapes.competition import Trade, TradeCounts, TradePage
+from tocsin.stacks_address import decode_address
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
-ADDRESS_PATTERN = "^S[MP][0-9A-Z]{38,40}$"
-_ADDRESS = re.compile(ADDRESS_PATTERN)
 _TXID = re.compile(r"0x[0-9a-f]{64}")
-_TIME_MAX = 10**15
+_TIME_MAX = 10**15  # older releases recorded times up to this; such a trade is listed first
 
 _SWAP = "SELECT * FROM swaps WHERE txid = ?"
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
@@ -69,7 +68,7 @@ async def trades_of(
     _check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    before = (_TIME_MAX, "") if after is None else _read_cursor(after)
+    before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
     rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
     cursor = None
     if len(rows) > limit:
@@ -95,10 +94,12 @@ async def trade_counts(db: Database, address: str) -> TradeCounts:
 
 
 def _check_address(address: str) -> None:
-    if not _ADDRESS.fullmatch(address):
+    try:
+        decode_address(address)
+    except ValueError as error:
         raise UsageError(
-            "address must be a Stacks mainnet address: SP or SM and 38 to 40 letters and digits."
-        )
+            f"address must be a Stacks mainnet address, SP… or SM…; {address[:60]!a} {error}."
+        ) from None
 
 
 def _read_cursor(text: str) -> tuple[int, str]:

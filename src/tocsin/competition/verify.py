@@ -75,13 +75,18 @@ class Verifier:
         transactions = value_or_raise(await self._hiro.transactions_with_events(txids, session)) or {}
         mined: list[tuple[TransactionWithEvents, Candidate]] = []
         unmined: list[Candidate] = []
+        unreadable: list[Candidate] = []
         for candidate in candidates:
-            found = transactions.get(candidate.txid)
+            if candidate.txid not in transactions:
+                unreadable.append(candidate)
+                continue
+            found = transactions[candidate.txid]
             if found is not None and found.transaction.canonical:
                 mined.append((found, candidate))
             else:
                 unmined.append(candidate)
         tally = await self._put_off(unmined)
+        tally.add(await self._ask_again(unreadable))
         tally.add(await self.conclude(mined, tiers))
         return tally
 
@@ -157,8 +162,7 @@ class Verifier:
         gone = [candidate for candidate in unmined if now - candidate.added_at >= DISMISS_AFTER_MS]
         statements = swap_store.withdraw(db, recorded)
         for candidate in unmined:
-            due_at = now + min(PENDING_MAX_MS, PENDING_MS * 2 ** min(candidate.attempts, 20))
-            statements += swap_store.postpone(db, [candidate.txid], due_at, attempts=1)
+            statements += swap_store.postpone(db, [candidate.txid], now + _wait_ms(candidate), attempts=1)
         statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
         await db.batch(statements)
         for txid in recorded:
@@ -166,6 +170,16 @@ class Verifier:
         for candidate in gone:
             logger.info("candidate.dismissed", txid=candidate.txid, source=candidate.source)
         return Tally(pending=len(unmined) - len(gone), withdrawn=len(recorded))
+
+    async def _ask_again(self, unreadable: Sequence[Candidate]) -> Tally:
+        """Hiro's rows cannot be read, so nothing is known: neither withdrawn nor dismissed."""
+        db, now = self._context.db, self._context.clock.now()
+        statements = []
+        for candidate in unreadable:
+            statements += swap_store.postpone(db, [candidate.txid], now + _wait_ms(candidate), attempts=1)
+        if statements:
+            await db.batch(statements)
+        return Tally(failed=len(unreadable))
 
 
 async def nets(
@@ -195,6 +209,10 @@ async def nets(
 def shows_nothing(found: TransactionWithEvents) -> bool:
     """A listed call that succeeded and moved nothing at all: more likely an index that lags than a fact."""
     return found.events is not None and not found.events
+
+
+def _wait_ms(candidate: Candidate) -> int:
+    return min(PENDING_MAX_MS, PENDING_MS << min(candidate.attempts, 20))
 
 
 def is_final(transaction: Transaction, check: Check) -> bool:

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tocsin.bindings import KV
+from tocsin.chain_model import DECIMALS_MAX, PRICE_USD_MAX, PRICE_USD_MIN
 from tocsin.errors import MalformedShape
 from tocsin.shapes.base import Shape
 
 # Longer than any back-off of an upstream: a last good price outlives an outage, and its age is shown with it.
 PRICE_TTL_S = 7 * 86_400
+
+TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 
 _MANY = 100  # keys that KV takes at once
 
@@ -46,8 +49,8 @@ class CachedPrice(Shape):
         price, decimals = self.price_usd, self.decimals
         if price is not None and not (math.isfinite(price) and price > 0):
             raise ValueError("a price is finite and above 0")
-        if decimals is not None and not 0 <= decimals <= 38:
-            raise ValueError("decimals are 0 to 38")
+        if decimals is not None and not 0 <= decimals <= DECIMALS_MAX:
+            raise ValueError(f"decimals are 0 to {DECIMALS_MAX}")
 
 
 def price_key(token_id: str) -> str:
@@ -83,6 +86,13 @@ def _read(text: str) -> CachedPrice | None:
         value = json.loads(text)
         if not isinstance(value, dict) or isinstance(value.get("priceUsd"), str | bool):
             return None
-        return CachedPrice.from_json({**value, "rateLimit": value.get("rateLimit") or {}})
-    except (ValueError, RecursionError, MalformedShape):
+        price = CachedPrice.from_json({**value, "rateLimit": value.get("rateLimit") or {}})
+    except (ValueError, OverflowError, RecursionError, MalformedShape):
         return None
+    return price if _is_plausible(price) else None
+
+
+def _is_plausible(price: CachedPrice) -> bool:
+    """An older release accepted prices of any size; such an entry would spoil every sum it is part of."""
+    usd = price.price_usd
+    return (usd is None or PRICE_USD_MIN <= usd <= PRICE_USD_MAX) and 0 <= price.fetched_at <= TIME_MAX_MS

@@ -4,11 +4,11 @@ Each refresh finds the set and publishes it in KV, for readers.
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from tocsin.bindings import KV
+from tocsin.stacks_address import is_token_id
 
 TRADED_MAX = 50
 TRACKED_KEY = "tenero:tracked"
@@ -16,15 +16,6 @@ TRACKED_KEY = "tenero:tracked"
 STATIC_TOKENS: tuple[str, ...] = tuple(
     json.loads(files("tocsin.prices").joinpath("static_tokens.json").read_text())["tokens"]
 )
-
-_NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
-TOKEN_ID_PATTERN = rf"^(?:stx|S[PMTN][0-9A-HJKMNP-TV-Z]{{38,40}}\.{_NAME}(?:::{_NAME})?)$"
-_TOKEN_ID = re.compile(TOKEN_ID_PATTERN)
-
-
-def is_token_id(text: str) -> bool:
-    """Whether it is `stx`, a contract, or `contract::asset`."""
-    return _TOKEN_ID.fullmatch(text) is not None
 
 
 def tracked_tokens(traded: Iterable[str]) -> tuple[str, ...]:

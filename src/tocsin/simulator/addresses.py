@@ -2,9 +2,7 @@
 
 import hashlib
 
-C32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-MAINNET_SINGLE_SIG = 22  # the address version that gives the prefix "SP"
-CHECKSUM_BYTES = 4
+from tocsin.stacks_address import HASH_BYTES, SINGLE_SIG, encode_address
 
 
 def digest(text: str) -> str:
@@ -13,33 +11,5 @@ def digest(text: str) -> str:
 
 
 def address_of(text: str) -> str:
-    """An `SP…` address with a valid checksum, the same for the same text."""
-    raw = hashlib.sha256(text.encode()).digest()[:20]
-    hash160 = bytes([raw[0] | 0x80]) + raw[1:]  # no leading zero, so that every address has 41 characters
-    return "S" + C32[MAINNET_SINGLE_SIG] + _c32(hash160 + _checksum(MAINNET_SINGLE_SIG, hash160))
-
-
-def hash160_of(address: str) -> bytes:
-    """The 20 bytes that an address encodes; ValueError when its checksum is wrong."""
-    number = 0
-    for digit in address[2:]:
-        number = number * 32 + C32.index(digit)
-    payload = number.to_bytes(20 + CHECKSUM_BYTES, "big")
-    hash160, checksum = payload[:20], payload[20:]
-    if checksum != _checksum(C32.index(address[1]), hash160):
-        raise ValueError(f"{address} is not a Stacks address: its checksum does not match")
-    return hash160
-
-
-def _checksum(version: int, hash160: bytes) -> bytes:
-    inner = hashlib.sha256(bytes([version]) + hash160).digest()
-    return hashlib.sha256(inner).digest()[:CHECKSUM_BYTES]
-
-
-def _c32(payload: bytes) -> str:
-    number = int.from_bytes(payload, "big")
-    digits = []
-    while number:
-        number, digit = divmod(number, 32)
-        digits.append(C32[digit])
-    return "".join(reversed(digits))
+    """An `SP…` address with a valid checksum, the same for the same text. Lengths vary, as on the chain."""
+    return encode_address(SINGLE_SIG, hashlib.sha256(text.encode()).digest()[:HASH_BYTES])

@@ -1,6 +1,6 @@
 """Clarity values as Hiro shows them: the serialised hex and the readable form."""
 
-from tocsin.simulator.addresses import C32, hash160_of
+from tocsin.stacks_address import decode_address
 
 ClarityValue = dict[str, str]
 
@@ -20,7 +20,8 @@ def err_uint(value: int) -> ClarityValue:
 def optional_principal(address: str | None) -> ClarityValue:
     if address is None:
         return {"hex": "0x09", "repr": "none"}
-    principal = f"05{C32.index(address[1]):02x}{hash160_of(address).hex()}"
+    version, hash160 = decode_address(address)
+    principal = f"05{version:02x}{hash160.hex()}"
     return {"hex": "0x0a" + principal, "repr": f"(some '{address})"}
 
 

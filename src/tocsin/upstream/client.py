@@ -6,12 +6,12 @@ retry waits there; 5xx and silence back off with full jitter. A call takes at mo
 attempt's timeout, whatever the upstream does.
 
 Emits `upstream.attempt_failed` for every failed attempt, `upstream.call_withheld` when no permit came in time,
-`upstream.answer_refused` when pages contradict each other, `upstream.key_ignored` when a configured key is treated
-as none, and `upstream.deprecation_announced` once per wording.
+`upstream.answer_refused` when pages contradict each other, `upstream.rows_refused` when some rows cannot be read,
+`upstream.key_ignored` when a configured key is treated as none, and `upstream.deprecation_announced` once per wording.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Generic, TypeVar
@@ -127,6 +127,10 @@ class UpstreamClient:
         self._on_key_ignored = on_key_ignored
         self.limits = LimitReading()  # what the newest answer's headers said
 
+    def now(self) -> int:
+        """The time in ms, to check times in answers against."""
+        return self._clock.now()
+
     async def get(
         self,
         target: str,
@@ -155,6 +159,17 @@ class UpstreamClient:
             "upstream.answer_refused", upstream=self._upstream.name, path=target[:300], reason=reason
         )
         return Malformed(reason)
+
+    def rows_refused(self, target: str, reasons: Sequence[str], session: CallSession) -> None:
+        """Rows of a good answer that cannot be read: one line for all of them."""
+        if reasons:
+            session.logger.warn(
+                "upstream.rows_refused",
+                upstream=self._upstream.name,
+                path=target[:300],
+                count=len(reasons),
+                first=self._shown(reasons[0]),
+            )
 
     async def _try(self, call: _Call[T]) -> Answer[T]:
         while True:

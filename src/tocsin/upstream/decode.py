@@ -20,7 +20,7 @@ JsonObject: TypeAlias = dict[str, Any]  # from outside: every reader checks what
 # Three bytes of JSON can become a hundred bytes of objects; counting separators first bounds that.
 STRUCTURE_MAX = 200_000
 TEXT_MAX = 512  # a cursor may hold a whole asset id
-WHOLE_MAX = 10**15
+WHOLE_MAX = 10**9  # of a count, a height or an index: at a block every five seconds, 158 years
 
 _AMOUNT = re.compile(r"-?[0-9]{1,39}")  # 2^128 - 1, the chain's largest integer, has 39 digits
 
@@ -99,11 +99,11 @@ def flag(row: JsonObject, key: str) -> bool:
     return value
 
 
-def whole(row: JsonObject, key: str) -> int:
-    """A count, height or time."""
+def whole(row: JsonObject, key: str, low: int = 0, high: int = WHOLE_MAX) -> int:
+    """A count, height or index; a time with bounds of its own."""
     value = row.get(key)
-    if type(value) is not int or not 0 <= value <= WHOLE_MAX:
-        raise _wrong(key, "a whole number", value)
+    if type(value) is not int or not low <= value <= high:
+        raise _wrong(key, f"a whole number from {low} to {high}", value)
     return value
 
 

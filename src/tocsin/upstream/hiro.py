@@ -24,7 +24,7 @@ from tocsin.errors import UsageError
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, BadRequest, NotFound, Ok
 from tocsin.upstream.client import Upstream, UpstreamClient
-from tocsin.upstream.hiro_parse import Counted
+from tocsin.upstream.hiro_parse import Counted, Parsed
 from tocsin.upstream.limit_headers import header_number
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ ANONYMOUS_MINUTE_MAX = 50  # calls a minute that Hiro grants to a client without
 NO_QUOTA = Quota()
 MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
 EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
+AHEAD_MAX_S = 86_400  # a block's time may be hours ahead of ours; later than this is no time in seconds
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
 
 
@@ -74,15 +75,20 @@ class HiroClient:
     async def transactions_with_events(
         self, txids: Sequence[str], session: CallSession
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        """Up to 20 transactions of any senders in one call, with the events of all but the longest."""
+        """Up to 20 transactions of any senders in one call, with the events of all but the longest.
+
+        A transaction whose row cannot be read is missing: nothing is known about it, so ask again later.
+        """
         asked = _batch(txids, EVENTS_TXIDS_MAX)
         target = (
             f"/extended/v1/tx/multiple?event_limit={EVENTS_PAGE}&exclude_function_args=true"
             f"&tx_id={','.join(asked)}"
         )
-        return await self._multiple(
-            target, lambda body: hiro_parse.transactions_with_events_v1(body, asked), session
+        latest_s = self._latest_s()
+        answer = await self._multiple(
+            target, lambda body: hiro_parse.transactions_with_events_v1(body, asked, latest_s), session
         )
+        return self._readable(answer, target, session)
 
     async def call_argument(
         self, txids: Sequence[str], name: str, session: CallSession
@@ -117,12 +123,17 @@ class HiroClient:
     ) -> Answer[Page[Transaction]]:
         """A page of a wallet's or contract's canonical transactions, newest first.
 
-        A cursor names a position and includes it, so pages may overlap by one row but leave none out.
+        A cursor names a position and includes it, so pages may overlap by one row but leave none out. Rows that
+        cannot be read are named by their ids.
         """
         target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={PRINCIPAL_PAGE}"
         if cursor is not None:
             target += f"&cursor={quote(cursor, safe='')}"
-        return await self.client.get(target, hiro_parse.principal_page_v3, session)
+        latest_s = self._latest_s()
+        answer = await self.client.get(
+            target, lambda body: hiro_parse.principal_page_v3(body, latest_s), session
+        )
+        return self._readable(answer, target, session)
 
     async def balance_changes(
         self, principal: str, txids: Sequence[str], session: CallSession
@@ -141,6 +152,19 @@ class HiroClient:
         ):
             return self.client.contract_broken(target, "a transaction's asset is listed twice", session)
         return answer
+
+    def _latest_s(self) -> int:
+        return self.client.now() // 1000 + AHEAD_MAX_S
+
+    def _readable(self, answer: Answer[Parsed[T]], target: str, session: CallSession) -> Answer[T]:
+        """What could be read of an answer; the rest is logged."""
+        if not isinstance(answer, Ok):
+            return answer
+        parsed = answer.value
+        if parsed.refused:
+            reasons = [f"{tx_id}: {reason}" for tx_id, reason in parsed.refused.items()]
+            self.client.rows_refused(target, reasons, session)
+        return Ok(parsed.value)
 
     async def _all_pages(
         self,

@@ -2,6 +2,9 @@
 
 v3 has other names than v1 (`ft_asset` for `fungible_token_asset`, `bitcoin_block.time` for `burn_block_time`) and
 lists canonical rows only; v1 has `canonical` and `microblock_canonical`.
+
+A row that breaks the contract is left out and named, so that it does not hide the others. `latest_s` is the latest
+second that a block may have; it tells a time in milliseconds from one in seconds.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -47,6 +50,9 @@ OTHER_EVENTS = frozenset(
     ("smart_contract_log", "contract_log", "non_fungible_token_asset", "nft_asset", "stx_lock")
 )
 
+FIRST_BITCOIN_BLOCK_S = 1_231_006_505  # no block is older
+SAVED_TIME_MAX_S = 10**15  # in files, where people may write what they like
+
 _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "burn": "burn"}
 
 
@@ -59,12 +65,20 @@ class Counted(Generic[T]):
     rows: int  # on this page, including those we have no use for
 
 
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[T]):
+    """What an answer holds, and by transaction why some of its rows cannot be read."""
+
+    value: T
+    refused: Mapping[str, str]
+
+
 def transaction_v3(body: JSON) -> Transaction:
     row = as_record(body, "transaction")
-    return _summary_v3(row, optional_whole(row, "event_count"))
+    return _summary_v3(row, None, optional_whole(row, "event_count"))
 
 
-def _summary_v3(row: JsonObject, event_count: int | None = None) -> Transaction:
+def _summary_v3(row: JsonObject, latest_s: int | None, event_count: int | None = None) -> Transaction:
     """A transaction as v3 has it in its own answer and, without the number of events, in lists."""
     block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
     mined = None
@@ -73,7 +87,7 @@ def _summary_v3(row: JsonObject, event_count: int | None = None) -> Transaction:
             height=whole(block, "height"),
             block_hash=text(block, "hash"),
             tx_index=whole(block, "tx_index"),
-            burn_block_time=whole(record(row, "bitcoin_block"), "time"),
+            burn_block_time=_block_time(record(row, "bitcoin_block"), "time", latest_s),
         )
     return Transaction(
         tx_id=_txid(row),
@@ -89,7 +103,7 @@ def _summary_v3(row: JsonObject, event_count: int | None = None) -> Transaction:
     )
 
 
-def transaction_v1(body: JSON) -> Transaction:
+def transaction_v1(body: JSON, latest_s: int | None = None) -> Transaction:
     row = as_record(body, "transaction")
     mined = None
     canonical = False
@@ -99,7 +113,7 @@ def transaction_v1(body: JSON) -> Transaction:
             height=whole(row, "block_height"),
             block_hash=text(row, "block_hash"),
             tx_index=whole(row, "tx_index"),
-            burn_block_time=whole(row, "burn_block_time"),
+            burn_block_time=_block_time(row, "burn_block_time", latest_s),
         )
     return Transaction(
         tx_id=_txid(row),
@@ -115,18 +129,41 @@ def transaction_v1(body: JSON) -> Transaction:
     )
 
 
-def principal_page_v3(body: JSON) -> Page[Transaction]:
+def _block_time(row: JsonObject, key: str, latest_s: int | None) -> int:
+    """The second of a Bitcoin block: none is older than the first, or much later than now."""
+    if latest_s is None:
+        return whole(row, key, high=SAVED_TIME_MAX_S)
+    return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)
+
+
+def principal_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
+    """A page of a list. A row whose id cannot be read spoils the page: it may be any transaction."""
     row = as_record(body, "body")
-    items = each(row, "results", lambda item: _summary_v3(record(item, "transaction")))
+    refused: dict[str, str] = {}
+    items: list[Transaction] = []
+    rows = each(row, "results", lambda item: record(item, "transaction"))
+    for listed in rows:
+        tx_id = _txid(listed)
+        try:
+            items.append(_listed_v3(listed, latest_s))
+        except MalformedBody as error:
+            refused[tx_id] = str(error)
+    if refused and not items:
+        raise MalformedBody(f"results: none of {len(rows)} can be read: {next(iter(refused.values()))}")
     heights = [item.mined.height for item in items if item.mined is not None]
-    if len(heights) != len(items):
-        raise MalformedBody("results: a transaction of a principal without a block")
     if any(older > newer for newer, older in pairwise(heights)):
         raise MalformedBody("results: expected the newest first")
     cursor = _next_cursor(row)
     if cursor is not None and not items:
         raise MalformedBody("cursor.next: an empty page leads nowhere")
-    return Page(items, cursor)
+    return Parsed(Page(tuple(items), cursor, tuple(refused)), refused)
+
+
+def _listed_v3(row: JsonObject, latest_s: int) -> Transaction:
+    transaction = _summary_v3(row, latest_s)
+    if transaction.mined is None:
+        raise MalformedBody("block: a transaction of a principal without one")
+    return transaction
 
 
 def events_page_v3(body: JSON) -> Counted[tuple[int, TransferEvent | None]]:
@@ -150,36 +187,45 @@ def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceCha
 
 
 def transactions_with_events_v1(
-    body: JSON, asked: Collection[str]
-) -> dict[str, TransactionWithEvents | None]:
-    """What was asked for, None where Hiro does not know it; events that did not all fit are left out."""
-    return _multiple(body, asked, with_events_v1)
+    body: JSON, asked: Collection[str], latest_s: int
+) -> Parsed[dict[str, TransactionWithEvents | None]]:
+    """What was asked for, None where Hiro does not know it; events that did not all fit are left out.
+
+    A row that cannot be read is missing, which does not mean that Hiro does not know the transaction.
+    """
+    rows = {key.lower(): value for key, value in as_record(body, "body").items()}
+    found: dict[str, TransactionWithEvents | None] = {}
+    refused: dict[str, str] = {}
+    for tx_id in asked:
+        try:
+            found[tx_id] = _entry(rows, tx_id, lambda row: with_events_v1(row, latest_s))
+        except MalformedBody as error:
+            refused[tx_id] = str(error)
+    if refused and not found:
+        raise MalformedBody(next(iter(refused.values())))
+    return Parsed(found, refused)
 
 
 def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
     """One named argument of each call, as Clarity prints it."""
-    return _multiple(body, asked, lambda row: _argument(row, name))
-
-
-def _multiple(body: JSON, asked: Collection[str], parse: Callable[[JsonObject], T]) -> dict[str, T | None]:
-    """The rows of `tx/multiple` by id; each is checked to be the one that its key names."""
     rows = {key.lower(): value for key, value in as_record(body, "body").items()}
-    found: dict[str, T | None] = {}
-    for tx_id in asked:
-        entry = record(rows, tx_id)
-        if not flag(entry, "found"):
-            found[tx_id] = None
-            continue
-        row = record(entry, "result")
-        if _txid(row) != tx_id:
-            raise MalformedBody(f"{tx_id}: holds another transaction")
-        found[tx_id] = parse(row)
-    return found
+    return {tx_id: _entry(rows, tx_id, lambda row: _argument(row, name)) for tx_id in asked}
 
 
-def with_events_v1(row: JsonObject) -> TransactionWithEvents:
+def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T | None:
+    """An entry of `tx/multiple`, checked to be the one that its key names; None when it is not found."""
+    entry = record(rows, tx_id)
+    if not flag(entry, "found"):
+        return None
+    row = record(entry, "result")
+    if _txid(row) != tx_id:
+        raise MalformedBody(f"{tx_id}: holds another transaction")
+    return parse(row)
+
+
+def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionWithEvents:
     """A transaction, with its events if the body has all of them."""
-    transaction = transaction_v1(row)
+    transaction = transaction_v1(row, latest_s)
     if transaction.mined is None:
         return TransactionWithEvents(transaction, None)
     indexes = each(row, "events", lambda event: whole(event, "event_index"))

@@ -79,8 +79,8 @@ def _completed(row: JsonObject, events: list[JsonObject], *, complete: bool) -> 
 
 def _unusable_amount(events: list[JsonObject]) -> str | None:
     for event in events:
-        asset = event.get("asset")
-        if event.get("event_type") in STX_EVENTS | TOKEN_EVENTS and isinstance(asset, dict):
+        kind, asset = event.get("event_type"), event.get("asset")
+        if isinstance(kind, str) and kind in STX_EVENTS | TOKEN_EVENTS and isinstance(asset, dict):
             try:
                 amount(asset, "amount")
             except MalformedBody as error:

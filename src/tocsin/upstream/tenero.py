@@ -13,23 +13,19 @@ from tocsin.bindings import JSON, Logger
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession, task_session
 from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.chain_model import STX, TokenPrice
+from tocsin.chain_model import DECIMALS_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice
 from tocsin.errors import MalformedBody, UsageError
+from tocsin.stacks_address import is_token_id
 from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
 from tocsin.upstream.limit_headers import header_number
 
 PAGE = 100  # Tenero's maximum
-DECIMALS_MAX = 38
-PRICE_USD_MAX = 1e12  # beyond all the money there is
 ANONYMOUS_TYPE = "web-ui-ip"  # what Tenero calls a client without a key
 NO_QUOTA = Quota()
 
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
-_TOKEN_ID = re.compile(
-    r"(stx|S[0-9A-Z]{25,45}\.[A-Za-z][A-Za-z0-9_-]{0,127})(?:::[A-Za-z][A-Za-z0-9_-]{0,127})?"
-)
 _MISSING = object()
 
 
@@ -155,7 +151,7 @@ class TeneroClient:
             answer = await self.client.get(target, list_page, session)
             match answer:
                 case Ok(value=page):
-                    self._note_refused(target, page, session)
+                    self.client.rows_refused(target, [row.reason for row in page.refused], session)
                 case NotFound():
                     listing.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
                     return listing
@@ -174,23 +170,12 @@ class TeneroClient:
                 break
         return listing
 
-    def _note_refused(self, target: str, page: _ListPage, session: CallSession) -> None:
-        if page.refused:
-            session.logger.warn(
-                "upstream.rows_refused",
-                upstream="tenero",
-                path=target,
-                count=len(page.refused),
-                first=page.refused[0].reason,
-            )
-
 
 def token_address(token_id: str) -> str:
     """What Tenero calls a token: its contract, without `::asset`."""
-    match = _TOKEN_ID.fullmatch(token_id)
-    if match is None:
+    if not is_token_id(token_id):
         raise UsageError(f"A token id is `{STX}` or `contract::asset`, not {token_id[:80]!r}.")
-    return match[1]
+    return token_id.partition("::")[0]
 
 
 def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
@@ -221,7 +206,7 @@ def list_page(body: JSON) -> _ListPage:
 
 
 def _price_usd(row: JsonObject) -> float | None:
-    """A plausible price above 0, or None. A missing field is an error: it does not mean "no price"."""
+    """A price within its bounds, or None. A missing field is an error: it does not mean "no price"."""
     value = row.get("price_usd", _MISSING)
     if value is None:
         return None
@@ -231,7 +216,7 @@ def _price_usd(row: JsonObject) -> float | None:
         price = _float(value)
     else:
         raise MalformedBody("price_usd: expected a number, text or null")
-    return price if 0 < price <= PRICE_USD_MAX else None
+    return price if PRICE_USD_MIN <= price <= PRICE_USD_MAX else None
 
 
 def _decimals(row: JsonObject) -> int | None:
@@ -241,7 +226,7 @@ def _decimals(row: JsonObject) -> int | None:
         value = int(value)
     if value is None or (type(value) is int and 0 <= value <= DECIMALS_MAX):
         return value
-    raise MalformedBody("decimals: expected 0 to 38")
+    raise MalformedBody(f"decimals: expected 0 to {DECIMALS_MAX}")
 
 
 def _float(value: str | float) -> float:

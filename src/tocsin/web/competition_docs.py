@@ -17,6 +17,7 @@ from tocsin.shapes.competition import (
     TradeSubmission,
 )
 from tocsin.shapes.responses import ErrorBody
+from tocsin.stacks_address import ADDRESS_PATTERN
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 
 _TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
@@ -40,7 +41,7 @@ _TRADE = Trade(
 _TEXT: dict[str, JSON] = {"type": "string"}
 _ADDRESS = Parameter(
     "address",
-    {"type": "string", "pattern": trades.ADDRESS_PATTERN},
+    {"type": "string", "pattern": ADDRESS_PATTERN},
     "a Stacks mainnet address",
     required=True,
 )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tocsin.prices.tracked_tokens import TOKEN_ID_PATTERN
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
@@ -18,6 +17,7 @@ from tocsin.shapes.scheduler import (
     SchedulerEvent,
     SchedulerOverview,
 )
+from tocsin.stacks_address import TOKEN_ID_PATTERN
 from tocsin.web.admin import ACTIONS
 from tocsin.web.metrics import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc

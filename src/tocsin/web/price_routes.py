@@ -7,8 +7,9 @@ from starlette.datastructures import QueryParams
 
 from tocsin.errors import RequestRefused
 from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import is_token_id, supported_tokens
+from tocsin.prices.tracked_tokens import supported_tokens
 from tocsin.shapes.prices import OnePrice, PriceList
+from tocsin.stacks_address import is_token_id
 from tocsin.web.deps import WebDeps
 from tocsin.web.response_cache import ResponseCache
 

@@ -1,6 +1,6 @@
 /** The service's clock as seen from here, and the one timer that keeps ages and countdowns true. */
 
-import { ago, moment, remaining } from "./format.js";
+import { ago, isoTime, moment, remaining } from "./format.js";
 import { el, setAttribute, setText } from "./dom.js";
 
 const SKEW_IGNORED_MS = 2000; // a Date header has whole seconds
@@ -24,7 +24,7 @@ export function ageOf(at, attributes = {}) {
 export function setAge(node, at) {
 	if (node.dataset.at === String(at)) return;
 	node.dataset.at = at;
-	node.dateTime = new Date(at).toISOString();
+	setAttribute(node, "datetime", isoTime(at));
 	node.title = moment(at);
 	setText(node, ago(now() - at));
 }

@@ -39,14 +39,17 @@ export function keyed(parent, items, keyOf, make, update) {
 		const key = String(keyOf(item));
 		let node = present.get(key);
 		const isNew = node === undefined;
-		if (isNew) {
-			node = make(item);
-			node.dataset.key = key;
+		try {
+			node ??= make(item);
+			update(node, item, isNew);
+		} catch (error) {
+			reportError(error); // and draw the others
+			continue;
 		}
+		node.dataset.key = key;
 		present.delete(key);
 		if (node === place) place = place.nextElementSibling;
 		else parent.insertBefore(node, place);
-		update(node, item, isNew);
 	}
 	for (const node of present.values()) node.remove();
 	// A browser drops the focus of an element that is moved.

@@ -1,7 +1,7 @@
 /** What happens, as it happens, newest first. */
 
 import { byId, el } from "./dom.js";
-import { clockSeconds, moment } from "./format.js";
+import { clockSeconds, isoTime, moment } from "./format.js";
 import { eventWords } from "./task-words.js";
 
 const SHOWN_MAX = 200;
@@ -14,7 +14,7 @@ export function logEvent(event) {
 	if (newest && replaces(event, newest)) list.firstElementChild.remove();
 	newest = event;
 	const { title, text, mood } = eventWords(event);
-	const at = el("time", { datetime: new Date(event.at).toISOString(), title: moment(event.at) }, clockSeconds(event.at));
+	const at = el("time", { datetime: isoTime(event.at), title: moment(event.at) }, clockSeconds(event.at));
 	list.prepend(el("li", { "data-mood": mood }, at, el("code", {}, title), el("span", {}, text)));
 	while (list.childElementCount > SHOWN_MAX) list.lastElementChild.remove();
 }

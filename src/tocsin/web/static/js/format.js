@@ -4,17 +4,20 @@ const DOLLARS = { style: "currency", currency: "USD" };
 const WHOLE = new Intl.NumberFormat("en-US");
 const USD = new Intl.NumberFormat("en-US", DOLLARS);
 const USD_SMALL = new Intl.NumberFormat("en-US", { ...DOLLARS, maximumSignificantDigits: 4 });
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const CLOCK_SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 export const NONE = "–";
 export const count = (n) => (n === null || n === undefined ? NONE : WHOLE.format(n));
-export const clock = (at) => CLOCK.format(at);
-export const clockSeconds = (at) => CLOCK_SECONDS.format(at);
-export const day = (at) => DAY.format(at);
-export const moment = (at) => MOMENT.format(at);
+
+const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // what a Date can hold
+const time = (options) => {
+	const format = new Intl.DateTimeFormat("en-GB", options);
+	return (at) => (isTime(at) ? format.format(at) : NONE);
+};
+export const clock = time({ hour: "2-digit", minute: "2-digit" });
+export const clockSeconds = time({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const day = time({ day: "numeric", month: "short" });
+export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
+export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
 
 /** A price of any size keeps its meaningful digits. */
 export function price(value) {
@@ -22,8 +25,9 @@ export function price(value) {
 	return value !== 0 && Math.abs(value) < 1 ? USD_SMALL.format(value) : USD.format(value);
 }
 
-/** "4 min ago". */
+/** "4 min ago"; more than a day ahead is no age. */
 export function ago(ms) {
+	if (ms < -86_400_000) return NONE;
 	return ms < 45_000 ? "just now" : `${span(ms)} ago`;
 }
 

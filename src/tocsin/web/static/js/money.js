@@ -6,8 +6,11 @@ const DOLLARS = { style: "currency", currency: "USD" };
 const USD = new Intl.NumberFormat("en-US", DOLLARS);
 const USD_SHORT = new Intl.NumberFormat("en-US", { ...DOLLARS, notation: "compact", maximumSignificantDigits: 4 });
 
+const HUGE = 1e15; // beyond this a figure is an error of a source; it must not spoil the layout
+
 export function usd(value, shortFrom = 10_000_000) {
 	if (value === null || value === undefined) return NONE;
+	if (Math.abs(value) >= HUGE) return `${value < 0 ? "-" : ""}$${Math.abs(value).toExponential(2)}`;
 	return Math.abs(value) >= shortFrom ? USD_SHORT.format(value) : USD.format(value);
 }
 
@@ -20,7 +23,7 @@ export function signedUsd(value) {
 export function signedPercent(value) {
 	if (value === null || value === undefined) return NONE;
 	const size = Math.abs(value);
-	const text = size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
+	const text = size >= HUGE ? size.toExponential(2) : size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
 	return signed(value, `${text}%`, size < 0.005);
 }
 

@@ -1,0 +1,161 @@
+"""The values of settings: each function reads a text, or raises ValueError with what is wrong with it. Pure."""
+
+import re
+from collections.abc import Callable
+from ipaddress import ip_network
+from typing import get_args
+from urllib.parse import urlsplit
+
+from tocsin.bindings import Level
+from tocsin.durations import long_duration, parse_duration
+
+CADENCE_MIN_MS = 1_000
+CADENCE_MAX_MS = 7 * 86_400_000
+SLICE_MIN_MS = 100
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
+            raise ValueError(f"is not a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()) or not low <= float(text) <= high:
+            raise ValueError(f"is not a number from {low:g} to {high:g}")
+        return float(text)
+
+    return parse
+
+
+def limit(text: str) -> int | None:
+    """Calls of a plan: a number, or "none" where the plan has no such window."""
+    return None if text.strip() == "none" else integer(1, 10**9)(text)
+
+
+def yes_or_no(text: str) -> bool:
+    words = {
+        "yes": True,
+        "true": True,
+        "1": True,
+        "on": True,
+        "no": False,
+        "false": False,
+        "0": False,
+        "off": False,
+    }
+    if text.strip().lower() not in words:
+        raise ValueError("is neither yes nor no")
+    return words[text.strip().lower()]
+
+
+def cadence(text: str) -> int:
+    ms = parse_duration(text)
+    if not CADENCE_MIN_MS <= ms <= CADENCE_MAX_MS:
+        bounds = f"from {long_duration(CADENCE_MIN_MS)} to {long_duration(CADENCE_MAX_MS)}"
+        raise ValueError(f"is not a duration {bounds}")
+    return ms
+
+
+def time_slice(text: str) -> int:
+    """Its upper bound depends on the cadence, and is checked with it."""
+    ms = parse_duration(text)
+    if ms < SLICE_MIN_MS:
+        raise ValueError(f"is not a duration of at least {SLICE_MIN_MS} ms")
+    return ms
+
+
+def url(text: str) -> str:
+    given = text.strip()
+    if not re.fullmatch(r"[!-~]*", given):
+        raise ValueError("has a blank, a line break or another character that a URL cannot have")
+    if not re.match(r"https?://", given):
+        raise ValueError("does not begin with https:// or http://")
+    try:
+        parts = urlsplit(given)
+        has_host, _ = bool(parts.hostname), parts.port
+    except ValueError:
+        raise ValueError("is not a URL: its host or its port is wrong") from None
+    if not has_host:
+        raise ValueError("has no host")
+    if "@" in parts.netloc:
+        raise ValueError(
+            "has a user name or a password, which Tocsin does not send: leave out all up to the @"
+        )
+    if parts.query or parts.fragment:
+        raise ValueError("has a query or a fragment: leave out all from the ? or # on")
+    return given.rstrip("/")
+
+
+def api_url(own_path: str) -> Callable[[str], str]:
+    """Where an API is; the paths that Tocsin adds by itself are refused."""
+
+    def parse(text: str) -> str:
+        given = url(text)
+        found = re.search(own_path, given)
+        if found is not None:
+            raise ValueError(f"ends with {found[0]}, which Tocsin adds by itself: leave it out")
+        return given
+
+    return parse
+
+
+hiro_url = api_url(r"/extended(?:/v\d+)?$")
+tenero_url = api_url(r"/v1(?:/stacks)?$")
+
+
+def secret(text: str) -> str:
+    if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")
+    return text
+
+
+def secrets(text: str) -> tuple[str, ...]:
+    """One secret, or two with a comma while one replaces the other."""
+    found = tuple(secret(part.strip()) for part in text.split(","))
+    if len(found) > 2:
+        raise ValueError("has more than two secrets")
+    return found
+
+
+def networks(text: str) -> tuple[str, ...]:
+    """Addresses and networks, separated by commas."""
+    try:
+        return tuple(str(ip_network(part.strip(), strict=False)) for part in text.split(","))
+    except ValueError:
+        raise ValueError("is not a list of IP addresses or networks") from None
+
+
+def host_name(text: str) -> str:
+    is_name = all(0 < len(label) < 64 for label in text.split("."))
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) or not is_name:
+        raise ValueError("is not an address or a host's name")
+    return text
+
+
+def word(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
+        raise ValueError("is not a short lower-case word")
+    return text
+
+
+def log_level(text: str) -> Level:
+    levels: tuple[Level, ...] = get_args(Level)
+    for level in levels:
+        if text.upper() == level:
+            return level
+    raise ValueError(f"is not one of {', '.join(levels)}")
+
+
+def without_credentials(text: str) -> str:
+    """For an error: without what may be a password before an @, or a key in a query."""
+    head, slashes, rest = text.partition("//")
+    if not slashes:
+        head, rest = "", text
+    if "@" in rest:
+        rest = "***@" + rest.rpartition("@")[2]
+    return head + slashes + re.sub(r"[?#].*", "?***", rest, flags=re.DOTALL)

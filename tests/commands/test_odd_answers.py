@@ -1,0 +1,67 @@
+"""Commands and answers that no good service gives: another server's, and rows with impossible values."""
+
+import re
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from support.pages_server import World
+from support.scripted_scheduler import ADMIN_KEY
+from tocsin.cli import main
+from tocsin.commands import render
+from tocsin.shapes.competition import Board
+
+
+class _Answering(BaseHTTPRequestHandler):
+    """Another server, which answers everything with the same JSON."""
+
+    body = b"{}"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"status": {"now": "x"}, "rows": [{}], "result": 7}'])
+@pytest.mark.parametrize(
+    "arguments",
+    ["status", "refresh all", "refresh tenero", "pause --for 1h", "resume", "runs", "prices", "board"],
+)
+def test_another_server_that_answers_json_is_not_taken_for_the_service(
+    arguments: str, body: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence with the port, for every command."""
+    monkeypatch.setattr(_Answering, "body", body)
+    monkeypatch.setenv("ADMIN_KEY", ADMIN_KEY)
+    with HTTPServer(("127.0.0.1", 0), _Answering) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        where = f"127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(sys, "argv", ["tocsin", *arguments.split(), "--port", str(server.server_port)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        server.shutdown()
+
+    assert ended.value.code == 1
+    assert f"The server at {where} answers, but not as this version of Tocsin does" in capsys.readouterr().err
+
+
+def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """The board is printed, also with a trade in the year 31690708 and with a huge gain."""
+    sample: Any = World.sample(3).rows
+    sample[0] |= {"latestTradeAt": 10**18, "pnlUsd": 1e300}
+    board = Board.from_json({"rows": sample, "asOf": 1, "pricesAsOf": None, "next": None})
+    for line in render.board(board):
+        render.console().print(line)
+
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 4
+    assert re.search(r"1e\+300 .* unknown", printed[1])
