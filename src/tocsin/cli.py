@@ -66,15 +66,24 @@ def serve(
 
 
 @app.command()
-def status(as_json: AsJson = False, host: Host = None, port: Port = None) -> None:
-    """Show what the scheduler does and when its alarm rings next."""
+def status(
+    as_json: AsJson = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 when the service is not ready.")
+    ] = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Show whether the service is ready, what the scheduler does and when its alarm rings next."""
     from tocsin.commands import render
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import SchedulerOverview
 
     client = _client(host, port)
     overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
-    _print(overview.status.to_json(), as_json, render.status(overview.status))
+    _print(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
+    if check and not overview.health.ready:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -95,7 +104,26 @@ def refresh(
     by_task = refreshed.result if task == "all" else {task: refreshed.result}
     results = {name: client.read(RefreshResult, result) for name, result in by_task.items()}
     _print(answer, as_json, render.refreshed(results))
-    if any(result.run.outcome == "failed" for result in results.values()):
+    if any(result.run.outcome != "ok" for result in results.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def recheck(
+    txid: Annotated[str, typer.Argument(help="A transaction that is recorded or refused.", metavar="TXID")],
+    as_json: AsJson = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Verify a transaction again, and record the verdict."""
+    from tocsin.commands import render
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.competition import SubmitAnswer
+
+    client = _client(host, port)
+    answer = client.read(SubmitAnswer, client.post(SCHEDULER, {"action": "recheck", "txid": txid}))
+    _print(answer.to_json(), as_json, render.rechecked(answer))
+    if answer.trade is None:
         raise typer.Exit(1)
 
 

@@ -17,6 +17,7 @@ from support.workerd import Workerd, require_workerd, running
 from tocsin import __version__
 from tocsin.bindings import JSON
 from tocsin.competition.rules import rules_of
+from tocsin.scheduler.health_watch import ask_status
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.service_health import HealthSnapshot
@@ -74,6 +75,7 @@ async def run_locally(directory: Path) -> dict[str, Any]:
         await register(local.db, chain.wallets)
         await local.namespace.get_by_name("v1").arm()
         await clock.sleep(3_600)
+    clock.boot_id = "another boot"  # the Worker knows nothing of this machine's boots either
     async with open_scheduler(directory, simulator, OpenScheduler) as local:
         stub = local.namespace.get_by_name("v1")
         await stub.arm()  # as a visitor's request does on Cloudflare
@@ -95,11 +97,15 @@ async def responses(app: ASGIApp, wallet: str) -> dict[str, Answer]:
 
 
 def site_of(local: LocalScheduler) -> WebDeps:
+    def scheduler() -> SchedulerClient:
+        return SchedulerClient(local.namespace.get_by_name("v1"))
+
     async def health() -> HealthSnapshot:
-        raise NotImplementedError
+        status, error = await ask_status(scheduler)
+        return HealthSnapshot(None, None, status, error)
 
     return WebDeps(
-        scheduler=lambda: SchedulerClient(local.namespace.get_by_name("v1")),
+        scheduler=scheduler,
         kv=local.kv,
         db=local.db,
         clock=local.clock,

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from support.asgi import Answer
+from support.service_states import CASES, NOW, check, entries_of
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
 from tocsin.platform.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
@@ -236,10 +237,26 @@ def test_health_is_that_of_the_scheduler(site: DeployedSite) -> None:
     """Alive, ready, and in metrics. There are no metrics of a process, because none is ours."""
     metrics = site.workerd.ask("/metrics").body.decode()
     assert site.workerd.ask("/healthz").json()["ok"] is True
-    assert site.workerd.ask("/readyz").json() == {"ready": True, "reasons": []}
+    assert site.workerd.ask("/readyz").json() == {"ready": True, "state": "ready", "reasons": [], "notes": []}
     assert "tocsin_ready 1\n" in metrics
     assert "tocsin_scheduler_up 1\n" in metrics
     assert not [line for line in metrics.splitlines() if line.startswith("tocsin_loop_tick_age_seconds")]
+
+
+@pytest.mark.parametrize(("number", "name"), list(enumerate(CASES, 1)))
+def test_everything_says_the_same_in_every_state(site: DeployedSite, number: int, name: str) -> None:
+    """Readiness, status, board and metrics, as on the local platform."""
+    case, workerd = CASES[name], site.workerd
+    workerd.set_clock(NOW)
+    try:
+        workerd.native_call("SCHEDULER", "v1", "load", json.dumps(entries_of(case)), NOW + 240_000)
+        readyz, overview = workerd.ask("/readyz"), workerd.ask(SCHEDULER, headers=ADMIN).json()
+        board = workerd.ask(f"/api/competition/leaderboard?limit={number}").json()  # none is kept of another
+        metrics = workerd.ask("/metrics").body.decode()
+    finally:
+        workerd.set_clock(None)
+
+    check(case, readyz, overview, board, metrics)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from support.pages_server import World
 from support.scripted_scheduler import ADMIN_KEY
 from tocsin.cli import main
 from tocsin.commands import render
+from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board
 
 
@@ -58,7 +59,9 @@ def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.C
     """The board is printed, also with a trade in the year 31690708 and with a huge gain."""
     sample: Any = World.sample(3).rows
     sample[0] |= {"latestTradeAt": 10**18, "pnlUsd": 1e300}
-    board = Board.from_json({"rows": sample, "asOf": 1, "pricesAsOf": None, "next": None})
+    service: FreeForm = {"ready": True, "state": "ready", "reasons": [], "notes": []}
+    around: FreeForm = {"asOf": 1, "pricesAsOf": None, "next": None, "sweptAt": None, "service": service}
+    board = Board.from_json({"rows": sample, **around})
     for line in render.board(board):
         render.console().print(line)
 

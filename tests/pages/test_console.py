@@ -103,19 +103,16 @@ def limited(status: Json) -> None:
 
 SLOWER = {"effectiveCadenceMs": 20 * MINUTE, "cadenceReason": "stretched: 900 of 50000 calls are left"}
 TROUBLES: list[tuple[Change, str, str]] = [
-    (lambda status: status.update(pausedUntil=now_ms() + HOUR), "Paused", "on time"),
+    (lambda status: status.update(pausedUntil=now_ms() + HOUR), "Paused", "paused"),
     (lambda status: status.update(active=False), "Not the active scheduler", "on time"),
-    (lambda status: status.update(nextAlarmAt=None), "No alarm is armed", "on time"),
-    (lambda status: status.update(nextAlarmAt=now_ms() - 5 * MINUTE), "The alarm is late", "on time"),
-    (of_tenero(overdue=True), "Overdue", "overdue"),
-    (of_tenero(failing=True), "Failing", "failing"),
-    (of_tenero(enabled=False), "Alive, partly off", "Disabled in the settings"),
-    (
-        lambda status: status["consecutiveFailures"].update(tenero=2),
-        "Alive, with a failure",
-        "last run failed",
-    ),
-    (limited, "Holding back", "Limited: the upstream asked us to wait (429)"),
+    (lambda status: status.update(nextAlarmAt=None), "Not working", "on time"),
+    (lambda status: status.update(nextAlarmAt=now_ms() - 5 * MINUTE), "Not working", "on time"),
+    (of_tenero(overdue=True), "Overdue", "tenero is overdue, not complete for 15m"),
+    (of_tenero(failing=True), "Failing", "tenero is failing, 3 times in a row"),
+    (of_tenero(enabled=False), "Switched off", "tenero is disabled (TOCSIN_TENERO_ENABLED)"),
+    (of_tenero(condition="partial"), "Not complete", "the last run of tenero was not complete"),
+    (of_tenero(condition="limited"), "Limited", "tenero is limited"),
+    (limited, "Alive", "Limited: the upstream asked us to wait (429)"),
     (of_tenero(**SLOWER), "Alive", "20 min instead of 5 min"),
     (of_tenero(**SLOWER), "Alive", "Cadence stretched: 900 of 50000 calls are left"),
 ]

@@ -21,7 +21,7 @@ def test_a_day_of_runs_as_picture_and_table(page: Page, world: World) -> None:
     lane = page.locator("#lanes li").first
     expect(lane.locator("rect")).to_have_count(len(mine))
     expect(lane.locator("rect[data-outcome=failed]")).to_have_count(len(failed))
-    label = f"Token prices: {len(mine)} runs, {len(failed)} failed, 0 partial, the longest took"
+    label = f"Token prices: {len(mine)} runs, {len(failed)} failed, 0 not complete, the longest took"
     expect(lane.get_by_role("img", name=label)).to_be_visible()
     lane.locator("rect[data-outcome=failed]").first.hover()
     expect(page.locator("#pointed")).to_contain_text("failed")
@@ -46,8 +46,8 @@ def test_a_partial_run_has_a_colour_and_a_word_of_its_own(page: Page, world: Wor
     expect(bar).to_have_css("fill", amber)
     bar.hover()
     expect(page.locator("#pointed")).to_contain_text(f"partial · 41.2 s · {reason}")
-    expect(page.get_by_role("img", name=re.compile(r"^Swap sweep: .* 2 partial, "))).to_be_visible()
-    expect(page.locator(".legend")).to_contain_text("ok partial failed")
+    expect(page.get_by_role("img", name=re.compile(r"^Swap sweep: .* 2 not complete, "))).to_be_visible()
+    expect(page.locator(".legend")).to_contain_text("ok partial limited failed")
     page.get_by_text("As a table").click()
     row = page.locator("#runs tr[data-outcome=partial]").first
     expect(row).to_contain_text(reason)
@@ -58,7 +58,7 @@ def test_a_partial_run_has_a_colour_and_a_word_of_its_own(page: Page, world: Wor
     marks = page.locator(".legend i").evaluate_all(
         "all => all.map((i) => getComputedStyle(i).backgroundColor)"
     )
-    assert len(set(marks)) == 5
+    assert len(set(marks)) == 6
 
 
 def test_a_partial_refresh_is_a_warning(page: Page, world: World) -> None:

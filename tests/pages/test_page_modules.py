@@ -15,8 +15,8 @@ from support.browser import watched_page
 from support.pages_driver import MINUS, NONE
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
-from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status, task_status
-from tocsin.shapes.scheduler import Outcome, RunError
+from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status
+from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview
 from tocsin.web.static_pages import STATIC
 
 ROOT = Path(__file__).parents[2]
@@ -234,28 +234,32 @@ def test_outcomes_in_words(
     assert ask(page, "task-words", "m.moodOf(a.run.outcome)", result) == mood
 
 
-def test_a_failing_task_is_the_verdict(page: Page) -> None:
-    """The field is `failing`; a task that is not failing is fine."""
-    verdicts = {
-        failing: ask(
-            page,
-            "verdict",
-            "m.verdictOf(a, a.now)",
-            scheduler_status(
-                tasks={"tenero": task_status(failing=failing)},
-                next_run_after={"tenero": None},
-                consecutive_failures={"tenero": 0},
-            ).to_json(),
-        )
-        for failing in (True, False)
-    }
+@pytest.mark.parametrize(
+    ("health", "verdict"),
+    [
+        (Health(True, "ready", [], []), ("live", "Alive", "Every task is on time.")),
+        (
+            Health(True, "limited", [], ["sweep is limited"]),
+            ("warn", "Limited", "sweep is limited."),
+        ),
+        (
+            Health(False, "broken", ["no alarm is set", "tenero is overdue"], ["sweep is limited"]),
+            ("bad", "Not working", "no alarm is set; tenero is overdue; sweep is limited."),
+        ),
+    ],
+)
+def test_the_verdict_is_what_the_service_says(
+    page: Page, health: Health, verdict: tuple[str, str, str]
+) -> None:
+    """The console decides nothing by itself."""
+    overview = SchedulerOverview("v1", scheduler_status(), health, {}, []).to_json()
 
-    assert verdicts[True] == {
-        "mood": "bad",
-        "title": "Failing",
-        "text": "Token prices: every recent run failed.",
+    mood, title, text = verdict
+    assert ask(page, "verdict", "m.verdictOf(a, a.status.now)", overview) == {
+        "mood": mood,
+        "title": title,
+        "text": text,
     }
-    assert verdicts[False]["title"] == "Alive"
 
 
 def test_the_types_are_up_to_date() -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -27,6 +27,7 @@ from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
 from support.statuses import refresh_result, run_record
 from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.scheduler.service_health import HealthSnapshot, TaskFacts, health_of, task_health
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.prices import PriceList
@@ -40,6 +41,8 @@ from tocsin.shapes.scheduler import (
     RunList,
     SchedulerEvent,
     SchedulerOverview,
+    Status,
+    TaskStatus,
 )
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.static_pages import page_routes
@@ -64,11 +67,13 @@ class World:
     trades: dict[str, list[Json]] = field(default_factory=dict)  # by sender
     status: Json = field(default_factory=dict)
     refusals: Json | None = field(default_factory=dict)
+    lists: list[Json] | None = None
     runs: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
     held: dict[str, threading.Event] = field(default_factory=dict)  # path → response waits until it is set
     requests: list[Json] = field(default_factory=list)
+    store_error: str | None = None
     refresh_outcome: tuple[Outcome, str | None] = ("ok", None)  # of the next refresh, with its reason
 
     @classmethod
@@ -77,8 +82,19 @@ class World:
         rows, trades = sample_board(agents, now)
         world = cls(rows=rows, trades=trades, prices=sample_prices(now), prices_as_of=now - 120_000)
         world.status, world.runs = sample_status(now), sample_runs(now)
+        world.lists = [{"contract": "SP.one", "readAt": now - 480_000, "failures": 0}]
         world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
         return world
+
+    def health(self) -> Json:
+        """What the service would say of this status, if its tasks' flags are true."""
+        status = Status.from_json(self.status)
+        tasks = {name: _judged(name, task, status) for name, task in status.tasks.items()}
+        for name, task in tasks.items():
+            told = {"condition": task.condition, "sentence": task.sentence, "problem": task.problem}
+            self.status["tasks"][name].update(told)
+        judged = replace(status, tasks=tasks)
+        return health_of(HealthSnapshot(0.1, self.store_error, judged), now_ms()).to_json()
 
     def hold(self, path: str) -> threading.Event:
         """Responses to this path wait until the event is set."""
@@ -95,6 +111,25 @@ class World:
 
     def asked(self, path: str) -> list[Json]:
         return [request for request in self.requests if request["path"] == path]
+
+
+def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
+    """The task with the condition that its flags give it; others are as the test has set them."""
+    facts = TaskFacts(
+        name,
+        task.enabled,
+        task.effective_cadence_ms,
+        3 * task.effective_cadence_ms if task.overdue else 1_000,
+        None,
+        3 if task.failing else 0,
+        3,
+        "limited" if task.condition == "limited" else "partial" if task.condition == "partial" else "ok",
+        str(task.last_error) if task.last_error else None,
+        status.paused_until,
+    )
+    health = task_health(facts)
+    problem = health.sentence if health.not_ready else None
+    return replace(task, condition=health.condition, sentence=health.sentence, problem=problem)
 
 
 class PagesServer:
@@ -173,7 +208,14 @@ class ScriptedApi:
         page = [{**row, "rank": start + index + 1} for index, row in enumerate(rows[start : start + limit])]
         more = str(start + limit) if start + limit < len(rows) else None
         as_of = self.world.prices_as_of
-        body: Json = {"rows": page, "asOf": as_of or now_ms(), "pricesAsOf": as_of, "next": more}
+        body: Json = {
+            "rows": page,
+            "asOf": as_of or now_ms(),
+            "pricesAsOf": as_of,
+            "next": more,
+            "sweptAt": self.world.status["tasks"]["sweep"]["lastSuccessAt"],
+            "service": self.world.health(),
+        }
         return _tagged(request, Board, body)
 
     async def trades(self, request: Request) -> Response:
@@ -187,8 +229,14 @@ class ScriptedApi:
         return _tagged(request, PriceList, body)
 
     async def scheduler(self, _request: Request) -> Response:
-        status = {**self.world.status, "now": now_ms()}
-        overview = {"name": "v1", "status": status, "refusals": self.world.refusals}
+        health = self.world.health()
+        overview = {
+            "name": "v1",
+            "status": {**self.world.status, "now": now_ms()},
+            "health": health,
+            "refusals": self.world.refusals,
+            "lists": self.world.lists,
+        }
         return JSONResponse(shaped(SchedulerOverview, overview))
 
     async def runs(self, request: Request) -> Response:

@@ -157,7 +157,7 @@ async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, task: 
         (
             "",
             "unknown_action",
-            "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume, or action=refresh&task=",
+            "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume, action=refresh&task=",
         ),
         ("action=stop", "unknown_action", "action=resume"),
         ("action=pause", "bad_until", "until=1778700600000"),

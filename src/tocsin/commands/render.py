@@ -13,9 +13,9 @@ from tocsin.competition.agent_rows import RowError
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.durations import short_duration
 from tocsin.shapes.base import FreeForm
-from tocsin.shapes.competition import Board, Explanation
+from tocsin.shapes.competition import Board, Explanation, SubmitAnswer
 from tocsin.shapes.prices import PriceList
-from tocsin.shapes.scheduler import RefreshResult, RunList, Status, TaskStatus
+from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
 
 PIPE_WIDTH = 200  # a file or a pipe has no edge: cut nothing
 
@@ -24,12 +24,13 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False)
 
 
-def status(status: Status) -> Iterable[RenderableType]:
+def status(status: Status, health: Health) -> Iterable[RenderableType]:
     now = status.now
+    yield verdict(health)
     yield f"Next alarm: {shown_until(status.next_alarm_at, now)} ({shown_instant(status.next_alarm_at)})"
     if status.paused_until is not None and status.paused_until > now:
         yield f"[bold yellow]Paused until {shown_instant(status.paused_until)}[/]: `tocsin resume` ends it"
-    tasks = _table("task", "state", "last success", "next", "every", "failures", "last error")
+    tasks = _table("task", "state", "last complete", "next", "every", "failures", "last error")
     for name, task in status.tasks.items():
         tasks.add_row(
             name,
@@ -53,6 +54,16 @@ def status(status: Status) -> Iterable[RenderableType]:
             shown_until(budget.closed_until, now),
         )
     yield budgets
+
+
+def verdict(health: Health) -> str:
+    """The service in a line: what `/readyz` says."""
+    sentences = escape("; ".join([*health.reasons, *health.notes]))
+    if not health.ready:
+        return f"[bold red]Not ready[/] ({health.state}): {sentences}"
+    if health.state == "ready":
+        return "[bold green]Ready[/]"
+    return f"[bold yellow]Ready, {health.state}[/]: {sentences}"
 
 
 def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:
@@ -124,6 +135,13 @@ def explained(explanation: Explanation) -> Iterable[RenderableType]:
         yield f"[bold]{explanation.status.capitalize()}[/] ({explanation.code}): {escape(sentence)}"
 
 
+def rechecked(answer: SubmitAnswer) -> Iterable[str]:
+    if answer.trade is not None:
+        yield "[bold green]Recorded[/]: the swap counts."
+    else:
+        yield f"[bold]Not recorded[/] ({answer.code}): {escape(answer.reason)}. {escape(answer.sentence)}"
+
+
 def imported(report: ImportReport) -> Iterable[str]:
     for table, counts in report.imported.items():
         yield f"{table}: {counts.new:,} new, {counts.updated:,} updated, {counts.unchanged:,} unchanged"
@@ -156,11 +174,8 @@ def _table(*columns: str) -> Table:
 def _state(task: TaskStatus) -> str:
     if task.running is not None:
         return f"[cyan]running {task.running.done}/{task.running.total}[/]"
-    if not task.enabled:
-        return "[yellow]disabled[/]"
-    if task.failing:
-        return "[red]failing[/]"
-    return "[red]overdue[/]" if task.overdue else "[green]waiting[/]"
+    colour = "red" if task.problem is not None else "green" if task.condition == "ok" else "yellow"
+    return f"[{colour}]{task.condition}[/]"
 
 
 def _next(task: TaskStatus, not_before: int | None, now: int) -> str:

@@ -9,14 +9,14 @@ from tocsin.bindings import JSON
 from tocsin.competition import chainhook, swap_store
 from tocsin.competition.eligibility import tiers
 from tocsin.competition.rules import Rules
-from tocsin.competition.submit import submit
+from tocsin.competition.submit import recheck, submit
 from tocsin.competition.verify import Verifier
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import RequestJob
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
-SUBMIT, RECEIVE, VERIFY_QUEUED = "submit", "receive", "verify_queued"
+SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"
 
 
 def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
@@ -25,13 +25,16 @@ def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
     async def submit_trade(context: WorkContext, argument: JSON) -> JSON:
         return (await submit(context, rules, argument)).to_json()
 
+    async def recheck_trade(context: WorkContext, argument: JSON) -> JSON:
+        return (await recheck(context, rules, argument)).to_json()
+
     async def receive_push(context: WorkContext, argument: JSON) -> JSON:
         return (await chainhook.receive(context, rules, argument)).to_json()
 
     async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
         return await _verify_queued(context, rules)
 
-    return {SUBMIT: submit_trade, RECEIVE: receive_push, VERIFY_QUEUED: verify_queued}
+    return {SUBMIT: submit_trade, RECHECK: recheck_trade, RECEIVE: receive_push, VERIFY_QUEUED: verify_queued}
 
 
 async def _verify_queued(context: WorkContext, rules: Rules) -> JSON:

@@ -21,12 +21,22 @@ from tocsin.upstream.hiro import HiroClient
 
 async def submit(context: WorkContext, rules: Rules, argument: JSON) -> SubmitAnswer:
     """Verify the trade `{"txid": …}`."""
+    return await _answered(context, rules, argument, again=False)
+
+
+async def recheck(context: WorkContext, rules: Rules, argument: JSON) -> SubmitAnswer:
+    """Verify the trade again, even if it is recorded or refused: for an operator who doubts the verdict."""
+    return await _answered(context, rules, argument, again=True)
+
+
+async def _answered(context: WorkContext, rules: Rules, argument: JSON, *, again: bool) -> SubmitAnswer:
     try:
         txid = canonical_txid(_text(argument))
     except UsageError as error:
         return refused(Code.MALFORMED_TXID, str(error))
     try:
-        return await _known(context, txid, rules) or await _verify(context, txid, rules)
+        known = None if again else await _known(context, txid, rules)
+        return known or await _verify(context, txid, rules)
     except NoAnswer as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
         return refused(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", retry_at=until)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from tocsin.shapes.base import Shape, SnakeShape, without_nulls
+from tocsin.shapes.scheduler import Health
 
 SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
 Amount: TypeAlias = str  # digits: exact, in the token's smallest unit
@@ -32,12 +33,18 @@ class BoardRow(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Board(Shape):
-    """A page of the board; `next` is the cursor of the page after it."""
+    """A page of the board; `next` is the cursor of the page after it.
+
+    `swept_at` is when the chain was last read completely, null if that is not known. `service` says how the service
+    is, as `/readyz` does.
+    """
 
     rows: list[BoardRow]
     as_of: int
     prices_as_of: int | None
     next: str | None
+    swept_at: int | None
+    service: Health
 
 
 @dataclass(frozen=True, slots=True)

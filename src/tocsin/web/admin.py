@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tocsin.competition.codes import Code
+from tocsin.competition.request_jobs import RECHECK
 from tocsin.competition.trades import refused_since
 from tocsin.competition.walk import list_ages
 from tocsin.durations import parse_duration
@@ -19,6 +21,7 @@ from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
 from tocsin.scheduler.service_health import health_of
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.base import SnakeShape
+from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.scheduler import ListAge, Refreshed, SchedulerOverview
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
@@ -30,7 +33,7 @@ COUNTED_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
-    " or action=refresh&task=tenero (sweep, or all)"
+    " action=refresh&task=tenero (sweep, or all), or action=recheck&txid=0x…"
 )
 
 _TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -66,6 +69,8 @@ class AdminRoutes:
                 return _respond(await self._deps.scheduler().resume())
             case "refresh":
                 return _respond(await self._refresh(_task(request, "tenero, sweep or all")))
+            case "recheck":
+                return _respond(await self._recheck(request.query_params.get("txid", "")))
             case _:
                 raise RequestRefused(400, "unknown_action", f"Give one of these: {ACTIONS}.")
 
@@ -98,6 +103,13 @@ class AdminRoutes:
                 return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
         finally:
             self._on_refresh()
+
+    async def _recheck(self, txid: str) -> SubmitAnswer:
+        answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(RECHECK, {"txid": txid}))
+        if answer.code == Code.MALFORMED_TXID:
+            raise RequestRefused(400, "bad_txid", f"txid: {answer.reason}")
+        self._on_refresh()
+        return answer
 
     def _until(self, request: Request) -> int:
         """The end of a pause: a time, or a duration from now by this machine's clock."""

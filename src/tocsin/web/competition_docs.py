@@ -17,6 +17,7 @@ from tocsin.shapes.competition import (
     TradeSubmission,
 )
 from tocsin.shapes.responses import ErrorBody
+from tocsin.shapes.scheduler import Health
 from tocsin.stacks_address import ADDRESS_PATTERN
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 
@@ -99,6 +100,8 @@ BOARD = OperationDoc(
                 as_of=1778787060000,
                 prices_as_of=1778787010000,
                 next=None,
+                swept_at=1778786400000,
+                service=Health(ready=True, state="ready", reasons=[], notes=[]),
             ),
         ),
         304: ResponseDoc("unchanged since the ETag that was sent"),

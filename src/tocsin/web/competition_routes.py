@@ -13,6 +13,7 @@ from tocsin.competition.totals import traded_tokens
 from tocsin.errors import UsageError
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens, tracked_tokens
+from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
@@ -82,7 +83,16 @@ class CompetitionRoutes:
             after=query.get("cursor"),
         )
         fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
-        return Board(page.rows, now, max(fetched, default=None), page.next)
+        snapshot = await deps.health()
+        sweep = None if snapshot.status is None else snapshot.status.tasks.get("sweep")
+        return Board(
+            page.rows,
+            now,
+            max(fetched, default=None),
+            page.next,
+            swept_at=None if sweep is None else sweep.last_success_at,
+            service=health_of(snapshot, now),
+        )
 
 
 def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:

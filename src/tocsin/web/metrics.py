@@ -1,9 +1,9 @@
 """`GET /metrics`: Prometheus text. It is written by hand: a page of numbers needs no library.
 
-Emits `metrics.incomplete` when the scheduler does not answer.
+Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,11 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tocsin.competition.walk import list_ages
+from tocsin.errors import BindingMissing, StoreError
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import supported_tokens
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.prices import Price
-from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
+from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, ListAge, Status
 from tocsin.web.deps import WebDeps
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -76,9 +78,29 @@ class MetricsRoute:
             *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
             *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
+            *_of_lists(await self._lists(), now),
         ]
         text = "\n".join(line for family in families for line in family.lines()) + "\n"
         return Response(text, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+    async def _lists(self) -> list[ListAge]:
+        try:
+            return await list_ages(self._deps.db, self._deps.rules.allowlist.contracts)
+        except (StoreError, BindingMissing) as error:
+            self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
+            return []
+
+
+def _of_lists(lists: Sequence[ListAge], now: int) -> list[MetricFamily]:
+    ages = [
+        (_label(contract=each.contract), None if each.read_at is None else (now - each.read_at) / 1000)
+        for each in lists
+    ]
+    unread = sum(each.read_at is None for each in lists)
+    return [
+        MetricFamily("list_age_seconds", "since a contract's list was read to its end", ages),
+        MetricFamily("lists_never_read", "contracts whose list was never read to its end", [("", unread)]),
+    ]
 
 
 def _of_runtime(counters: Mapping[str, int]) -> list[MetricFamily]:

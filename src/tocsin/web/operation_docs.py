@@ -107,7 +107,7 @@ ACT = OperationDoc(
     description=f"One of: {ACTIONS}.",
     key="X-Admin-Key",
     parameters=(
-        Parameter("action", {"enum": ["pause", "resume", "refresh"]}, "what to do", required=True),
+        Parameter("action", {"enum": ["pause", "resume", "refresh", "recheck"]}, "what to do", required=True),
         Parameter("until", UNIX_MS, "pause: until when"),
         Parameter("for", TEXT, "pause: for how long, such as 90s, 15m, 2h, 1d"),
         Parameter("task", TEXT, "refresh: a task's name, or all"),

@@ -27,6 +27,7 @@ export function stateOf({ board, prices, poll, remembered, at }) {
 	}
 	if (!board.complete) return { mood: "wait", title: "Loading", text: `${count(board.rows.length)} agents so far.` };
 	if (!board.pricesAsOf) {
+		if (board.service?.ready === false) return { mood: "warn", title: "Not up to date", text: `${board.service.reasons.join("; ")}.` };
 		return { mood: "warn", title: "No prices yet", text: "Dollar values appear by themselves when prices are known." };
 	}
 	const fresh = freshness(prices);
@@ -35,7 +36,18 @@ export function stateOf({ board, prices, poll, remembered, at }) {
 		const text = `The newest known prices are used; the oldest is ${since} old. Trades and ranks by trades are current.`;
 		return { mood: "warn", title: "Prices are stale", text };
 	}
-	return { mood: "live", title: "Live", text: `Prices are ${span(at - board.pricesAsOf)} old. This page updates itself.` };
+	return serviceState(board, at);
+}
+
+const TITLES = { ready: "Live", starting: "Still reading the chain", paused: "Paused", partial: "Partly up to date", limited: "Partly up to date" };
+
+/** What the service says of itself: the same as /readyz. */
+function serviceState({ service, sweptAt, pricesAsOf }, at) {
+	const swaps = sweptAt ? `Swaps as of ${clock(sweptAt)}, prices` : "Prices";
+	const state = service?.state ?? "ready"; // of an older service
+	const why = state === "ready" ? "This page updates itself." : `${[...service.reasons, ...service.notes].join("; ")}.`;
+	const mood = { ready: "live", starting: "wait" }[state] ?? "warn";
+	return { mood, title: TITLES[state] ?? "Not up to date", text: `${swaps} ${span(at - pricesAsOf)} old. ${why}` };
 }
 
 function outOfReach(board, poll) {

@@ -11,7 +11,7 @@ import { drawPrices, loadPrices } from "./prices.js";
 import { getJson, post } from "./request.js";
 import { drawTasks } from "./task-cards.js";
 import { moodOf, refreshWords } from "./task-words.js";
-import { drawRefusals, drawTimeline } from "./timeline.js";
+import { drawLists, drawRefusals, drawTimeline } from "./timeline.js";
 import { verdictOf } from "./verdict.js";
 
 const API = "/api/admin/scheduler";
@@ -20,7 +20,7 @@ const POLL_MS = 15_000;
 const RUNS_MAX = 500; // all that is kept: a day and more
 const SOON_MS = 200; // one question for a burst of events
 
-let session = null; // {key, poll, stream, status, refusals, runs, runsStale, prices}
+let session = null; // {key, poll, stream, status, health, refusals, lists, runs, runsStale, prices}
 
 // Opening and closing
 
@@ -40,9 +40,8 @@ async function open(key) {
 
 /** @param {import("./types.js").SchedulerOverview} overview */
 function begin(key, overview) {
-	const { status, refusals } = overview;
-	heard(status.now);
-	session = { key, status, refusals, runs: [], runsStale: true, prices: null };
+	heard(overview.status.now);
+	session = { key, ...overview, runs: [], runsStale: true, prices: null };
 	session.poll = new Poll(refresh, POLL_MS, draw);
 	session.stream = new EventStream(key, { received, changed: refreshSoon, refused: (error) => lock(error.message) });
 	session.poll.now();
@@ -78,7 +77,7 @@ async function refresh() {
 		const asked = loadPrices(mine.prices).catch(() => mine.prices);
 		const { body } = await getJson(API, { key: mine.key });
 		heard(body.status.now);
-		Object.assign(mine, { status: body.status, refusals: body.refusals });
+		Object.assign(mine, body);
 		if (mine.runsStale) {
 			mine.runsStale = false;
 			mine.runs = (await getJson(`${API}/runs?limit=${RUNS_MAX}`, { key: mine.key })).body.runs;
@@ -117,12 +116,13 @@ function received(event) {
 
 function draw() {
 	if (session === null) return;
-	const { status, refusals, runs, prices } = session;
+	const { status, refusals, lists, runs, prices } = session;
 	const at = now();
 	drawVerdict(at);
 	drawTasks(status, runs, refreshTask);
 	drawTimeline(status.tasks, runs, at);
 	drawRefusals(refusals);
+	drawLists(lists, at);
 	drawBudgets(status.budgets, at);
 	drawPrices(prices?.prices);
 	byId("resume").hidden = !status.pausedUntil;
@@ -131,7 +131,7 @@ function draw() {
 
 function drawVerdict(at) {
 	const { status, poll, stream } = session;
-	const { mood, title, text } = poll.error ? lost(poll) : verdictOf(status, at);
+	const { mood, title, text } = poll.error ? lost(poll) : verdictOf(session, at);
 	setAttribute(byId("verdict"), "data-mood", mood);
 	setText(byId("verdict-title"), title);
 	setText(byId("verdict-text"), text);

@@ -78,8 +78,10 @@ function drawPaging({ rows, found, page, pages }) {
 	const all = board.rows.length;
 	const more = board.complete ? "" : "+";
 	setText(byId("found"), view.q ? `${count(found)} of ${count(all)}${more} agents` : `${count(all)}${more} agents`);
-	byId("nobody").hidden = all > 0;
+	const reading = all === 0 && board.service?.state === "starting"; // nothing is known yet
+	byId("nobody").hidden = all > 0 || reading;
 	byId("no-match").hidden = all === 0 || found > 0;
+	byId("reading").hidden = !reading;
 	byId("board").hidden = found === 0;
 	byId("paging").hidden = pages === 1;
 	if (rows.length) setText(byId("page"), `Page ${count(page)} of ${count(pages)}`);

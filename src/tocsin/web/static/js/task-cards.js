@@ -44,7 +44,7 @@ function updateCard(card, name, task, status, last) {
 	const failures = status.consecutiveFailures[name];
 	const stretched = task.effectiveCadenceMs > task.cadenceMs;
 	const missed = task.missedSlots ? ` (${count(task.missedSlots)} slots missed in all)` : "";
-	const [badge, mood] = badgeOf(task, heldUntil, failures);
+	const [badge, mood] = badgeOf(task, heldUntil);
 	const texts = {
 		badge,
 		cadence: (stretched ? `${span(task.effectiveCadenceMs)} instead of ` : "every ") + span(task.cadenceMs),
@@ -61,22 +61,21 @@ function updateCard(card, name, task, status, last) {
 	updateLast(part("last"), last);
 }
 
-function badgeOf(task, heldUntil, failures) {
-	if (!task.enabled) return ["off", "warn"];
-	if (task.running) return ["running", "live"];
-	if (task.overdue) return ["overdue", "bad"];
-	if (task.failing) return ["failing", "bad"];
-	if (heldUntil) return ["held back", "warn"];
-	return failures ? ["last run failed", "warn"] : ["on time", "live"];
+const BADGES = { ok: "on time", partial: "not complete", disabled: "off" };
+
+function badgeOf({ condition, problem, running }, heldUntil) {
+	if (running) return ["running", "live"];
+	if (condition === "ok" && heldUntil) return ["held back", "warn"];
+	return [BADGES[condition] ?? condition, problem ? "bad" : condition === "ok" ? "live" : "warn"];
 }
 
 /** What an operator would ask next: why it is held back, what went wrong, why it is slower. */
 function whyOf(task, heldUntil, stretched) {
 	const reasons = [];
 	if (heldUntil) reasons.push(`Held back until ${clock(heldUntil)}`);
-	if (task.lastError) reasons.push(`${task.lastError.class}: ${task.lastError.message}`);
+	if (task.condition !== "ok") reasons.push(task.sentence);
+	else if (task.lastError) reasons.push(`${task.lastError.class}: ${task.lastError.message}`);
 	if (stretched) reasons.push(`Cadence ${task.cadenceReason}`);
-	if (!task.enabled) reasons.push("Disabled in the settings");
 	return reasons.join(" · ");
 }
 

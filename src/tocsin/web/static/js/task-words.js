@@ -14,8 +14,8 @@ export function resultWords(result) {
 		.join(" · ");
 }
 
-/** How a run went: its mood, for colours. A partial run did a part of its work, which is kept. */
-export const moodOf = (outcome) => ({ ok: "live", partial: "warn" })[outcome] ?? "bad";
+/** How a run went: its mood, for colours. One that is not complete did a part of its work, which is kept. */
+export const moodOf = (outcome) => ({ ok: "live", partial: "warn", limited: "warn" })[outcome] ?? "bad";
 
 /** What came of a refresh. @param {import("./types.js").RefreshResult} result */
 export function refreshWords(name, result) {
@@ -43,7 +43,7 @@ const WORRYING = new Set(["run.interrupted", "breaker.opened", "budget.overdrawn
 /** `{title, text, mood}`; an unknown event is shown with its own fields. @param {import("./types.js").SchedulerEvent} event */
 export function eventWords(event) {
 	const { seq, at, event: name, task, upstream, ...fields } = event;
-	const failed = WORRYING.has(name) || ["failed", "partial"].includes(event.outcome);
+	const failed = WORRYING.has(name) || ["failed", "partial", "limited"].includes(event.outcome);
 	const known = EVENTS[name];
 	const about = task ? `${taskTitle(task)}: ` : upstream ? `${upstream}: ` : "";
 	return { title: name, text: about + (known ? known(event) : JSON.stringify(fields)), mood: failed ? "warn" : "calm" };

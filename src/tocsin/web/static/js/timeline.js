@@ -34,7 +34,7 @@ function updateLane(lane, name, runs, from, at) {
 	const lasted = (run) => Math.max(1, run.durationMs ?? at - run.startedAt);
 	const longest = Math.max(1, ...runs.map(lasted));
 	const ended = (...outcomes) => count(runs.filter((run) => outcomes.includes(run.outcome)).length);
-	const summary = `${count(runs.length)} runs, ${ended("failed", "interrupted")} failed, ${ended("partial")} partial, the longest took ${duration(longest)}`;
+	const summary = `${count(runs.length)} runs, ${ended("failed", "interrupted")} failed, ${ended("partial", "limited")} not complete, the longest took ${duration(longest)}`;
 	setAttribute(picture, "aria-label", `${taskTitle(name)}: ${summary}`);
 	setText(note, runs.length ? `${count(runs.length)}, up to ${duration(longest)}` : "no runs");
 	const percent = (ms) => `${((ms / (at - from)) * 100).toFixed(3)}%`;
@@ -85,4 +85,11 @@ export function drawRefusals(refusals) {
 	});
 	byId("no-refusals").hidden = counts.length > 0;
 	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database gave no answer.");
+}
+
+/** The contracts' list that was not read for the longest. @param {import("./types.js").ListAge[] | null} lists */
+export function drawLists(lists, at) {
+	const oldest = lists?.[0];
+	const age = oldest?.readAt ? `was read ${span(at - oldest.readAt)} ago` : "was never read to its end";
+	setText(byId("lists"), oldest ? `Of ${count(lists.length)} contracts' lists the oldest ${age}: ${oldest.contract}` : "");
 }

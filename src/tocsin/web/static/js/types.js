@@ -6,11 +6,17 @@
 /**
  * A page of the board; `next` is the cursor of the page after it.
  *
+ * `sweptAt` is when the chain was last read completely, null if that is not known. `service` says how the
+ * service
+ * is, as `/readyz` does.
+ *
  * @typedef {{
  *   rows: BoardRow[],
  *   asOf: number,
  *   pricesAsOf: number | null,
  *   next: string | null,
+ *   sweptAt: number | null,
+ *   service: Health,
  * }} Board
  */
 
@@ -71,13 +77,36 @@
  */
 
 /**
- * The error of a task's last failed run; a success clears it.
+ * How the service is, in one word and in sentences.
+ *
+ * `reasons` are why it is not ready, `notes` what else an operator should know.
+ *
+ * @typedef {{
+ *   ready: boolean,
+ *   state: "ready" | "starting" | "partial" | "limited" | "paused" | "overdue" | "failing" | "disabled" | "broken",
+ *   reasons: string[],
+ *   notes: string[],
+ * }} Health
+ */
+
+/**
+ * The error of a task's last failed run; a complete run clears it.
  *
  * @typedef {{
  *   at: number,
  *   class: string,
  *   message: string,
  * }} LastError
+ */
+
+/**
+ * A contract's list. `readAt` is when it was last read to its end, null if never.
+ *
+ * @typedef {{
+ *   contract: string,
+ *   readAt: number | null,
+ *   failures: number,
+ * }} ListAge
  */
 
 /**
@@ -124,6 +153,7 @@
  *   minute: number | null,
  *   month: number | null,
  *   requestShare: number,
+ *   isCap?: boolean,
  * }} QuotaStatus
  */
 
@@ -141,7 +171,7 @@
  *
  * @typedef {{
  *   id: number,
- *   outcome: "running" | "ok" | "partial" | "failed" | "stopped" | "interrupted",
+ *   outcome: "running" | "ok" | "partial" | "limited" | "failed" | "stopped" | "interrupted",
  *   error: RunError | null,
  *   reason: string | null,
  *   joined: boolean,
@@ -178,7 +208,7 @@
  */
 
 /**
- * What is kept of a run. `reason` says why a run stopped early without an error.
+ * What is kept of a run. `reason` says why a run that did not fail is not complete.
  *
  * @typedef {{
  *   id: number,
@@ -189,7 +219,7 @@
  *   startedAt: number,
  *   endedAt?: number | null,
  *   durationMs?: number | null,
- *   outcome?: "running" | "ok" | "partial" | "failed" | "stopped" | "interrupted",
+ *   outcome?: "running" | "ok" | "partial" | "limited" | "failed" | "stopped" | "interrupted",
  *   result?: Record<string, any>,
  *   error?: RunError | null,
  *   reason?: string | null,
@@ -209,12 +239,18 @@
  */
 
 /**
- * What the console reads. `refusals` are those of the last 24 hours by code, null without a database.
+ * What the console reads.
+ *
+ * `refusals` are those of the last 24 hours by code. `lists` are the contracts' lists, the oldest first. Both
+ * are
+ * null while the database does not answer.
  *
  * @typedef {{
  *   name: string | null,
  *   status: Status,
+ *   health: Health,
  *   refusals: Record<string, number> | null,
+ *   lists: ListAge[] | null,
  * }} SchedulerOverview
  */
 
@@ -250,7 +286,10 @@
  */
 
 /**
- * One task. `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one.
+ * One task.
+ *
+ * `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one. `lastSuccessAt` is the end of
+ * its last complete run. `condition` says how it is, `problem` why the service is not ready because of it.
  *
  * @typedef {{
  *   enabled: boolean,
@@ -268,6 +307,9 @@
  *   runCounts: Record<string, number>,
  *   overdue: boolean,
  *   failing: boolean,
+ *   condition: "ok" | "starting" | "partial" | "limited" | "paused" | "overdue" | "failing" | "disabled",
+ *   sentence: string,
+ *   problem: string | null,
  * }} TaskStatus
  */
 

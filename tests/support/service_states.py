@@ -1,0 +1,128 @@
+"""Every state that the service can be in, as the scheduler's stored entries, and what it then says of itself."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.asgi import Answer
+from tocsin.shapes.scheduler import ServiceState
+
+NOW = 2_000_000_760_000  # 2033-05-18 03:46 UTC: no slot is due, and on workerd no alarm
+MINUTE = 60_000
+DAY = 86_400_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """Changes of the entries of a service that is well, and what follows."""
+
+    state: ServiceState
+    ready: bool
+    said: str = ""  # a part of the first reason or note
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def entries_of(case: Case) -> dict[str, Any]:
+    """What the object has stored."""
+    well = {"tenero": "ok", "sweep": "ok"}
+    return {
+        "version": 2,
+        "armedAt": NOW - DAY,
+        "savedAt": [NOW, 0, ""],
+        "pausedUntil": None,
+        "runSeq": 7,
+        "lastSlotAt": {"tenero": NOW - MINUTE, "sweep": NOW - MINUTE},
+        "lastSuccessAt": {"tenero": NOW - MINUTE, "sweep": NOW - MINUTE},
+        "lastOutcome": well,
+        **case.changes,
+    }
+
+
+def _sweep(key: str, value: Any, other: Any = None) -> dict[str, Any]:
+    return {key: {"sweep": value, "tenero": other}}
+
+
+CASES = {
+    "ready": Case("ready", True),
+    "starting": Case(
+        "starting",
+        True,
+        "sweep has not completed a run yet",
+        {
+            **_sweep("lastSuccessAt", None, NOW - MINUTE),
+            "armedAt": NOW - MINUTE,
+            "lastOutcome": {"tenero": "ok"},
+        },
+    ),
+    "partial": Case(
+        "partial",
+        True,
+        "the last run of sweep was not complete: 39 of 40 contracts' lists were read",
+        {
+            **_sweep("lastOutcome", "partial", "ok"),
+            **_sweep("lastReason", "39 of 40 contracts' lists were read"),
+        },
+    ),
+    "limited": Case(
+        "limited",
+        True,
+        "sweep is limited: hiro: all callers wait after a 429",
+        {
+            **_sweep("lastOutcome", "limited", "ok"),
+            **_sweep("lastReason", "hiro: all callers wait after a 429"),
+        },
+    ),
+    "paused": Case(
+        "paused",
+        True,
+        "tenero is paused until 2033-05-18 04:46 UTC",
+        {"pausedUntil": NOW + 60 * MINUTE},
+    ),
+    "overdue": Case(
+        "overdue",
+        False,
+        "sweep is overdue, not complete for 31m at a cadence of 15 minutes",
+        _sweep("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
+    ),
+    "paused for too long": Case(
+        "overdue",
+        False,
+        "tenero is overdue, not complete for 11m at a cadence of 5 minutes: the scheduler is paused",
+        {"pausedUntil": NOW + 60 * MINUTE, "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "sweep": NOW}},
+    ),
+    "never complete": Case(
+        "overdue",
+        False,
+        "sweep is overdue, not complete yet at a cadence of 15 minutes",
+        _sweep("lastSuccessAt", None, NOW - MINUTE),
+    ),
+    "a success in the future": Case(
+        "overdue",
+        False,
+        "sweep is overdue, not complete yet at a cadence of 15 minutes",
+        _sweep("lastSuccessAt", NOW + DAY, NOW - MINUTE),
+    ),
+    "failing": Case(
+        "failing",
+        False,
+        "sweep is failing, 3 times in a row: Limited: hiro said 429",
+        {
+            **_sweep("consecutiveFailures", 3, 0),
+            **_sweep("lastOutcome", "limited", "ok"),
+            **_sweep("lastReason", "Limited: hiro said 429"),
+        },
+    ),
+}
+
+
+def check(case: Case, readyz: Answer, overview: Any, board: Any, metrics: str) -> None:
+    """All four say what the table says."""
+    health = {name: readyz.json()[name] for name in ("ready", "state", "reasons", "notes")}
+    assert (health["state"], health["ready"]) == (case.state, case.ready)
+    assert readyz.status == (200 if case.ready else 503)
+    assert [*health["reasons"], *health["notes"], ""][0].startswith(case.said)
+    assert overview["health"] == health
+    assert board["service"] == health
+    states = dict(re.findall(r'tocsin_state\{state="(\w+)"\} ([01])', metrics))
+    assert {state for state, is_on in states.items() if is_on == "1"} == {case.state}
+    assert f"tocsin_ready {int(case.ready)}\n" in metrics
