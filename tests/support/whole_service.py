@@ -129,6 +129,7 @@ async def service(
     settings: Settings | None = None,
     quotas: Mapping[str, Quota] | None = None,
     wallets: int = 3,
+    arm: bool = True,
 ) -> AsyncIterator[Service]:
     """One process; open it again with the same simulator for the next one."""
     simulator = simulator or chain_of(wallets)
@@ -153,5 +154,6 @@ async def service(
             request_jobs=competition_jobs(rules),
             db=db,
             kv=kv,
+            arm=arm,
         ) as made:
             yield Service(made, db, kv, simulator, rules)

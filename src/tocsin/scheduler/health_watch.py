@@ -3,7 +3,8 @@
 `/readyz` reads only what is remembered here, and how long ago the last look was: a loop that is stuck cannot hide
 behind an old, good answer.
 
-When the store can be written again, the alarm is set again: its retries may have moved it minutes ahead.
+When the store can be written again, the alarm is set again: its retries may have moved it minutes ahead. It is set,
+too, when there is none.
 """
 
 import asyncio
@@ -76,6 +77,8 @@ class HealthWatch:
             self._file_problem = None if problem is None else problem.sentence
             await self._try_to_write()
             self._status, self._scheduler_error = await ask_status(self._scheduler)
+            if self._status is not None and self._status.active and self._status.next_alarm_at is None:
+                await self._arm()  # its storage was wiped: it is told once, and goes on
         self._looked_at = self._clock.monotonic()
 
     async def _try_to_write(self) -> None:

@@ -1,0 +1,145 @@
+"""The deaths of the reference that nobody noticed, replayed: how long until readiness tells, or why it cannot happen.
+
+The numbers are those of the incidents in the project's history of the reference. Two of them are tested elsewhere: a
+second scheduler at the same time (15) in `local/sqlite/test_data_dir.py` and `scheduler/test_pauses.py`, and a run
+that was cut off (12) in `scheduler/test_run_endings.py`.
+"""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from support.competition import chain_of
+from support.virtual_time import VirtualClock
+from support.whole_service import PRICES_S, SWEEP_S, Spy, service
+from tocsin.prices.cache import get_cached_token_prices
+from tocsin.scheduler.health_watch import HealthWatch
+from tocsin.scheduler.service_health import health_of
+from tocsin.settings import Settings
+from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
+
+
+async def test_3_a_fresh_start_works_without_a_visitor(tmp_path: Path) -> None:
+    """The alarm was set only when somebody called the object. Here the process sets it."""
+    async with service(tmp_path) as made:
+        await asyncio.sleep(60)
+        prices = await get_cached_token_prices(made.kv, ["stx"])
+        health = await made.health()
+
+    assert prices["stx"].price_usd
+    assert (health.ready, health.state) == (True, "ready")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        SimulatedFault(kind="wrong_json", upstream="tenero"),
+        SimulatedFault(kind="status", status=404, upstream="tenero"),
+        SimulatedFault(kind="hang", upstream="tenero"),
+    ],
+)
+async def test_5_prices_that_no_longer_come_are_told_within_a_cadence(
+    tmp_path: Path, fault: SimulatedFault
+) -> None:
+    """The board had no dollar values for days."""
+    async with service(tmp_path) as made:
+        await asyncio.sleep(10)
+        made.simulator.faults.add(fault)
+        while (await made.runs("tenero"))[-1].outcome == "ok":
+            await asyncio.sleep(10)
+        told_s = await made.until_not_ready(PRICES_S)
+        kept = await get_cached_token_prices(made.kv, ["stx"])
+        sweep = (await made.scheduler.client().status()).tasks["sweep"]
+        made.simulator.faults.clear()
+        ready_s = await made.until_ready(PRICES_S)
+
+    assert told_s <= PRICES_S
+    assert kept["stx"].price_usd  # no good price is replaced by none
+    assert sweep.condition == "ok"
+    assert ready_s <= PRICES_S
+
+
+async def test_6_a_task_that_is_switched_off_is_told_at_once(tmp_path: Path) -> None:
+    """A flag was missing in the live deployment, and prices were skipped for six days."""
+    async with service(tmp_path, settings=Settings(tenero_enabled=False)) as made:
+        health = await made.health()
+
+    assert (health.ready, health.state) == (False, "disabled")
+    assert health.reasons == ["tenero is disabled (TOCSIN_TENERO_ENABLED)"]
+
+
+async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> None:
+    """All scheduled work stopped for weeks. Here the watch finds that no alarm is set, and sets it."""
+    simulator = chain_of(3)
+    async with service(tmp_path, simulator):
+        await asyncio.sleep(60)
+    with closing(sqlite3.connect(tmp_path / "objects.sqlite")) as objects, objects:
+        objects.executescript("DELETE FROM entries; DELETE FROM alarms")
+    async with service(tmp_path, simulator, arm=False) as made:
+        clock = made.scheduler.clock
+        watch = HealthWatch(made.scheduler.client, made.kv, clock)
+        await watch.look()
+        told = health_of(await watch.snapshot(), clock.now())
+        await asyncio.sleep(60)
+        healed, runs = await made.health(), await made.runs("sweep")
+
+    assert told.reasons == ["no alarm is set: nothing will run by itself"]
+    assert (healed.ready, healed.state) == (True, "ready")
+    assert [run.outcome for run in runs] == ["ok"]  # of the new history
+
+
+async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Every tick died after five retries of a hundred calls. Here a run makes few calls, ends, and says why."""
+    simulator = chain_of(100)
+    clock = simulator.clock
+    assert isinstance(clock, VirtualClock)
+    spy = Spy(SimulatedFetch(simulator), clock)
+    async with service(tmp_path, simulator, fetch=spy) as made:
+        await asyncio.sleep(60)
+        simulator.faults.add(SimulatedFault(kind="limited", upstream="hiro", retry_after=None))
+        spy.calls.clear()
+        await asyncio.sleep(SWEEP_S)
+        told_s = await made.until_not_ready(SWEEP_S)
+        runs = (await made.runs("sweep"))[1:]
+        prices = await made.runs("tenero")
+
+    assert {run.outcome for run in runs} == {"limited"}
+    assert max(run.duration_ms or 0 for run in runs) < 840_000
+    assert len(spy.of(HIRO_URL)) <= 30 * len(runs)
+    assert told_s <= SWEEP_S
+    assert {run.outcome for run in prices} == {"ok"}
+
+
+async def test_13_every_run_is_on_record_with_its_task_its_times_and_its_end(tmp_path: Path) -> None:
+    """An innocent feature was reverted because nothing showed which task had died."""
+    simulator = chain_of(3)
+    async with service(tmp_path, simulator, fetch=SimulatedFetch(simulator, latency_s=2.0)):
+        await asyncio.sleep(5)  # and the process is gone, in the middle of a sweep
+    async with service(tmp_path, simulator) as made:
+        await asyncio.sleep(60)
+        runs = await made.runs("sweep")
+
+    assert [(run.outcome, run.trigger) for run in runs] == [("interrupted", "alarm"), ("ok", "rerun")]
+    assert runs[0].error is not None
+    assert runs[0].error.message == "the process ended during this run, or the platform moved the object"
+
+
+async def test_14_an_alarm_that_does_not_ring_is_told_within_a_cadence(tmp_path: Path) -> None:
+    """The trigger stopped firing after a deployment of the site."""
+    async with service(tmp_path) as made:
+        await asyncio.sleep(60)
+        made.scheduler.clock.close()  # nothing rings any more
+        due_at = (await made.scheduler.client().status()).next_alarm_at
+        assert due_at is not None
+        await asyncio.sleep((due_at - made.scheduler.clock.now()) / 1000)
+        told_s = await made.until_not_ready(PRICES_S)
+        reason = (await made.health()).reasons[0]
+
+    assert told_s <= 70
+    assert reason.startswith("the alarm is ")
