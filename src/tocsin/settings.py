@@ -8,14 +8,28 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from ipaddress import ip_network
 from pathlib import PurePath
-from typing import Any, get_args
-from urllib.parse import urlsplit
+from typing import Any
 
 from tocsin.bindings import ALARM_LIMIT_MS, SLICE_MAX_MS, Level
 from tocsin.durations import long_duration, parse_duration
 from tocsin.errors import StartError
+from tocsin.setting_parsers import (
+    call_url,
+    chainhook_path,
+    host_name,
+    integer,
+    limit,
+    log_level,
+    networks,
+    number,
+    one_of,
+    secret,
+    secrets,
+    url,
+    word,
+    yes_or_no,
+)
 
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
@@ -34,94 +48,6 @@ class Setting:
     example: str
     text: str
     secret: bool = False
-
-
-def integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
-            raise ValueError(f"is not a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def number(low: float, high: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()) or not low <= float(text) <= high:
-            raise ValueError(f"is not a number from {low:g} to {high:g}")
-        return float(text)
-
-    return parse
-
-
-def limit(text: str) -> int | None:
-    """Calls of a plan: a number, or "none" where the plan has no such window."""
-    return None if text.strip() == "none" else integer(1, 10**9)(text)
-
-
-def yes_or_no(text: str) -> bool:
-    words = {
-        "yes": True,
-        "true": True,
-        "1": True,
-        "on": True,
-        "no": False,
-        "false": False,
-        "0": False,
-        "off": False,
-    }
-    if text.strip().lower() not in words:
-        raise ValueError("is neither yes nor no")
-    return words[text.strip().lower()]
-
-
-def url(text: str) -> str:
-    parts = urlsplit(text.strip())
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("is not a URL without query")
-    return text.strip().rstrip("/")
-
-
-def secret(text: str) -> str:
-    if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")
-    return text
-
-
-def secrets(text: str) -> tuple[str, ...]:
-    """One secret, or two with a comma while one replaces the other."""
-    found = tuple(secret(part.strip()) for part in text.split(","))
-    if len(found) > 2:
-        raise ValueError("has more than two secrets")
-    return found
-
-
-def networks(text: str) -> tuple[str, ...]:
-    """Addresses and networks, separated by commas."""
-    try:
-        return tuple(str(ip_network(part.strip(), strict=False)) for part in text.split(","))
-    except ValueError:
-        raise ValueError("is not a list of IP addresses or networks") from None
-
-
-def host_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text):
-        raise ValueError("is not an address or a host's name")
-    return text
-
-
-def word(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
-        raise ValueError("is not a short lower-case word")
-    return text
-
-
-def log_level(text: str) -> Level:
-    levels: tuple[Level, ...] = get_args(Level)
-    for level in levels:
-        if text.upper() == level:
-            return level
-    raise ValueError(f"is not one of {', '.join(levels)}")
 
 
 def _setting(
@@ -241,6 +167,36 @@ class Settings:
         "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
         "after this many failures in a row a task waits an hour before it tries again; 0: never",
     )  # fmt: skip
+    heartbeat_url: str | None = _setting(
+        "TOCSIN_HEARTBEAT_URL", call_url, None, "https://hc-ping.com/your-check",
+        "called after each ring of the alarm while all is well, at most once a minute", is_secret=True,
+    )  # fmt: skip
+    alert_url: str | None = _setting(
+        "TOCSIN_ALERT_URL", call_url, None, "https://hooks.example.org/services/T0/B0/x1",
+        "told when the service becomes not ready, and when it is ready again", is_secret=True,
+    )  # fmt: skip
+    alert_format: str = _setting(
+        "TOCSIN_ALERT_FORMAT", one_of("json", "slack", "pagerduty"), "json", "slack",
+        "what is sent there: json, slack or pagerduty",
+    )  # fmt: skip
+    alert_key: str | None = _setting(
+        "TOCSIN_ALERT_KEY", secret, None, "0123456789abcdef",
+        "json: the bearer secret; pagerduty: the routing key", is_secret=True,
+    )  # fmt: skip
+    alert_name: str = _setting(
+        "TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "what alerts call this service"
+    )
+    chainhook_id: str | None = _setting(
+        "TOCSIN_CHAINHOOK_ID", chainhook_path, None, "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
+        "the hook to watch, once an hour: its UUID, or its path at Hiro (/chainhooks/me/UUID)",
+    )  # fmt: skip
+    chainhook_reenable: bool = _setting(
+        "TOCSIN_CHAINHOOK_REENABLE",
+        yes_or_no,
+        False,
+        "yes",
+        "enable that hook again when Hiro interrupted it",
+    )
 
 
 def setting_of(setting: Field[Any]) -> Setting:
@@ -295,12 +251,38 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
                 f"TOCSIN_{task}_SLICE: may be {longest} at most, whatever the cadence: an alarm's handler"
                 f" ends after {long_duration(ALARM_LIMIT_MS)}. Example: TOCSIN_{task}_SLICE=14m"
             )
-    if settings.competition_end is not None and settings.competition_end <= settings.competition_start:
-        problems.append("COMPETITION_END: must be after COMPETITION_START")
-    if (settings.worker_logs_url is None) != (settings.worker_logs_key is None):
-        problems.append("WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither")
-    if not PurePath(settings.data_dir).name:
-        problems.append("TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data")
+    alerts_half_set = settings.alert_key is not None or settings.alert_format != "json"
+    rules = (
+        (
+            settings.competition_end is None or settings.competition_end > settings.competition_start,
+            "COMPETITION_END: must be after COMPETITION_START",
+        ),
+        (
+            (settings.worker_logs_url is None) == (settings.worker_logs_key is None),
+            "WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither",
+        ),
+        (
+            settings.alert_url is not None or not alerts_half_set,
+            "TOCSIN_ALERT_URL: is not set, but other settings of alerts are. Set it, or remove them",
+        ),
+        (
+            settings.alert_format != "pagerduty" or settings.alert_key is not None,
+            "TOCSIN_ALERT_KEY: pagerduty needs its routing key. Set it to the key of the integration",
+        ),
+        (
+            settings.chainhook_id is None or settings.hiro_api_key is not None,
+            "TOCSIN_CHAINHOOK_ID: Hiro shows a hook to its owner only. Set HIRO_API_KEY as well",
+        ),
+        (
+            settings.chainhook_id is not None or not settings.chainhook_reenable,
+            "TOCSIN_CHAINHOOK_REENABLE: names no hook. Set TOCSIN_CHAINHOOK_ID to its UUID",
+        ),
+        (
+            bool(PurePath(settings.data_dir).name),
+            "TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data",
+        ),
+    )
+    problems += [sentence for fits, sentence in rules if not fits]
     return problems
 
 

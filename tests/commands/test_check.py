@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.commands.check import findings
+from tocsin.commands.check import called_out, findings
 from tocsin.commands.data_files import load_migrations
 from tocsin.settings import Settings
 
@@ -76,3 +76,22 @@ def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (finding,) = found(tmp_path)
 
     assert "full disk" in finding
+
+
+def test_what_the_service_tells_the_outside_is_shown_without_secrets() -> None:
+    """An operator sees what is set; the path of a URL may hold a token."""
+    settings = replace(
+        FINE,
+        heartbeat_url="https://hc-ping.com/s3cret",
+        alert_url="https://hooks.example.org/services/s3cret",
+        alert_format="slack",
+        alert_key="s3cret-key",
+        chainhook_id="/chainhooks/v1/me/be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
+    )
+
+    assert called_out(FINE) == []
+    assert called_out(settings) == [
+        "Heartbeats go to hc-ping.com while all is well (TOCSIN_HEARTBEAT_URL).",
+        "Alerts go to hooks.example.org as slack, from tocsin (TOCSIN_ALERT_URL).",
+        f"The hook {settings.chainhook_id} is reported when Hiro interrupted it (TOCSIN_CHAINHOOK_ID).",
+    ]

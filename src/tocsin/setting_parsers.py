@@ -1,0 +1,131 @@
+"""What a setting's text means: each function returns the value, or raises ValueError with what is wrong. Pure."""
+
+import re
+from collections.abc import Callable
+from ipaddress import ip_network
+from typing import get_args
+from urllib.parse import urlsplit
+
+from tocsin.bindings import Level
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
+            raise ValueError(f"is not a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()) or not low <= float(text) <= high:
+            raise ValueError(f"is not a number from {low:g} to {high:g}")
+        return float(text)
+
+    return parse
+
+
+def limit(text: str) -> int | None:
+    """Calls of a plan: a number, or "none" where the plan has no such window."""
+    return None if text.strip() == "none" else integer(1, 10**9)(text)
+
+
+def yes_or_no(text: str) -> bool:
+    words = {
+        "yes": True,
+        "true": True,
+        "1": True,
+        "on": True,
+        "no": False,
+        "false": False,
+        "0": False,
+        "off": False,
+    }
+    if text.strip().lower() not in words:
+        raise ValueError("is neither yes nor no")
+    return words[text.strip().lower()]
+
+
+def url(text: str) -> str:
+    parts = urlsplit(text.strip())
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("is not a URL without query")
+    return text.strip().rstrip("/")
+
+
+def call_url(text: str) -> str:
+    """Where we send something: over TLS, or to this machine."""
+    stripped = text.strip()
+    if not re.fullmatch(r"https?://[!-~]+", stripped) or not _is_safe_target(stripped):
+        raise ValueError("is not an https URL, or an http URL of this machine")
+    return stripped
+
+
+def _is_safe_target(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        complete = bool(parts.hostname) and parts.port != 0 and not parts.fragment and "@" not in parts.netloc
+    except ValueError:
+        return False
+    return complete and (parts.scheme == "https" or parts.hostname in {"127.0.0.1", "::1", "localhost"})
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in values:
+            raise ValueError(f"is not one of {', '.join(values)}")
+        return text.strip().lower()
+
+    return parse
+
+
+def chainhook_path(text: str) -> str:
+    """The path of a hook at Hiro, from its UUID or from the path itself."""
+    uuid = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    if not re.fullmatch(rf"((/[a-z0-9_-]+)+/)?{uuid}", text.strip()):
+        raise ValueError("is neither a UUID nor a path that ends with one")
+    return text.strip() if text.strip().startswith("/") else f"/chainhooks/v1/me/{text.strip()}"
+
+
+def secret(text: str) -> str:
+    if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")
+    return text
+
+
+def secrets(text: str) -> tuple[str, ...]:
+    """One secret, or two with a comma while one replaces the other."""
+    found = tuple(secret(part.strip()) for part in text.split(","))
+    if len(found) > 2:
+        raise ValueError("has more than two secrets")
+    return found
+
+
+def networks(text: str) -> tuple[str, ...]:
+    """Addresses and networks, separated by commas."""
+    try:
+        return tuple(str(ip_network(part.strip(), strict=False)) for part in text.split(","))
+    except ValueError:
+        raise ValueError("is not a list of IP addresses or networks") from None
+
+
+def host_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text):
+        raise ValueError("is not an address or a host's name")
+    return text
+
+
+def word(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
+        raise ValueError("is not a short lower-case word")
+    return text
+
+
+def log_level(text: str) -> Level:
+    levels: tuple[Level, ...] = get_args(Level)
+    for level in levels:
+        if text.upper() == level:
+            return level
+    raise ValueError(f"is not one of {', '.join(levels)}")
