@@ -25,7 +25,7 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
-from tocsin.scheduler.state import load_all_runs, load_state
+from tocsin.scheduler.state import LAST_JOB_KEY, load_all_runs, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
@@ -194,7 +194,10 @@ class SchedulerDO(DurableObject):
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
         context = WorkContext(self._bindings, request_session(self.env.logger.bind(job=job)))
-        return await self.env.request_jobs[job](context, argument)
+        result = await self.env.request_jobs[job](context, argument)
+        self._state.last_job_at[job] = self.env.clock.now()
+        self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
+        return result
 
     # The alarm
 

@@ -245,6 +245,7 @@
  *   nextRunAfter: Record<string, number | null>,
  *   tasks: Record<string, TaskStatus>,
  *   budgets: Record<string, BudgetStatus>,
+ *   lastJobAt?: Record<string, number>,
  *   [name: string]: any,
  * }} Status
  */
