@@ -140,6 +140,30 @@ async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, 
     assert rung <= 3 + 2 * cadence // (14 * MINUTE)
 
 
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_run_under_way_when_its_task_becomes_overdue_decides(
+    tmp_path: Path, *, complete: bool
+) -> None:
+    """After a downtime of an hour the first run ends before anything is told; if it is not complete, that is."""
+    clock = VirtualClock()
+    receiver, runs = Receiver(clock), list[int]()
+
+    async def slow(context: TaskContext) -> TaskResult:
+        runs.append(context.clock.now())
+        await context.clock.sleep(100)
+        return TaskResult({}, incomplete=None if complete or len(runs) == 1 else "no answer")
+
+    work = Job("sweep", 5 * MINUTE, upstream=None, calls_per_run=0, run=slow)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET):
+        await asyncio.sleep(101)
+    await asyncio.sleep(HOUR_S)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET):
+        await asyncio.sleep(250)
+
+    assert receiver.events() == ([] if complete else ["not_ready"])
+    assert [at - runs[1] for at in receiver.alerts_at] == ([] if complete else [100_000])
+
+
 async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> None:
     """What was told is stored; so is what the receiver did not take."""
     clock, health, down = VirtualClock(), Health(well=False), [True]

@@ -22,13 +22,14 @@ from tocsin.scheduler.alerts import (
     delivered,
     due,
     heartbeat_due,
+    is_undecided,
     observed,
     overdue_at,
     ring_at,
     send_at,
 )
 from tocsin.scheduler.service_health import TaskFacts, is_overdue
-from tocsin.shapes.scheduler import Health, TaskStatus
+from tocsin.shapes.scheduler import Health, Progress, TaskStatus
 
 NOW = 1_778_700_600_000
 READY = Health(ready=True, state="ready", reasons=[], notes=[])
@@ -61,6 +62,10 @@ def task(**changes: Any) -> TaskStatus:
         "problem": None,
     }
     return TaskStatus(**{**values, **changes})
+
+
+RUN = Progress(NOW, 0, 1, 7)
+OVERDUE_RUNS = task(condition="overdue", problem="sweep is overdue", running=RUN)
 
 
 def sent(state: AlertState, now: int) -> AlertState:
@@ -200,6 +205,22 @@ def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
     assert heartbeat_due(HeartbeatState(), NOW)
     assert not heartbeat_due(HeartbeatState(sent_at=NOW), NOW + MINUTE_MS - 1)
     assert heartbeat_due(HeartbeatState(sent_at=NOW), NOW + MINUTE_MS)
+
+
+@pytest.mark.parametrize(
+    ("state", "tasks", "expected"),
+    [
+        (AlertState(), [task(), OVERDUE_RUNS], True),
+        (AlertState(), [OVERDUE_RUNS, task(condition="overdue", problem="late")], False),
+        (AlertState(), [OVERDUE_RUNS, task(condition="failing", problem="fails", running=RUN)], False),
+        (AlertState(), [task(), task(condition="partial", running=RUN)], False),
+        (AlertState(told_ready=False), [OVERDUE_RUNS], False),
+        (observed(AlertState(), TROUBLE, NOW), [OVERDUE_RUNS], False),
+    ],
+)
+def test_a_run_under_way_may_decide(state: AlertState, tasks: list[TaskStatus], *, expected: bool) -> None:
+    """Only if it can make the service ready again, and only before something was told."""
+    assert is_undecided(state, tasks) is expected
 
 
 def test_reasons_are_bounded() -> None:

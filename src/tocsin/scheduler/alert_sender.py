@@ -52,14 +52,22 @@ class AlertSender:
 
     def look(self) -> None:
         """Learn how the tasks are, and send what is due."""
-        if self._target is not None:
-            self._keep(alerts.observed(self._state.alert, self._health(), self._env.clock.now()))
-            self._send_due(self._target)
+        if self._target is None:
+            return
+        status = self._status()
+        if not alerts.is_undecided(self._state.alert, status.tasks.values()):
+            health, now = self._health(status), self._env.clock.now()
+            self._keep(alerts.observed(self._state.alert, health, now))
+        self._send_due(self._target)
 
     def beat(self) -> None:
         """Send a heartbeat, if all is well and the last one was long enough ago."""
         url, now = self._heartbeat_url, self._env.clock.now()
-        if url is None or not alerts.heartbeat_due(self._state.heartbeat, now) or not self._health().ready:
+        if (
+            url is None
+            or not alerts.heartbeat_due(self._state.heartbeat, now)
+            or not self._health(self._status()).ready
+        ):
             return
         self._keep_heartbeat(replace(self._state.heartbeat, sent_at=now))
         self._spawn(self._send_heartbeat(url))
@@ -72,10 +80,10 @@ class AlertSender:
         armed_at = None if armed_ms is None else wall_time(armed_ms, moment)
         return alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
 
-    def _health(self) -> Health:
+    def _health(self, status: Status) -> Health:
         """Of the tasks: a process that is stuck or dead cannot tell, but its heartbeats end."""
         now = self._env.clock.now()
-        health = health_of(HealthSnapshot(None, None, replace(self._status(), next_alarm_at=now)), now)
+        health = health_of(HealthSnapshot(None, None, replace(status, next_alarm_at=now)), now)
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
 
     def _send_due(self, target: AlertTarget) -> None:

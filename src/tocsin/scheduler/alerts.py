@@ -6,6 +6,7 @@ what it was told last, and is stored, so that a restart neither repeats an alert
     an alert that could not be delivered  is tried again after 1, 2, 4 … minutes, an hour at most, 30 times
     a newer edge                          replaces an undelivered one; two that cancel out before the first attempt
                                           are not told at all
+    a task that is overdue and runs now   is judged when that run has ended, which is within its time slice
     flapping                              six alerts in an hour at most; then the newest edge waits until the oldest of
                                           them is an hour old, and is told if it is still news by then
 
@@ -67,6 +68,16 @@ def observed(state: AlertState, health: Health, now: int) -> AlertState:
     if health.ready == state.told_ready and pending.attempts == 0:
         return replace(state, pending=None)
     return replace(state, pending=_edge(health, now))
+
+
+def is_undecided(state: AlertState, tasks: Iterable[TaskStatus]) -> bool:
+    """Whether the runs under way decide if there is something to tell: all that is wrong is overdue and runs now.
+
+    After a long downtime, or after one bad run, such a run often completes within seconds.
+    """
+    troubled = [task for task in tasks if task.problem is not None]
+    runs = [task.condition == "overdue" and task.running is not None for task in troubled]
+    return state.told_ready and state.pending is None and bool(runs) and all(runs)
 
 
 def due(state: AlertState, now: int) -> Alert | None:
