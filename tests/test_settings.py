@@ -24,6 +24,7 @@ from tocsin.settings import (
     setting_of,
 )
 
+HOOK = "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185"
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 
@@ -65,6 +66,11 @@ def test_all_problems_are_reported_at_once_with_an_example_and_without_the_secre
         ({"TOCSIN_TENERO_CADENCE": "4m"}, "must be shorter than TOCSIN_TENERO_CADENCE"),
         ({"COMPETITION_END": "5"}, "must be after COMPETITION_START"),
         ({"WORKER_LOGS_URL": "https://logs.example"}, "give both or neither"),
+        ({"TOCSIN_ALERT_FORMAT": "slack"}, "TOCSIN_ALERT_URL: is not set"),
+        ({"TOCSIN_ALERT_KEY": "a-key"}, "TOCSIN_ALERT_URL: is not set"),
+        ({"TOCSIN_ALERT_URL": "https://e.org", "TOCSIN_ALERT_FORMAT": "pagerduty"}, "needs its routing key"),
+        ({"TOCSIN_CHAINHOOK_ID": HOOK}, "Set HIRO_API_KEY as well"),
+        ({"TOCSIN_CHAINHOOK_REENABLE": "yes"}, "Set TOCSIN_CHAINHOOK_ID"),
     ],
 )
 def test_values_that_do_not_fit_together_are_reported(environment: dict[str, str], expected: str) -> None:
@@ -206,6 +212,45 @@ def test_durations(text: str, expected: int) -> None:
     assert parse_duration(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("https://hooks.example.org/a/b?c=d", True),
+        ("http://127.0.0.1:9000/hook", True),
+        ("http://localhost/", True),
+        ("http://[::1]:9000/", True),
+        ("http://hooks.example.org/a", False),
+        ("https://name:password@hooks.example.org/", False),
+        ("https://hooks.example.org/#part", False),
+        ("https://hooks.example.org:99999/", False),
+        ("ftp://127.0.0.1/", False),
+        ("https://hooks.example.org/a b", False),
+    ],
+)
+def test_alerts_and_heartbeats_leave_over_tls_or_not_at_all(text: str, *, accepted: bool) -> None:
+    """Plain HTTP is for a receiver on the same machine. A refused value is not repeated: it may hold a token."""
+    for name in ("TOCSIN_ALERT_URL", "TOCSIN_HEARTBEAT_URL"):
+        if accepted:
+            assert text in secret_values(read({name: text}))
+        else:
+            with pytest.raises(SettingsError, match="is not an https URL") as caught:
+                read({name: text})
+            assert text not in str(caught.value)
+
+
+def test_a_hook_is_named_by_its_uuid_or_its_path() -> None:
+    """The path of the documentation is the default; a client of Hiro's uses another one."""
+    key = {"HIRO_API_KEY": "a-hiro-key"}
+
+    assert read({**key, "TOCSIN_CHAINHOOK_ID": HOOK}).chainhook_id == f"/chainhooks/v1/me/{HOOK}"
+    assert (
+        read({**key, "TOCSIN_CHAINHOOK_ID": f"/chainhooks/me/{HOOK}"}).chainhook_id
+        == f"/chainhooks/me/{HOOK}"
+    )
+    with pytest.raises(SettingsError, match="is neither a UUID nor a path"):
+        read({**key, "TOCSIN_CHAINHOOK_ID": f"https://api.hiro.so/{HOOK}"})
+
+
 def test_an_env_file_is_read() -> None:
     """Comments, blank lines, export and quotes; a line that is neither is named by number."""
     text = "# keys\n\nexport ADMIN_KEY='a secret key'\nTOCSIN_PORT = 9000\nURL=https://x/?a=b\n"
@@ -233,7 +278,9 @@ def test_every_secret_is_known_to_be_one() -> None:
         "first-secret",
         "second-secret",
     }
-    assert {one.name for one in fields(Settings) if re.search("key|secret", one.name)} == set(secrets)
+    capabilities = {"alert_url", "heartbeat_url"}  # whoever knows such a URL can post to it
+    named = {one.name for one in fields(Settings) if re.search("key|secret", one.name)}
+    assert named | capabilities == set(secrets)
 
 
 def table() -> str:

@@ -134,3 +134,13 @@ class Page(Generic[T]):
     items: tuple[T, ...]
     next_cursor: str | None
     unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """How a hook of Chainhook is. `state` is Hiro's word: new, streaming, expired or interrupted."""
+
+    state: str
+    enabled: bool
+    last_block: int | None  # the height that it evaluated last
+    occurrences: int

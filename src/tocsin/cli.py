@@ -273,8 +273,8 @@ def check() -> None:
     from tocsin.commands import check as checking
 
     findings = checking.check()
-    for finding in findings:
-        typer.echo(finding)
+    for line in [*checking.calls_out(), *findings]:
+        typer.echo(line)
     if findings:
         raise typer.Exit(1)
     typer.echo("All fine.")

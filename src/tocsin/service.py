@@ -139,6 +139,7 @@ class Service:
             request_jobs=request_jobs(self.settings),
             DB=self.db,
             KV=self.kv,
+            mask=self._redact.text,
         )
         self.runtime = Runtime(
             self._data.path / OBJECTS_FILE,

@@ -108,6 +108,40 @@ hiro_url = api_url(r"/extended(?:/v\d+)?$")
 tenero_url = api_url(r"/v1(?:/stacks)?$")
 
 
+def call_url(text: str) -> str:
+    """Where we send something: over TLS, or to this machine."""
+    stripped = text.strip()
+    if not re.fullmatch(r"https?://[!-~]+", stripped) or not _is_safe_target(stripped):
+        raise ValueError("is not an https URL, or an http URL of this machine")
+    return stripped
+
+
+def _is_safe_target(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        complete = bool(parts.hostname) and parts.port != 0 and not parts.fragment and "@" not in parts.netloc
+    except ValueError:
+        return False
+    return complete and (parts.scheme == "https" or parts.hostname in {"127.0.0.1", "::1", "localhost"})
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in values:
+            raise ValueError(f"is not one of {', '.join(values)}")
+        return text.strip().lower()
+
+    return parse
+
+
+def chainhook_path(text: str) -> str:
+    """The path of a hook at Hiro, from its UUID or from the path itself."""
+    uuid = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    if not re.fullmatch(rf"((/[a-z0-9_-]+)+/)?{uuid}", text.strip()):
+        raise ValueError("is neither a UUID nor a path that ends with one")
+    return text.strip() if text.strip().startswith("/") else f"/chainhooks/v1/me/{text.strip()}"
+
+
 def secret(text: str) -> str:
     if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
         raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")

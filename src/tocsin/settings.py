@@ -16,6 +16,8 @@ from tocsin.durations import long_duration
 from tocsin.errors import StartError
 from tocsin.setting_values import (
     cadence,
+    call_url,
+    chainhook_path,
     hiro_url,
     host_name,
     integer,
@@ -23,6 +25,7 @@ from tocsin.setting_values import (
     log_level,
     networks,
     number,
+    one_of,
     secret,
     secrets,
     tenero_url,
@@ -181,6 +184,36 @@ class Settings:
         "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
         "after this many failures in a row a task waits an hour before it tries again; 0: never",
     )  # fmt: skip
+    heartbeat_url: str | None = _setting(
+        "TOCSIN_HEARTBEAT_URL", call_url, None, "https://hc-ping.com/your-check",
+        "called after each ring of the alarm while all is well, at most once a minute", is_secret=True,
+    )  # fmt: skip
+    alert_url: str | None = _setting(
+        "TOCSIN_ALERT_URL", call_url, None, "https://hooks.example.org/services/T0/B0/x1",
+        "told when the service becomes not ready, and when it is ready again", is_secret=True,
+    )  # fmt: skip
+    alert_format: str = _setting(
+        "TOCSIN_ALERT_FORMAT", one_of("json", "slack", "pagerduty"), "json", "slack",
+        "what is sent there: json, slack or pagerduty",
+    )  # fmt: skip
+    alert_key: str | None = _setting(
+        "TOCSIN_ALERT_KEY", secret, None, "0123456789abcdef",
+        "json: the bearer secret; pagerduty: the routing key", is_secret=True,
+    )  # fmt: skip
+    alert_name: str = _setting(
+        "TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "what alerts call this service"
+    )
+    chainhook_id: str | None = _setting(
+        "TOCSIN_CHAINHOOK_ID", chainhook_path, None, "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
+        "the hook to watch, once an hour: its UUID, or its path at Hiro (/chainhooks/me/UUID)",
+    )  # fmt: skip
+    chainhook_reenable: bool = _setting(
+        "TOCSIN_CHAINHOOK_REENABLE",
+        yes_or_no,
+        False,
+        "yes",
+        "enable that hook again when Hiro interrupted it",
+    )
 
 
 def setting_of(setting: Field[Any]) -> Setting:
@@ -236,12 +269,38 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
                 f"TOCSIN_{task}_SLICE: may be {longest} at most, whatever the cadence: an alarm's handler"
                 f" ends after {long_duration(ALARM_LIMIT_MS)}. Example: TOCSIN_{task}_SLICE=14m"
             )
-    if settings.competition_end is not None and settings.competition_end <= settings.competition_start:
-        problems.append("COMPETITION_END: must be after COMPETITION_START")
-    if (settings.worker_logs_url is None) != (settings.worker_logs_key is None):
-        problems.append("WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither")
-    if not PurePath(settings.data_dir).name:
-        problems.append("TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data")
+    alerts_half_set = settings.alert_key is not None or settings.alert_format != "json"
+    rules = (
+        (
+            settings.competition_end is None or settings.competition_end > settings.competition_start,
+            "COMPETITION_END: must be after COMPETITION_START",
+        ),
+        (
+            (settings.worker_logs_url is None) == (settings.worker_logs_key is None),
+            "WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither",
+        ),
+        (
+            settings.alert_url is not None or not alerts_half_set,
+            "TOCSIN_ALERT_URL: is not set, but other settings of alerts are. Set it, or remove them",
+        ),
+        (
+            settings.alert_format != "pagerduty" or settings.alert_key is not None,
+            "TOCSIN_ALERT_KEY: pagerduty needs its routing key. Set it to the key of the integration",
+        ),
+        (
+            settings.chainhook_id is None or settings.hiro_api_key is not None,
+            "TOCSIN_CHAINHOOK_ID: Hiro shows a hook to its owner only. Set HIRO_API_KEY as well",
+        ),
+        (
+            settings.chainhook_id is not None or not settings.chainhook_reenable,
+            "TOCSIN_CHAINHOOK_REENABLE: names no hook. Set TOCSIN_CHAINHOOK_ID to its UUID",
+        ),
+        (
+            bool(PurePath(settings.data_dir).name),
+            "TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data",
+        ),
+    )
+    problems += [sentence for fits, sentence in rules if not fits]
     return problems
 
 

@@ -10,11 +10,11 @@ from tocsin.settings import Settings
 
 
 def tasks(settings: Settings) -> Sequence[Task]:
-    prices, sweep = real.tasks(settings)
+    prices, sweep, *others = real.tasks(settings)
 
     async def held(context: TaskContext) -> TaskResult:
         while await context.kv.get("hold") is not None:
             await context.clock.sleep(0.05)
         return await sweep.run(context)
 
-    return prices, replace(sweep, run=held)
+    return prices, replace(sweep, run=held), *others

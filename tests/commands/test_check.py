@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.captured_log import CapturedLog
-from tocsin.commands.check import findings
+from tocsin.commands.check import called_out, findings
 from tocsin.commands.data_files import load_migrations
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.data_dir import DataDir
@@ -118,3 +118,22 @@ def test_a_running_service_is_read_through_sqlite(tmp_path: Path, monkeypatch: p
             assert found(tmp_path) == []
     finally:
         data.close()
+
+
+def test_what_the_service_tells_the_outside_is_shown_without_secrets() -> None:
+    """An operator sees what is set; the path of a URL may hold a token."""
+    settings = replace(
+        FINE,
+        heartbeat_url="https://hc-ping.com/s3cret",
+        alert_url="https://hooks.example.org/services/s3cret",
+        alert_format="slack",
+        alert_key="s3cret-key",
+        chainhook_id="/chainhooks/v1/me/be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
+    )
+
+    assert called_out(FINE) == []
+    assert called_out(settings) == [
+        "Heartbeats go to hc-ping.com while all is well (TOCSIN_HEARTBEAT_URL).",
+        "Alerts go to hooks.example.org as slack, from tocsin (TOCSIN_ALERT_URL).",
+        f"The hook {settings.chainhook_id} is reported when Hiro interrupted it (TOCSIN_CHAINHOOK_ID).",
+    ]

@@ -21,6 +21,7 @@ from tocsin.cli import simulate
 from tocsin.errors import StartError
 from tocsin.platform.local.http.http_server import listen
 from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.hiro_hooks import HOOK_UUID
 from tocsin.simulator.serve import SimulatorAddress, SimulatorOptions, serving
 from tocsin.simulator.simulator import Simulator
 
@@ -94,6 +95,30 @@ async def test_a_redirect_points_below_the_mount_of_the_upstream() -> None:
         assert (status, headers["location"]) == (302, f"/hiro/extended/v1/tx/{tx.tx_id}")
         status, _, _ = await caller.get(caller.address.root + headers["location"])
         assert status == 200
+
+
+async def test_a_hook_can_be_read_and_enabled_over_http() -> None:
+    """With a key, at the path of the documentation and at that of Hiro's client; a command interrupts it."""
+    key = {"x-api-key": "a-key"}
+    async with calling() as caller, aiohttp.ClientSession(headers=key) as session:
+        url = f"{caller.address.hiro}/chainhooks/me/{HOOK_UUID}"
+        _, state = await caller.control("switch", hook="interrupted")
+        async with session.get(url.replace("/me", "/v1/me")) as response:
+            before = (await response.json())["status"]
+        async with session.patch(f"{url}/enabled", json={"enabled": True}) as response:
+            assert (response.status, await response.read()) == (204, b"")
+        async with session.get(url) as response:
+            after = (await response.json())["status"]
+        async with session.patch(f"{url}/enabled", data=b"nonsense") as response:
+            assert response.status == 400
+        async with session.get(f"{url}/enabled") as response:
+            assert response.status == 404
+        assert (await caller.get(url))[0] == 401
+        assert (await caller.control("switch", hook="asleep"))[0] == 400
+
+    assert state["hook"] == "interrupted"
+    assert (before["status"], before["enabled"]) == ("interrupted", False)
+    assert (after["status"], after["enabled"]) == ("streaming", True)
 
 
 async def test_a_304_has_no_body_over_http() -> None:

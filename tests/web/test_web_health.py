@@ -122,7 +122,7 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
             "tenero": task_status(running=Progress(1, 1, 2, 7)),
             "sweep": task_status(overdue=True, last_success_at=None, enabled=False),
         }
-        made.scheduler.show(tasks=tasks)
+        made.scheduler.show(tasks=tasks, last_job_at={"receive": START_MS - 7_000})
         await put_token_price(made.site.kv, "stx", CachedPrice(0.85, 6, START_MS - 30_000))
         answer = await ask(create_app(made.site), "/metrics")
 
@@ -146,6 +146,7 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
         assert 'tocsin_task_last_success_timestamp_seconds{task="sweep"}' not in found
         assert found['tocsin_task_runs_total{task="tenero",outcome="ok"}'] == 0
         assert found['tocsin_budget_month_left{upstream="tenero"}'] == 48_211
+        assert found["tocsin_chainhook_last_push_timestamp_seconds"] == START_MS / 1000 - 7
         assert (found["tocsin_prices_tracked"], found["tocsin_prices_known"]) == (3, 1)
         assert found["tocsin_price_age_oldest_seconds"] == 30
 

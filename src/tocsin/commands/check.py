@@ -5,6 +5,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
 from tocsin.budget.cadence import overdraft
 from tocsin.commands.data_files import load_migrations, read_settings
@@ -28,6 +29,30 @@ def check() -> list[str]:
     except SettingsError as error:
         return str(error).splitlines()[1:] or [str(error)]
     return findings(settings, load_migrations())
+
+
+def calls_out() -> list[str]:
+    """What the service tells the outside by itself, and what it watches there; no secret is shown."""
+    try:
+        settings = read_settings()
+    except SettingsError:
+        return []
+    return called_out(settings)
+
+
+def called_out(settings: Settings) -> list[str]:
+    lines = []
+    if settings.heartbeat_url is not None:
+        host = urlsplit(settings.heartbeat_url).hostname
+        lines.append(f"Heartbeats go to {host} while all is well (TOCSIN_HEARTBEAT_URL).")
+    if settings.alert_url is not None:
+        host, name = urlsplit(settings.alert_url).hostname, settings.alert_name
+        lines.append(f"Alerts go to {host} as {settings.alert_format}, from {name} (TOCSIN_ALERT_URL).")
+    if settings.chainhook_id is not None:
+        then = "enabled again" if settings.chainhook_reenable else "reported"
+        hook = settings.chainhook_id
+        lines.append(f"The hook {hook} is {then} when Hiro interrupted it (TOCSIN_CHAINHOOK_ID).")
+    return lines
 
 
 def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:

@@ -50,6 +50,9 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
         hiro_plan_second=ENDLESS,
         hiro_plan_minute=ENDLESS,
         hiro_plan_month=ENDLESS,
+        heartbeat_url=None,  # nobody outside is to hear of a demo
+        alert_url=None,
+        chainhook_id=None,
     )
 
 

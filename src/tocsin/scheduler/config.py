@@ -8,6 +8,7 @@ from tocsin import bindings
 from tocsin.bindings import Clock, Database, Fetch, Logger
 from tocsin.budget.budget import Budget, Quota
 from tocsin.budget.limiter import Limiter
+from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 
@@ -40,6 +41,8 @@ class SchedulerConfig:
     breaker_failures: int = 0
     breaker_pause_ms: int = HOUR_MS
     failing_after: int = 3  # failures in a row from which on a task counts as failing
+    alert_target: AlertTarget | None = None
+    heartbeat_url: str | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -53,7 +56,10 @@ class ProcessMemory:
 
 @dataclass(slots=True)
 class SchedulerEnv:
-    """The environment of SchedulerDO: Cloudflare's bindings by name, and what the platforms add to them."""
+    """The environment of SchedulerDO: Cloudflare's bindings by name, and what the platforms add to them.
+
+    `mask` takes the secrets out of a text that leaves the process.
+    """
 
     fetch: Fetch
     clock: Clock
@@ -66,8 +72,19 @@ class SchedulerEnv:
     DB: Database | None = None
     KV: bindings.KV | None = None
     memory: ProcessMemory = field(default_factory=ProcessMemory)
+    mask: Callable[[str], str] = str
 
 
 def scheduler_config(settings: Settings) -> SchedulerConfig:
     """The scheduler as the settings want it."""
-    return SchedulerConfig(instance=settings.instance, breaker_failures=settings.breaker_failures)
+    target = None
+    if settings.alert_url is not None:
+        target = AlertTarget(
+            settings.alert_url, settings.alert_format, settings.alert_key, settings.alert_name
+        )
+    return SchedulerConfig(
+        instance=settings.instance,
+        breaker_failures=settings.breaker_failures,
+        alert_target=target,
+        heartbeat_url=settings.heartbeat_url,
+    )

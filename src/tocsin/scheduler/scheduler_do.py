@@ -21,11 +21,12 @@ from tocsin.budget.call_session import request_session, task_session
 from tocsin.durations import utc_time
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.moments import Moment, moment_of
+from tocsin.scheduler.alert_sender import AlertSender
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
-from tocsin.scheduler.state import load_all_runs, load_state
+from tocsin.scheduler.state import LAST_JOB_KEY, load_all_runs, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
@@ -38,6 +39,7 @@ from tocsin.shapes.scheduler import (
     Resumed,
     RunList,
     RunRecord,
+    Status,
     Trigger,
 )
 
@@ -65,6 +67,14 @@ class SchedulerDO(DurableObject):
         self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, moment)
         self._bound_holds(moment)
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
+        self._alerts = AlertSender(
+            env,
+            storage,
+            self._state,
+            status=self._status,
+            spawn=self.ctx.wait_until,
+            on_sent=lambda: self._set_alarm(self._decide()),
+        )
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
         interrupted = self._state.interrupt(moment, self._why_interrupted)
         for record in interrupted:
@@ -109,9 +119,11 @@ class SchedulerDO(DurableObject):
         return at
 
     async def status(self) -> FreeForm:
-        next_alarm_at = await self.ctx.storage.get_alarm()
+        return self._status(await self.ctx.storage.get_alarm()).to_json()
+
+    def _status(self, next_alarm_at: int | None = None) -> Status:
         cadences = self._cadences()
-        status = status_of(
+        return status_of(
             name=self.ctx.id.name,
             active=not self._is_drained(),
             config=self.env.config,
@@ -124,7 +136,6 @@ class SchedulerDO(DurableObject):
             next_alarm_at=next_alarm_at,
             moment=moment_of(self.env.clock),
         )
-        return status.to_json()
 
     async def refresh_now(self, task: str) -> FreeForm:
         """Run a task now and return its result; joins a run that is under way. "all" runs every task."""
@@ -185,7 +196,10 @@ class SchedulerDO(DurableObject):
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
         context = WorkContext(self._bindings, request_session(self.env.logger.bind(job=job)))
-        return await self.env.request_jobs[job](context, argument)
+        result = await self.env.request_jobs[job](context, argument)
+        self._state.last_job_at[job] = self.env.clock.now()
+        self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
+        return result
 
     # The alarm
 
@@ -200,8 +214,10 @@ class SchedulerDO(DurableObject):
         ]
         self._save(*[run.record for run in started])
         self._set_alarm(decision)  # in the same transaction as the slots and the started runs
+        self._alerts.look()
         if started:
             await self._wait_for(started, decision.ring_at)
+        self._alerts.beat()
 
     async def _wait_for(self, started: list[Run], ring_at: int) -> None:
         """Wait for the runs, but not beyond the next alarm: its handler cannot start before this one ends."""
@@ -271,6 +287,7 @@ class SchedulerDO(DurableObject):
         names = ("task", "trigger", "outcome", "durationMs", "error", "reason", "result")
         fields = {**{name: shown[name] for name in names}, "run": record.id}
         self._emit("run.ended", fields, level="INFO" if record.outcome in {"ok", "stopped"} else "WARN")
+        self._alerts.look()
         self._set_alarm(self._decide())
 
     async def _refresh(self, name: str) -> RefreshResult:
@@ -299,9 +316,9 @@ class SchedulerDO(DurableObject):
     # Deciding
 
     def _decide(self) -> Decision:
-        return decide(
-            self._schedules(self._cadences()), now=self.env.clock.now(), paused_until=self._paused_until()
-        )
+        schedules = self._schedules(self._cadences())
+        now, paused_until = self.env.clock.now(), self._paused_until()
+        return decide(schedules, now=now, paused_until=paused_until, ring_by=self._alerts.ring_at())
 
     def _schedules(self, cadences: Mapping[str, Cadence]) -> list[TaskSchedule]:
         """All tasks. What a clock that was set back has put out of reach is brought back for good."""

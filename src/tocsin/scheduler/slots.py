@@ -54,10 +54,17 @@ def clamped(schedule: TaskSchedule, *, now: int) -> TaskSchedule:
     return replace(schedule, last_slot_at=_grid(now, schedule.cadence_ms))
 
 
-def decide(schedules: Iterable[TaskSchedule], *, now: int, paused_until: int | None) -> Decision:
-    """Decide for all tasks, given `clamped` schedules. Tasks that run now are decided on when they end."""
+def decide(
+    schedules: Iterable[TaskSchedule], *, now: int, paused_until: int | None, ring_by: int | None = None
+) -> Decision:
+    """Decide for all tasks, given `clamped` schedules. Tasks that run now are decided on when they end.
+
+    `ring_by` is when the alarm must ring even if no task is due by then.
+    """
     due: dict[str, DueSlot] = {}
     rings = [now + ALARM_AHEAD_MAX_MS]  # never further ahead, so that a surprise is noticed
+    if ring_by is not None:
+        rings.append(ring_by)
     for schedule in schedules:
         if not schedule.enabled or schedule.running:
             continue

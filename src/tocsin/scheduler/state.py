@@ -2,8 +2,9 @@
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
-the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, the runs under `run:<number>`, the budgets
-under `budget:<upstream>`. Long-lived cursors are in the database.
+the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
+`heartbeat`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in the
+database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -21,6 +22,7 @@ from tocsin.bindings import JSON, Logger, Storage
 from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
 from tocsin.moments import Moment
+from tocsin.scheduler.alerts import AlertState, HeartbeatState
 from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
@@ -32,6 +34,8 @@ RECENT_MAX = 12  # runs from which a task's usual calls are known
 NEWEST_RUNS = 5 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
 RERUN_WAIT_MAX_MS = 10_000
 UNREADABLE = "unreadable:"
+LAST_JOB_KEY = "lastJobAt"
+ALERT_KEY, HEARTBEAT_KEY = "alert", "heartbeat"  # `AlertSender` writes these
 RUN_PREFIX = "run:"
 AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
 
@@ -88,6 +92,9 @@ class SchedulerState:
     runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first; the newest ones
     has_all_runs: bool = True  # whether `runs` holds every stored one
     budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
+    last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
+    alert: AlertState = field(default_factory=AlertState)
+    heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
 
     def recent_calls(self, task: str) -> list[int]:
         """How many calls the newest successful runs made."""
@@ -255,6 +262,9 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], momen
 
     state.armed_ms = past(reader.entry("armedAt", _optional_int, None))
     state.run_seq = reader.entry("runSeq", _int, 0)
+    state.last_job_at = reader.entry(LAST_JOB_KEY, _counts, state.last_job_at)
+    state.alert = reader.entry(ALERT_KEY, AlertState.from_json, state.alert)
+    state.heartbeat = reader.entry(HEARTBEAT_KEY, HeartbeatState.from_json, state.heartbeat)
     for key, column in _COLUMNS.items():
         values: dict[str, Any] = reader.entry(key, _object, dict[str, Any]())
         for name in tasks:

@@ -80,6 +80,7 @@ def status_of(
         budgets=budgets,
         last_run_at={task: state.tasks[task].last_run_at for task in tasks},
         last_result={task: state.tasks[task].last_result for task in tasks},
+        last_job_at=dict(state.last_job_at),
     )
 
 

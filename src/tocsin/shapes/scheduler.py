@@ -202,7 +202,8 @@ class BudgetStatus(Shape):
 class Status(Shape):
     """Everything the scheduler knows about itself.
 
-    In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them.
+    In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them. `last_job_at` is
+    when each request job last succeeded: `receive` is a push of Chainhook.
     """
 
     MERGED: ClassVar = ("last_run_at", "last_result")
@@ -223,6 +224,7 @@ class Status(Shape):
     budgets: dict[str, BudgetStatus]
     last_run_at: dict[str, int | None]
     last_result: dict[str, FreeForm | None]
+    last_job_at: dict[str, int] = field(default_factory=dict)
 
     def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
         del json["lastRunAt"], json["lastResult"]

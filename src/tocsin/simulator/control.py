@@ -32,6 +32,7 @@ def state(simulator: Simulator) -> dict[str, Any]:
         "v3Absent": simulator.hiro.v3_absent,
         "keysIgnored": simulator.hiro_rate_limit.keys_ignored,
         "indexLagMs": simulator.hiro.index_lag_ms,
+        "hook": simulator.hiro.hooks.state,
     }
 
 
@@ -63,11 +64,13 @@ def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
 
 
 def switch(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
-    _check_names(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms")
+    _check_names(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms", "hook")
     hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
     hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
     hiro.index_lag_ms = _get(values, "index_lag_ms", int, hiro.index_lag_ms)
+    if "hook" in values:
+        hiro.hooks.set_state(_get(values, "hook", str, ""))
     rate_limit.keys_ignored = _get(values, "keys_ignored", bool, rate_limit.keys_ignored)
     return state(simulator)
 

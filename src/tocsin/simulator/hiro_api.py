@@ -14,6 +14,7 @@ from tocsin.simulator import hiro_pages as pages
 from tocsin.simulator import hiro_v1, hiro_v3
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import AssetKey, ChainTransaction
+from tocsin.simulator.hiro_hooks import HookApi
 from tocsin.simulator.hiro_query import HiroHttpError, HiroQuery
 from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 from tocsin.stacks_address import is_principal
@@ -46,6 +47,7 @@ class HiroApi:
         self.deprecated_gone = False
         self.v3_absent = False
         self.index_lag_ms = 0
+        self.hooks = HookApi(chain)
 
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """The reply to a request, without limits and faults."""
@@ -55,6 +57,8 @@ class HiroApi:
             return error.reply.with_headers({"x-api-version": VERSION})
 
     def _route(self, request: SimulatedRequest) -> SimulatedReply:
+        if request.path.startswith("/chainhooks/"):
+            return self.hooks.reply(request)
         for route in HIRO_ROUTES:
             match = route.pattern.fullmatch(request.path)
             if match and request.method == "GET":

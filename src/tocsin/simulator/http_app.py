@@ -58,6 +58,7 @@ class _UpstreamApp:
             scope["path"].removeprefix(base),
             scope["query_string"].decode("ascii", "replace"),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            b"" if scope["method"] == "GET" else await _body(receive),
         )
         delivery = self._simulator.handle(self._upstream, request)
         if delivery.hangs:
@@ -142,6 +143,16 @@ async def _cut(scope: Scope, receive: Receive) -> None:
         raise RuntimeError("this server cannot cut a connection; run the app with tocsin.simulator.serve")
     cut()
     await _disconnected(receive)  # once the server has noticed, it does not report the incomplete response
+
+
+async def _body(receive: Receive) -> bytes:
+    """The body of a request that changes something; a GET has none."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False) and len(body) <= CHUNK_BYTES
+    return body
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -18,6 +18,7 @@ class SimulatedRequest:
     path: str
     query_text: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
     @staticmethod
     def get(target: str, headers: Mapping[str, str] | None = None) -> "SimulatedRequest":

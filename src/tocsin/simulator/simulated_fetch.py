@@ -40,7 +40,7 @@ class SimulatedFetch:
         *,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,  # noqa: ARG002 - no upstream reads a body
+        body: bytes | None = None,
         timeout_s: float = 8.0,
         body_max: int = 8 * 1024 * 1024,
     ) -> FetchResponse:
@@ -49,7 +49,7 @@ class SimulatedFetch:
         lower = {name.lower(): value for name, value in (headers or {}).items()}
         await self._wait(min(self.latency_s, timeout_s))
         delivery = self._simulator.handle(
-            upstream, SimulatedRequest(method, unquote(parts.path), parts.query, lower)
+            upstream, SimulatedRequest(method, unquote(parts.path), parts.query, lower, body or b"")
         )
         await self._wait_for(delivery, timeout_s - self.latency_s, body_max)
         reply = delivery.reply

@@ -1,4 +1,4 @@
-"""The only way out. One guarded GET: permit, attempt, classification, log line, retry.
+"""The only way out. One guarded call: permit, attempt, classification, log line, retry.
 
 Before every attempt the client acquires a permit of the upstream's limiter, and releases it with what the answer's
 headers said. So retries and redirects are spent like any call. A 429 closes the limiter for everybody and the
@@ -10,6 +10,7 @@ Emits `upstream.attempt_failed` for every failed attempt, `upstream.call_withhel
 `upstream.key_ignored` when a configured key is treated as none, and `upstream.deprecation_announced` once per wording.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ T = TypeVar("T")
 REDIRECTS_MAX = 3
 BODY_START_BYTES = 200
 LIMIT_HEADERS_MAX = 20
+CHANGED = frozenset({200, 201, 202, 204})  # answers to a change that was made
+JSON_CONTENT = {"content-type": "application/json"}
 
 DEFAULT_POLICY = RetryPolicy()
 
@@ -90,7 +93,9 @@ class _Call(Generic[T]):
     parse: Callable[[JSON], T]
     session: CallSession
     deadline: float
-    not_found_if: Callable[[BadRequest], bool]
+    not_found_if: Callable[[BadRequest], bool] = lambda _: False
+    method: str = "GET"
+    body: bytes | None = None
     attempt: int = 0
     redirects: int = 0
     limited: int = 0
@@ -143,12 +148,27 @@ class UpstreamClient:
 
         `not_found_if` recognises a 4xx with which this endpoint says "no such thing".
         """
+        deadline = session.deadline(self._clock.monotonic())
+        return await self._call(_Call(target, self._base + target, parse, session, deadline, not_found_if))
+
+    async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
+        """Change `target`. The change must be idempotent: it is tried again like a question.
+
+        A redirect is not followed. What the upstream answers to a change that it made is not read.
+        """
+        deadline, body = session.deadline(self._clock.monotonic()), json.dumps(change).encode()
+        url = self._base + target
+        return await self._call(
+            _Call(target, url, lambda _: None, session, deadline, method="PATCH", body=body)
+        )
+
+    async def _call(self, call: _Call[T]) -> Answer[T]:
+        session = call.session
         if session.given_up:
             return Unavailable(
                 f"{self._upstream.name} gave no answer {session.unanswered} times in a row: not asked again"
             )
-        deadline = session.deadline(self._clock.monotonic())
-        answer = await self._try(_Call(target, self._base + target, parse, session, deadline, not_found_if))
+        answer = await self._try(call)
         session.call_ended(limited=isinstance(answer, Limited), answered=not isinstance(answer, Unavailable))
         return answer
 
@@ -210,7 +230,9 @@ class UpstreamClient:
         try:
             response = await self._fetch(
                 call.url,
-                headers=self._headers,
+                method=call.method,
+                headers=self._headers if call.body is None else {**self._headers, **JSON_CONTENT},
+                body=call.body,
                 timeout_s=self._upstream.timeout_s,
                 body_max=self._upstream.body_max,
             )
@@ -240,6 +262,8 @@ class UpstreamClient:
         upstream = self._upstream
         if len(response.body) > upstream.body_max:
             return self._too_large()
+        if call.method != "GET" and response.status in CHANGED:
+            return Ok(call.parse(None))
         verdict = classify(response, upstream.name, upstream.key_setting, upstream.url_setting, closed_until)
         match verdict:
             case None:
@@ -261,6 +285,8 @@ class UpstreamClient:
     def _follow(self, call: _Call[T], location: str, status: int) -> Moved | BadRequest:
         """Follow redirects within the same host only: our key must not leave it."""
         name, setting = self._upstream.name, self._upstream.url_setting
+        if call.method != "GET":
+            return BadRequest(f"{name} redirects a change, which is not followed: check {setting}", status)
         if call.redirects >= REDIRECTS_MAX:
             return BadRequest(f"{name} redirects in circles: check {setting}", status)
         try:

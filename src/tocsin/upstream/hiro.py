@@ -14,6 +14,7 @@ from tocsin.budget.call_session import CallSession
 from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.chain_model import (
     BalanceChange,
+    HookStatus,
     Page,
     Transaction,
     TransactionWithEvents,
@@ -152,6 +153,13 @@ class HiroClient:
         ):
             return self.client.contract_broken(target, "a transaction's asset is listed twice", session)
         return answer
+
+    async def hook_status(self, path: str, session: CallSession) -> Answer[HookStatus]:
+        """How one of our hooks is; `path` is its own, such as /chainhooks/v1/me/UUID."""
+        return await self.client.get(path, hiro_parse.hook_status, session)
+
+    async def enable_hook(self, path: str, session: CallSession) -> Answer[None]:
+        return await self.client.patch(f"{path}/enabled", {"enabled": True}, session)
 
     def _latest_s(self) -> int:
         return self.client.now() // 1000 + AHEAD_MAX_S

@@ -17,6 +17,7 @@ from tocsin.chain_model import (
     STX,
     BalanceChange,
     ContractCall,
+    HookStatus,
     MinedAt,
     Page,
     Transaction,
@@ -324,3 +325,13 @@ def _txid(row: JsonObject) -> str:
         return canonical_txid(value)
     except UsageError:
         raise MalformedBody("tx_id: expected a transaction id") from None
+
+
+def hook_status(body: JSON) -> HookStatus:
+    row = record(as_record(body, "chainhook"), "status")
+    return HookStatus(
+        state=text(row, "status"),
+        enabled=flag(row, "enabled"),
+        last_block=optional_whole(row, "last_evaluated_block_height"),
+        occurrences=optional_whole(row, "occurrence_count") or 0,
+    )

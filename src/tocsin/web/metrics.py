@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tocsin.competition.request_jobs import RECEIVE
 from tocsin.competition.walk import list_ages
 from tocsin.errors import BindingMissing, StoreError
 from tocsin.prices.pricing import prices_of
@@ -170,6 +171,11 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         MetricFamily("task_consecutive_failures", "failed runs in a row", failures),
         MetricFamily("task_runs_total", "runs that ended, by outcome", _runs(status), "counter"),
         MetricFamily("budget_month_left", "calls left of the month", left),
+        MetricFamily(
+            "chainhook_last_push_timestamp_seconds",
+            "when the last push of Chainhook was received",
+            [("", _seconds(status.last_job_at.get(RECEIVE)))],
+        ),
     ]
 
 

@@ -123,4 +123,5 @@ def scheduler_env(
         request_jobs=parts.request_jobs(config),
         DB=open_database(env, logger),
         KV=open_kv(env, logger),
+        mask=Redactor(settings.secret_values(config)).text,
     )

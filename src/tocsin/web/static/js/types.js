@@ -268,7 +268,9 @@
 /**
  * Everything the scheduler knows about itself.
  *
- * In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them.
+ * In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them. `lastJobAt`
+ * is
+ * when each request job last succeeded: `receive` is a push of Chainhook.
  *
  * @typedef {{
  *   name: string | null,
@@ -281,6 +283,7 @@
  *   nextRunAfter: Record<string, number | null>,
  *   tasks: Record<string, TaskStatus>,
  *   budgets: Record<string, BudgetStatus>,
+ *   lastJobAt?: Record<string, number>,
  *   [name: string]: any,
  * }} Status
  */

@@ -1,0 +1,153 @@
+"""Calls out: alerts when readiness changes, heartbeats while all is well. The decisions are in `alerts.py`.
+
+Everything is sent in the background: no run and no alarm waits for a receiver, and no failure of one is theirs. Each
+exchange is bounded in time and size, and no redirect is followed. What is known of a receiver is stored first, so a
+process that dies here neither forgets an alert nor repeats one that was taken.
+
+Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tocsin.bindings import JSON, Storage
+from tocsin.errors import FetchError, RunStopped
+from tocsin.moments import moment_of
+from tocsin.scheduler import alerts
+from tocsin.scheduler.alert_message import AlertTarget, message
+from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState, wall_time
+from tocsin.shapes.scheduler import Health, Status
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 64 * 1024
+
+Background = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class AlertSender:
+    """The alerts and heartbeats of one scheduler. `on_sent` is called when the attempts of now have ended."""
+
+    def __init__(
+        self,
+        env: SchedulerEnv,
+        storage: Storage,
+        state: SchedulerState,
+        *,
+        status: Callable[[], Status],
+        spawn: Background,
+        on_sent: Callable[[], None],
+    ) -> None:
+        self._env = env
+        self._target, self._heartbeat_url = env.config.alert_target, env.config.heartbeat_url
+        self._storage = storage
+        self._state = state
+        self._status = status
+        self._spawn = spawn
+        self._on_sent = on_sent
+        self._sending = False
+
+    def look(self) -> None:
+        """Learn how the tasks are, and send what is due."""
+        if self._target is None:
+            return
+        status = self._status()
+        if not alerts.is_undecided(self._state.alert, status.tasks.values()):
+            health, now = self._health(status), self._env.clock.now()
+            self._keep(alerts.observed(self._state.alert, health, now))
+        self._send_due(self._target)
+
+    def beat(self) -> None:
+        """Send a heartbeat, if all is well and the last one was long enough ago."""
+        url, now = self._heartbeat_url, self._env.clock.now()
+        if (
+            url is None
+            or not alerts.heartbeat_due(self._state.heartbeat, now)
+            or not self._health(self._status()).ready
+        ):
+            return
+        self._keep_heartbeat(replace(self._state.heartbeat, sent_at=now))
+        self._spawn(self._send_heartbeat(url))
+
+    def ring_at(self) -> int | None:
+        """When the alarm must ring for an alert; None when it need not."""
+        if self._target is None:
+            return None
+        moment, armed_ms = moment_of(self._env.clock), self._state.armed_ms
+        armed_at = None if armed_ms is None else wall_time(armed_ms, moment)
+        return alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
+
+    def _health(self, status: Status) -> Health:
+        """Of the tasks: a process that is stuck or dead cannot tell, but its heartbeats end."""
+        now = self._env.clock.now()
+        health = health_of(HealthSnapshot(None, None, replace(status, next_alarm_at=now)), now)
+        return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
+
+    def _send_due(self, target: AlertTarget) -> None:
+        if not self._sending and alerts.due(self._state.alert, self._env.clock.now()) is not None:
+            self._sending = True
+            self._spawn(self._send_all(target))
+
+    async def _send_all(self, target: AlertTarget) -> None:
+        try:
+            while (alert := alerts.due(self._state.alert, self._env.clock.now())) is not None:
+                await self._send(target, alert)
+        finally:
+            self._sending = False
+        self._on_sent()
+
+    async def _send(self, target: AlertTarget, alert: Alert) -> None:
+        self._keep(alerts.attempted(self._state.alert, alert, self._env.clock.now()))
+        post = message(target, alert, self._env.config.instance)
+        problem = await self._exchange(target.url, method="POST", headers=post.headers, body=post.body)
+        fields: dict[str, JSON] = {"ready": alert.ready, "at": alert.at, "attempts": alert.attempts + 1}
+        if problem is None:
+            self._keep(alerts.delivered(self._state.alert, alert))
+            self._env.logger.info("alert.sent", **fields)
+        elif alert.attempts + 1 >= alerts.ATTEMPTS_MAX:
+            self._keep(alerts.delivered(self._state.alert, alert))
+            fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; the next change is sent again"
+            self._env.logger.error("alert.given_up", **fields, reason=problem, fix=fix)
+        elif alert.attempts == 0:  # the first failure; the rest follows from it
+            self._env.logger.warn("alert.send_failed", **fields, reason=problem)
+
+    async def _send_heartbeat(self, url: str) -> None:
+        problem = await self._exchange(url)
+        if (problem is not None) == self._state.heartbeat.failed:
+            return
+        self._keep_heartbeat(replace(self._state.heartbeat, failed=problem is not None))
+        if problem is None:
+            self._env.logger.info("heartbeat.recovered")
+        else:
+            self._env.logger.warn("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
+
+    async def _exchange(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> str | None:
+        """Why it did not work, without the URL: that is a secret. None when it did."""
+        try:
+            response = await self._env.fetch(
+                url, method=method, headers=headers, body=body, timeout_s=TIMEOUT_S, body_max=ANSWER_BYTES_MAX
+            )
+        except FetchError as error:
+            return f"{type(error).__name__}: {str(error).rpartition(': ')[2]}"
+        except RunStopped as stopped:  # Cloudflare: this invocation has no subrequests left
+            return str(stopped)
+        return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
+
+    def _keep(self, state: AlertState) -> None:
+        if state != self._state.alert:
+            self._state.alert = state
+            self._storage.put(ALERT_KEY, state.to_json())
+
+    def _keep_heartbeat(self, state: HeartbeatState) -> None:
+        self._state.heartbeat = state
+        self._storage.put(HEARTBEAT_KEY, state.to_json())

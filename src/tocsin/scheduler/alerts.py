@@ -1,0 +1,143 @@
+"""What to tell the outside about readiness, and when. Pure: state, health and time come in, a new state comes out.
+
+An alert is an edge: the service became not ready, or ready again. The receiver is told each edge once; `told_ready` is
+what it was told last, and is stored, so that a restart neither repeats an alert nor loses one.
+
+    an alert that could not be delivered  is tried again after 1, 2, 4 … minutes, an hour at most, 30 times
+    a newer edge                          replaces an undelivered one; two that cancel out before the first attempt
+                                          are not told at all
+    a task that is overdue and runs now   is judged when that run has ended, which is within its time slice
+    flapping                              six alerts in an hour at most; then the newest edge waits until the oldest of
+                                          them is an hour old, and is told if it is still news by then
+
+Times are wall-clock times. One that lies too far in the future belongs to a clock that was set back; it counts as now.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tocsin.shapes.base import Shape
+from tocsin.shapes.scheduler import Health, TaskStatus
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+ALERTS_PER_HOUR_MAX = 6
+ATTEMPTS_MAX = 30  # about a day
+REASONS_MAX = 10
+REASON_LENGTH_MAX = 300
+HEARTBEAT_EVERY_MS = MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Alert(Shape):
+    """An edge on its way to the receiver. `at` is when it happened, `try_at` when it is sent or sent again."""
+
+    ready: bool
+    state: str
+    reasons: list[str]
+    at: int
+    try_at: int
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlertState(Shape):
+    """What the receiver was told last, what it is to be told, and when alerts were sent in the last hour."""
+
+    told_ready: bool = True
+    pending: Alert | None = None
+    sent_at: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatState(Shape):
+    """When the last heartbeat was sent, and whether it failed."""
+
+    sent_at: int | None = None
+    failed: bool = False
+
+
+def observed(state: AlertState, health: Health, now: int) -> AlertState:
+    """The state after a look at the service."""
+    pending = state.pending
+    if pending is None:
+        return state if health.ready == state.told_ready else replace(state, pending=_edge(health, now))
+    if pending.ready == health.ready:  # the same edge; its newest reasons are what counts
+        same = replace(pending, state=health.state, reasons=_shortened(health.reasons))
+        return replace(state, pending=same)
+    if health.ready == state.told_ready and pending.attempts == 0:
+        return replace(state, pending=None)
+    return replace(state, pending=_edge(health, now))
+
+
+def is_undecided(state: AlertState, tasks: Iterable[TaskStatus]) -> bool:
+    """Whether the runs under way decide if there is something to tell: all that is wrong is overdue and runs now.
+
+    After a long downtime, or after one bad run, such a run often completes within seconds.
+    """
+    troubled = [task for task in tasks if task.problem is not None]
+    runs = [task.condition == "overdue" and task.running is not None for task in troubled]
+    return state.told_ready and state.pending is None and bool(runs) and all(runs)
+
+
+def due(state: AlertState, now: int) -> Alert | None:
+    """The alert to send now."""
+    at = send_at(state, now)
+    return None if at is None or at > now else state.pending
+
+
+def send_at(state: AlertState, now: int) -> int | None:
+    """When the pending alert is to be sent; None when there is none."""
+    if state.pending is None:
+        return None
+    at = state.pending.try_at if state.pending.try_at <= now + HOUR_MS else now
+    recent = _recent(state.sent_at, now)
+    if state.pending.attempts == 0 and len(recent) >= ALERTS_PER_HOUR_MAX:
+        at = max(at, recent[-ALERTS_PER_HOUR_MAX] + HOUR_MS)
+    return at
+
+
+def attempted(state: AlertState, alert: Alert, now: int) -> AlertState:
+    """The state before an attempt: if this process dies during it, the next one waits and then tries again."""
+    sent_at = _recent(state.sent_at, now) + ([now] if alert.attempts == 0 else [])
+    wait_ms = min(MINUTE_MS * 2**alert.attempts, HOUR_MS)
+    pending = replace(alert, attempts=alert.attempts + 1, try_at=now + wait_ms)
+    return replace(state, pending=pending, sent_at=sent_at[-ALERTS_PER_HOUR_MAX:])
+
+
+def delivered(state: AlertState, alert: Alert) -> AlertState:
+    """The state after the receiver took an alert, or we gave up on it. An edge that came meanwhile stays."""
+    pending = state.pending
+    is_news = pending is not None and pending.ready != alert.ready
+    return replace(state, told_ready=alert.ready, pending=pending if is_news else None)
+
+
+def heartbeat_due(state: HeartbeatState, now: int) -> bool:
+    return state.sent_at is None or not state.sent_at <= now < state.sent_at + HEARTBEAT_EVERY_MS
+
+
+def overdue_at(task: TaskStatus, armed_at: int | None) -> int | None:
+    """When a task that is not complete by then becomes overdue; None when nothing changes by waiting."""
+    since = armed_at if task.last_success_at is None else task.last_success_at
+    if since is None or not task.enabled or task.overdue:
+        return None
+    return since + 2 * task.effective_cadence_ms + 1
+
+
+def ring_at(state: AlertState, tasks: Iterable[TaskStatus], armed_at: int | None, now: int) -> int | None:
+    """When the alarm must ring for an alert: to send one, or because a task becomes overdue."""
+    overdue = [at for task in tasks if (at := overdue_at(task, armed_at)) is not None and at > now]
+    sent = send_at(state, now)
+    return min(overdue if sent is None else [*overdue, sent], default=None)
+
+
+def _edge(health: Health, now: int) -> Alert:
+    return Alert(health.ready, health.state, _shortened(health.reasons), at=now, try_at=now)
+
+
+def _shortened(reasons: list[str]) -> list[str]:
+    return [reason[:REASON_LENGTH_MAX] for reason in reasons[:REASONS_MAX]]
+
+
+def _recent(sent_at: list[int], now: int) -> list[int]:
+    return [at for at in sent_at if now - HOUR_MS < at <= now]

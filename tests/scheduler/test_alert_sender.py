@@ -1,0 +1,389 @@
+"""The object calls out: alerts when its readiness changes, heartbeats while all is well. In virtual time."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.loopback import Request, http, serving
+from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
+from support.virtual_time import VirtualClock
+from tocsin.bindings import FetchResponse
+from tocsin.errors import FetchFailed, FetchTimeout
+from tocsin.platform.local.http.fetch import HttpFetch
+from tocsin.scheduler.alert_message import AlertTarget
+from tocsin.scheduler.config import SchedulerConfig, scheduler_config
+from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
+from tocsin.settings import Settings
+
+HOUR_S = 3_600
+ALERT_URL, HEARTBEAT_URL = "https://alerts.test/T0/s3cret", "https://beats.test/s3cret"
+TARGET = AlertTarget(ALERT_URL)
+
+
+@dataclass
+class Receiver:
+    """What arrived, and when. `answer` gives a status, or raises."""
+
+    clock: VirtualClock
+    answer: Callable[[], int] = lambda: 200
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    alerts_at: list[int] = field(default_factory=list)
+    beats_at: list[int] = field(default_factory=list)
+    takes_s: float = 0.0
+
+    async def __call__(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 8.0,
+        body_max: int = 8 * 1024 * 1024,
+    ) -> FetchResponse:
+        assert (timeout_s, body_max) == (10.0, 64 * 1024)
+        if url == HEARTBEAT_URL:
+            assert (method, headers, body) == ("GET", None, None)
+            self.beats_at.append(self.clock.now())
+        else:
+            assert (method, url) == ("POST", ALERT_URL)
+            self.alerts.append(json.loads(body or b""))
+            self.alerts_at.append(self.clock.now())
+        await asyncio.sleep(self.takes_s)
+        return FetchResponse(self.answer(), {}, b"")
+
+    def events(self) -> list[str]:
+        return [alert["event"] for alert in self.alerts]
+
+
+@dataclass
+class Health:
+    """Whether the runs of a job work."""
+
+    well: bool = True
+
+    async def run(self, _context: TaskContext) -> TaskResult:
+        return TaskResult({}, error=None if self.well else "the upstream is on fire")
+
+
+def job(health: Health, **options: Any) -> Job:
+    return Job("tenero", 5 * MINUTE, upstream=None, calls_per_run=0, run=health.run, **options)
+
+
+async def until(scheduler: Scheduler, condition: Callable[[], bool], seconds: float = 6 * HOUR_S) -> None:
+    """Let virtual time pass until it holds."""
+    ends = scheduler.clock.monotonic() + seconds
+    while not condition():
+        assert scheduler.clock.monotonic() < ends, "it did not happen in time"
+        await asyncio.sleep(1)
+
+
+async def test_each_change_of_readiness_is_told_once(tmp_path: Path) -> None:
+    """Not ready with its reasons when the third run in a row failed, ready at the first that works; no repeats."""
+    clock, health = VirtualClock(), Health(well=False)
+    receiver, work = Receiver(clock), job(health)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await asyncio.sleep(HOUR_S)
+        assert receiver.events() == ["not_ready"]
+        health.well = True
+        await asyncio.sleep(HOUR_S)
+
+    assert receiver.events() == ["not_ready", "ready"]
+    first, second = receiver.alerts
+    assert (first["state"], first["instance"]) == ("failing", "v1")
+    assert first["reasons"] == ["tenero is failing, 3 times in a row: TaskFailed: the upstream is on fire"]
+    assert (second["state"], second["reasons"]) == ("ready", [])
+    assert 0 <= receiver.alerts_at[0] - work.started[2] < 1_000
+    assert [line.fields["ready"] for line in made.log.of("alert.sent")] == [False, True]
+
+
+async def test_an_alert_comes_within_a_cadence_of_the_run_that_makes_it_overdue(tmp_path: Path) -> None:
+    """Runs that are not complete: overdue is two cadences after the last complete one, to the second."""
+    clock, complete_at = VirtualClock(), [0]
+    receiver = Receiver(clock)
+
+    async def incomplete(context: TaskContext) -> TaskResult:
+        if not complete_at[0]:
+            complete_at[0] = context.clock.now()
+            return TaskResult({})
+        return TaskResult({}, incomplete="a list had no answer")
+
+    work = Job("sweep", 5 * MINUTE, upstream=None, calls_per_run=0, run=incomplete)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await until(made, lambda: bool(receiver.alerts))
+
+    assert receiver.alerts[0]["state"] == "overdue"
+    assert 0 < receiver.alerts_at[0] - complete_at[0] - 10 * MINUTE < 1_000
+
+
+@pytest.mark.parametrize("cadence", [5 * MINUTE, 2 * HOUR_S * 1000])
+async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, cadence: int) -> None:
+    """Nothing runs, but the alarm rings at that moment; also for a cadence that is longer than an alarm's wait."""
+    clock = VirtualClock()
+    receiver, work = Receiver(clock), Job("sweep", cadence, upstream=None, calls_per_run=0)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await asyncio.sleep(10)
+        paused_at = clock.now()
+        await made.client().pause_until(paused_at + 24 * HOUR_S * 1000)
+        await until(made, lambda: bool(receiver.alerts))
+        rung = made.runtime.metrics.alarms_rung
+
+    assert 2 * cadence - 11_000 <= receiver.alerts_at[0] - paused_at <= 2 * cadence
+    assert receiver.alerts[0]["reasons"][0].endswith("the scheduler is paused")
+    assert rung <= 3 + 2 * cadence // (14 * MINUTE)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_run_under_way_when_its_task_becomes_overdue_decides(
+    tmp_path: Path, *, complete: bool
+) -> None:
+    """After a downtime of an hour the first run ends before anything is told; if it is not complete, that is."""
+    clock = VirtualClock()
+    receiver, runs = Receiver(clock), list[int]()
+
+    async def slow(context: TaskContext) -> TaskResult:
+        runs.append(context.clock.now())
+        await context.clock.sleep(100)
+        return TaskResult({}, incomplete=None if complete or len(runs) == 1 else "no answer")
+
+    work = Job("sweep", 5 * MINUTE, upstream=None, calls_per_run=0, run=slow)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET):
+        await asyncio.sleep(101)
+    await asyncio.sleep(HOUR_S)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET):
+        await asyncio.sleep(250)
+
+    assert receiver.events() == ([] if complete else ["not_ready"])
+    assert [at - runs[1] for at in receiver.alerts_at] == ([] if complete else [100_000])
+
+
+async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> None:
+    """What was told is stored; so is what the receiver did not take."""
+    clock, health, down = VirtualClock(), Health(well=False), [True]
+
+    def answer() -> int:
+        if down[0]:
+            raise FetchFailed("POST https://alerts.test/T0/s3cret: ClientConnectorError, Connection refused")
+        return 202
+
+    receiver = Receiver(clock, answer)
+    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await until(made, lambda: bool(receiver.alerts))
+        await asyncio.sleep(1)
+        assert made.entries()["alert"]["pending"]["attempts"] == 1
+        assert made.log.named("alert.send_failed")[0]["reason"] == (
+            "FetchFailed: ClientConnectorError, Connection refused"
+        )
+    down[0] = False
+    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await until(made, lambda: len(receiver.alerts) == 2, 120)
+        assert receiver.alerts[0]["id"] == receiver.alerts[1]["id"]
+        await asyncio.sleep(HOUR_S)
+        made.reset()
+        await asyncio.sleep(HOUR_S)
+    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await asyncio.sleep(HOUR_S)
+        stored = made.entries()["alert"]
+
+    assert receiver.events() == ["not_ready", "not_ready"]
+    assert (stored["toldReady"], stored["pending"]) == (False, None)
+
+
+@pytest.mark.slow
+async def test_a_receiver_that_is_down_is_tried_again_with_back_off_and_given_up(tmp_path: Path) -> None:
+    """About thirty attempts in a day, one warning and one error; the next change is sent as usual."""
+    clock, health, status = VirtualClock(), Health(well=False), [500]
+    receiver = Receiver(clock, lambda: status[0])
+    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await asyncio.sleep(30 * HOUR_S)
+        gaps = [round((later - one) / MINUTE) for one, later in pairwise(receiver.alerts_at)]
+        status[0], health.well = 200, True
+        await asyncio.sleep(HOUR_S)
+
+    assert gaps[:7] == [1, 2, 4, 8, 16, 32, 60]
+    assert receiver.events() == ["not_ready"] * 30 + ["ready"]
+    assert len(made.log.of("alert.send_failed")) == len(made.log.of("alert.given_up")) == 1
+    assert "s3cret" not in str(made.log.lines)
+
+
+@pytest.mark.slow
+async def test_flapping_is_damped(tmp_path: Path) -> None:
+    """At most six in an hour, however often it changes; what is told last is the truth."""
+    clock, well = VirtualClock(), [False]
+    receiver = Receiver(clock)
+
+    async def flap(_context: TaskContext) -> TaskResult:
+        well[0] = not well[0]
+        return TaskResult({}, error=None if well[0] else "now and then")
+
+    work = Job("tenero", MINUTE, 30_000, upstream=None, calls_per_run=0, run=flap)
+    async with scheduler(
+        tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET, failing_after=1
+    ) as made:
+        await asyncio.sleep(5 * HOUR_S)
+        work.run = Health().run
+        await asyncio.sleep(2 * HOUR_S)
+        assert (await made.client().status()).tasks["tenero"].problem is None
+
+    assert 6 < len(receiver.alerts) <= 6 * 7
+    for first, seventh in zip(receiver.alerts_at, receiver.alerts_at[6:], strict=False):
+        assert seventh - first >= HOUR_S * 1000
+    assert receiver.events()[-1] == "ready"
+    assert all(one != other for one, other in pairwise(receiver.events()))
+
+
+async def test_a_slow_receiver_delays_no_run(tmp_path: Path) -> None:
+    """It is sent in the background: the slots keep their times."""
+    clock, health = VirtualClock(), Health(well=False)
+    receiver, work = Receiver(clock, takes_s=9.9), job(health)
+    async with scheduler(
+        tmp_path,
+        work,
+        clock=clock,
+        fetch=receiver,
+        alert_target=TARGET,
+        heartbeat_url=HEARTBEAT_URL,
+        failing_after=1,
+    ):
+        await asyncio.sleep(HOUR_S)
+        health.well = True
+        await asyncio.sleep(HOUR_S)
+
+    assert max(at % work.cadence_ms for at in work.started[1:]) < 10
+    assert receiver.events() == ["not_ready", "ready"]
+
+
+@pytest.mark.slow
+async def test_heartbeats_end_when_it_is_not_ready(tmp_path: Path) -> None:
+    """One after each ring while all is well, never two within a minute; a restart does not change that."""
+    clock, health = VirtualClock(), Health()
+    receiver = Receiver(clock)
+    fast = Job("fast", 10_000, 5_000, upstream=None, calls_per_run=0)
+    for _ in range(2):
+        async with scheduler(
+            tmp_path, job(health), fast, clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL
+        ):
+            await asyncio.sleep(HOUR_S / 2)
+    beats = len(receiver.beats_at)
+    health.well = False
+    async with scheduler(
+        tmp_path, job(health), clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL
+    ) as made:
+        await asyncio.sleep(HOUR_S)
+
+    assert 55 <= beats <= 60
+    assert min(b - a for a, b in pairwise(receiver.beats_at)) >= MINUTE
+    assert len(receiver.beats_at) <= beats + 3  # until the third failure
+    assert receiver.alerts == []
+    assert made.log.of("heartbeat.failed") == []
+
+
+async def test_a_failed_heartbeat_is_logged_once_and_harms_nothing(tmp_path: Path) -> None:
+    """Once when it begins to fail, once when it works again, although the object is evicted in between."""
+    clock, down = VirtualClock(), [True]
+
+    def answer() -> int:
+        if down[0]:
+            raise FetchTimeout("GET https://beats.test/s3cret: no complete response within 10 s")
+        return 200
+
+    receiver, work = Receiver(clock, answer), job(Health())
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL) as made:
+        await asyncio.sleep(HOUR_S)
+        down[0] = False
+        await asyncio.sleep(HOUR_S)
+        runs = (await made.client().runs(None, 500)).runs
+
+    assert {run.outcome for run in runs} == {"ok"}
+    assert [line["reason"] for line in made.log.named("heartbeat.failed")] == [
+        "FetchTimeout: no complete response within 10 s"
+    ]
+    assert len(made.log.of("heartbeat.recovered")) == 1
+    assert made.runtime.metrics.alarms_failed == 0
+
+
+async def test_without_the_settings_nothing_is_sent_and_nothing_is_stored(tmp_path: Path) -> None:
+    """The alarm rings when a task is due, as before."""
+    async with scheduler(tmp_path, job(Health(well=False))) as made:  # its wire refuses every call
+        await asyncio.sleep(HOUR_S)
+        entries = made.entries()
+
+    assert {"alert", "heartbeat"}.isdisjoint(entries)
+    assert made.log.of("wait_until.failed") == []
+
+
+async def test_a_stored_alert_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
+    """The scheduler starts, and tells what it does not know to be told."""
+    clock, health = VirtualClock(), Health(well=False)
+    receiver = Receiver(clock)
+    await store_entries(tmp_path, clock, {"version": 2, "alert": {"pending": 7}, "heartbeat": []})
+    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        await asyncio.sleep(HOUR_S)
+
+    assert [line["key"] for line in made.log.named("state.entry_unreadable")] == ["alert", "heartbeat"]
+    assert receiver.events() == ["not_ready"]
+
+
+async def test_a_secret_in_a_reason_is_masked(tmp_path: Path) -> None:
+    """A task's error may quote anything."""
+    clock = VirtualClock()
+    receiver = Receiver(clock)
+
+    async def leak(_context: TaskContext) -> TaskResult:
+        raise ValueError("refused key-1234")
+
+    work = Job("tenero", 5 * MINUTE, upstream=None, calls_per_run=0, run=leak)
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+        made.env.mask = lambda text: text.replace("key-1234", "[redacted]")
+        await until(made, lambda: bool(receiver.alerts))
+
+    assert "refused [redacted]" in receiver.alerts[0]["reasons"][0]
+
+
+@pytest.mark.slow
+async def test_a_real_receiver_gets_the_post_and_no_redirect_is_followed(tmp_path: Path) -> None:
+    """Over a socket: the method, the headers and the body, once."""
+    health, fetch = Health(well=False), HttpFetch()
+
+    async def respond(request: Request, writer: asyncio.StreamWriter) -> None:
+        moved = request.line.startswith("GET /beat")
+        writer.write(http(307, b"", "Location: /elsewhere") if moved else http(202, b"{}"))
+
+    async with serving(respond) as server:
+        target = AlertTarget(f"{server.url}/hook", key="bearer-secret")
+        async with scheduler(
+            tmp_path,
+            job(health),
+            fetch=fetch,
+            alert_target=target,
+            heartbeat_url=f"{server.url}/beat",
+            failing_after=2,
+        ) as made:
+            await until(made, lambda: bool(made.log.of("alert.sent")))
+        await fetch.close()
+
+    beat, post = server.requests
+    assert beat.line == "GET /beat HTTP/1.1"
+    assert post.line == "POST /hook HTTP/1.1"
+    assert post.headers["authorization"] == "Bearer bearer-secret"
+    assert post.headers["content-type"] == "application/json"
+    assert json.loads(post.body)["event"] == "not_ready"
+    assert made.log.named("heartbeat.failed")[0]["reason"] == "the receiver answered 307"
+
+
+def test_the_settings_name_the_target() -> None:
+    """No URL, no alerts; a secret is in no repr."""
+    settings = Settings(
+        alert_url=ALERT_URL, alert_format="slack", heartbeat_url=HEARTBEAT_URL, alert_name="x"
+    )
+
+    assert scheduler_config(Settings()) == SchedulerConfig()
+    assert scheduler_config(settings).alert_target == AlertTarget(ALERT_URL, "slack", None, "x")
+    assert "s3cret" not in repr(scheduler_config(settings))

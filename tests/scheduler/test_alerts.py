@@ -1,0 +1,340 @@
+"""What is told to the outside, and when: edges, once each, bounded."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin import __version__
+from tocsin.scheduler import alerts
+from tocsin.scheduler.alert_message import AlertTarget, message
+from tocsin.scheduler.alerts import (
+    ALERTS_PER_HOUR_MAX,
+    HOUR_MS,
+    MINUTE_MS,
+    Alert,
+    AlertState,
+    HeartbeatState,
+    attempted,
+    delivered,
+    due,
+    heartbeat_due,
+    is_undecided,
+    observed,
+    overdue_at,
+    ring_at,
+    send_at,
+)
+from tocsin.scheduler.service_health import TaskFacts, is_overdue
+from tocsin.shapes.scheduler import Health, Progress, TaskStatus
+
+NOW = 1_778_700_600_000
+READY = Health(ready=True, state="ready", reasons=[], notes=[])
+TROUBLE = Health(ready=False, state="overdue", reasons=["sweep is overdue"], notes=[])
+
+
+def health(*, ready: bool) -> Health:
+    return READY if ready else TROUBLE
+
+
+def task(**changes: Any) -> TaskStatus:
+    values: dict[str, Any] = {
+        "enabled": True,
+        "upstream": None,
+        "cadence_ms": MINUTE_MS,
+        "effective_cadence_ms": MINUTE_MS,
+        "cadence_reason": "",
+        "cadence_why": "",
+        "slice_ms": 1_000,
+        "next_due_at": None,
+        "running": None,
+        "last_success_at": None,
+        "last_error": None,
+        "missed_slots": 0,
+        "run_counts": {},
+        "overdue": False,
+        "failing": False,
+        "condition": "ok",
+        "sentence": "",
+        "problem": None,
+    }
+    return TaskStatus(**{**values, **changes})
+
+
+RUN = Progress(NOW, 0, 1, 7)
+OVERDUE_RUNS = task(condition="overdue", problem="sweep is overdue", running=RUN)
+
+
+def sent(state: AlertState, now: int) -> AlertState:
+    """The state after the alert that is due was delivered."""
+    alert = due(state, now)
+    assert alert is not None
+    return delivered(attempted(state, alert, now), alert)
+
+
+def test_a_service_that_stays_as_it_was_told_is_not_told_again() -> None:
+    """At the first start it counts as ready."""
+    assert observed(AlertState(), READY, NOW) == AlertState()
+
+    told = sent(observed(AlertState(), TROUBLE, NOW), NOW)
+    assert observed(told, TROUBLE, NOW + HOUR_MS) == told
+
+
+def test_each_edge_is_due_at_once() -> None:
+    """With the state and the reasons of that moment."""
+    state = observed(AlertState(), TROUBLE, NOW)
+    assert due(state, NOW) == Alert(
+        ready=False, state="overdue", reasons=["sweep is overdue"], at=NOW, try_at=NOW
+    )
+
+    state = observed(sent(state, NOW), READY, NOW + 1)
+    assert due(state, NOW + 1) == Alert(ready=True, state="ready", reasons=[], at=NOW + 1, try_at=NOW + 1)
+
+
+def test_an_undelivered_alert_is_tried_again_less_and_less_often() -> None:
+    """After 1, 2, 4 … minutes, an hour at most; with the newest reasons and the time of the edge."""
+    state, now, waits = observed(AlertState(), TROUBLE, NOW), NOW, []
+    for _ in range(9):
+        alert = due(state, now)
+        assert alert is not None
+        state = attempted(state, alert, now)
+        assert due(state, now) is None
+        at = send_at(state, now)
+        assert at is not None
+        waits.append((at - now) // MINUTE_MS)
+        now = at
+    worse = observed(state, Health(ready=False, state="failing", reasons=["both"], notes=[]), now)
+
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert worse.pending is not None
+    assert (worse.pending.at, worse.pending.reasons, worse.pending.attempts) == (NOW, ["both"], 9)
+
+
+def test_a_newer_edge_replaces_an_undelivered_one() -> None:
+    """After an attempt nobody knows whether the receiver has the older one, so the newer one is sent."""
+    state = observed(AlertState(), TROUBLE, NOW)
+    alert = due(state, NOW)
+    assert alert is not None
+    tried = attempted(state, alert, NOW)
+
+    newer = observed(tried, READY, NOW + 5)
+    assert newer.pending == Alert(ready=True, state="ready", reasons=[], at=NOW + 5, try_at=NOW + 5)
+
+
+def test_edges_that_cancel_out_before_the_first_attempt_are_not_told() -> None:
+    """There is nothing to take back."""
+    assert observed(observed(AlertState(), TROUBLE, NOW), READY, NOW + 5) == AlertState()
+
+
+def test_an_edge_during_the_exchange_is_told_after_it() -> None:
+    """The answer to the older alert does not end the newer one."""
+    state = observed(AlertState(), TROUBLE, NOW)
+    alert = due(state, NOW)
+    assert alert is not None
+    state = observed(attempted(state, alert, NOW), READY, NOW + 5)
+    state = delivered(state, alert)
+
+    assert state.told_ready is False
+    assert due(state, NOW + 5) is not None
+    assert observed(state, TROUBLE, NOW + 6).pending is None  # and back again: the receiver knows that
+
+
+@given(st.lists(st.tuples(st.integers(0, 20 * MINUTE_MS), st.booleans(), st.booleans()), max_size=80))
+def test_any_course_of_events_is_bounded_and_ends_with_the_truth(
+    steps: list[tuple[int, bool, bool]],
+) -> None:
+    """At most six first attempts in any hour; and once it is calm and the receiver answers, it knows the state."""
+    state, now, firsts, told = AlertState(), NOW, list[int](), [True]
+    for wait_ms, ready, receiver_works in steps:
+        now += wait_ms
+        state = observed(state, health(ready=ready), now)
+        while (alert := due(state, now)) is not None:
+            firsts += [now] if alert.attempts == 0 else []
+            state = attempted(state, alert, now)
+            if receiver_works:
+                state = delivered(state, alert)
+                told.append(alert.ready)
+        assert AlertState.from_json(state.to_json()) == state
+    last = steps[-1][1] if steps else True
+    while (at := send_at(state, now)) is not None:
+        assert at - now <= HOUR_MS
+        now = max(now, at)
+        state = observed(state, health(ready=last), now)
+        alert = due(state, now)
+        if alert is not None:
+            firsts += [now] if alert.attempts == 0 else []
+            state = delivered(attempted(state, alert, now), alert)
+            told.append(alert.ready)
+
+    assert told[-1] == last
+    for first, seventh in zip(firsts, firsts[ALERTS_PER_HOUR_MAX:], strict=False):
+        assert seventh - first >= HOUR_MS
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_a_working_receiver_never_hears_the_same_twice(course: list[bool]) -> None:
+    """Edge-triggered: what is told alternates."""
+    state, told, now = AlertState(), [True], NOW
+    for ready in course:
+        now += 11 * MINUTE_MS  # slow enough for the bound
+        state = observed(state, health(ready=ready), now)
+        if due(state, now) is not None:
+            told.append(ready)
+            state = sent(state, now)
+
+    assert all(one != other for one, other in pairwise(told))
+    assert told[-1] == (course[-1] if course else True)
+
+
+def test_a_clock_that_was_set_back_delays_nothing() -> None:
+    """A stored time far ahead counts as now."""
+    state = observed(AlertState(), TROUBLE, NOW)
+    alert = due(state, NOW)
+    assert alert is not None
+    state, earlier = attempted(state, alert, NOW), NOW - 30 * 24 * HOUR_MS
+
+    assert due(state, earlier) is not None
+    assert heartbeat_due(HeartbeatState(sent_at=NOW), earlier)
+
+
+def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
+    """Whatever the alarm does."""
+    assert heartbeat_due(HeartbeatState(), NOW)
+    assert not heartbeat_due(HeartbeatState(sent_at=NOW), NOW + MINUTE_MS - 1)
+    assert heartbeat_due(HeartbeatState(sent_at=NOW), NOW + MINUTE_MS)
+
+
+@pytest.mark.parametrize(
+    ("state", "tasks", "expected"),
+    [
+        (AlertState(), [task(), OVERDUE_RUNS], True),
+        (AlertState(), [OVERDUE_RUNS, task(condition="overdue", problem="late")], False),
+        (AlertState(), [OVERDUE_RUNS, task(condition="failing", problem="fails", running=RUN)], False),
+        (AlertState(), [task(), task(condition="partial", running=RUN)], False),
+        (AlertState(told_ready=False), [OVERDUE_RUNS], False),
+        (observed(AlertState(), TROUBLE, NOW), [OVERDUE_RUNS], False),
+    ],
+)
+def test_a_run_under_way_may_decide(state: AlertState, tasks: list[TaskStatus], *, expected: bool) -> None:
+    """Only if it can make the service ready again, and only before something was told."""
+    assert is_undecided(state, tasks) is expected
+
+
+def test_reasons_are_bounded() -> None:
+    """A thousand long sentences become ten short ones."""
+    many = Health(ready=False, state="failing", reasons=["x" * 5_000] * 1_000, notes=[])
+    pending = observed(AlertState(), many, NOW).pending
+
+    assert pending is not None
+    assert [len(reason) for reason in pending.reasons] == [300] * 10
+
+
+@given(
+    st.one_of(st.none(), st.integers(0, 10**8)),
+    st.one_of(st.none(), st.integers(0, 10**8)),
+    st.integers(1, 10**7),
+)
+def test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue(
+    complete_ago_ms: int | None, armed_ago_ms: int | None, cadence_ms: int
+) -> None:
+    """Not a millisecond before, which would ring for nothing, and never in the past."""
+
+    def facts(later_ms: int) -> TaskFacts:
+        ages = [None if ago is None else ago + later_ms for ago in (complete_ago_ms, armed_ago_ms)]
+        return TaskFacts("sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None)
+
+    status = task(
+        effective_cadence_ms=cadence_ms,
+        last_success_at=None if complete_ago_ms is None else NOW - complete_ago_ms,
+        overdue=is_overdue(facts(0)),
+    )
+    armed_at = None if armed_ago_ms is None else NOW - armed_ago_ms
+    at = ring_at(AlertState(), [status], armed_at, NOW)
+
+    if at is None:
+        assert status.overdue or complete_ago_ms is armed_ago_ms is None
+    else:
+        assert at > NOW
+        assert is_overdue(facts(at - NOW))
+        assert not is_overdue(facts(at - NOW - 1))
+
+
+def test_no_alarm_is_needed_for_a_task_that_cannot_change_by_waiting() -> None:
+    """Disabled, or overdue already."""
+    assert overdue_at(task(enabled=False, last_success_at=NOW), NOW) is None
+    assert overdue_at(task(overdue=True, last_success_at=NOW), NOW) is None
+    assert ring_at(AlertState(), [task()], None, NOW) is None
+
+
+TROUBLED = Alert(ready=False, state="failing", reasons=["sweep fails: <a & b>"], at=NOW, try_at=NOW)
+WELL = Alert(ready=True, state="ready", reasons=[], at=NOW, try_at=NOW)
+
+
+def body(target: AlertTarget, alert: Alert) -> Any:
+    return json.loads(message(target, alert, "v1").body)
+
+
+def test_the_generic_format() -> None:
+    """Everything that a receiver needs, and an id that is the same for each attempt."""
+    target = AlertTarget("https://e.org", key="bearer-secret")
+    expected = {
+        "event": "not_ready",
+        "id": f"tocsin-v1-{NOW}",
+        "service": "tocsin",
+        "instance": "v1",
+        "state": "failing",
+        "reasons": ["sweep fails: <a & b>"],
+        "at": NOW,
+        "version": __version__,
+    }
+
+    assert body(target, TROUBLED) == expected
+    assert body(target, WELL)["event"] == "ready"
+    assert message(target, WELL, "v1").headers["authorization"] == "Bearer bearer-secret"
+    assert "authorization" not in message(AlertTarget("https://e.org"), WELL, "v1").headers
+
+
+def test_the_format_of_slack() -> None:
+    """Its three special characters are escaped."""
+    target = AlertTarget("https://e.org", "slack")
+
+    assert body(target, TROUBLED) == {
+        "text": ":red_circle: tocsin v1 is not ready (failing)\n• sweep fails: &lt;a &amp; b&gt;"
+    }
+    assert body(target, WELL) == {"text": ":large_green_circle: tocsin v1 is ready again"}
+
+
+def test_the_format_of_pagerduty() -> None:
+    """The resolving event has the key of the triggering one; the routing key is in no header."""
+    target = AlertTarget("https://e.org", "pagerduty", "routing-key", "tocsin-staging")
+    trigger, resolve = body(target, TROUBLED), body(target, WELL)
+
+    assert resolve == {
+        "routing_key": "routing-key",
+        "event_action": "resolve",
+        "dedup_key": "tocsin-staging-v1",
+    }
+    assert (trigger["event_action"], trigger["dedup_key"]) == ("trigger", resolve["dedup_key"])
+    assert trigger["payload"]["severity"] == "critical"
+    assert trigger["payload"]["timestamp"].startswith("2026-")
+    assert trigger["payload"]["summary"].startswith("tocsin-staging v1 is not ready (failing): sweep fails")
+    assert message(target, TROUBLED, "v1").headers == {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize("format_", ["json", "slack", "pagerduty"])
+def test_a_body_is_small_and_a_target_shows_no_secret(format_: str) -> None:
+    """The longest alert has a few kilobytes."""
+    target = AlertTarget("https://e.org/s3cret", format_, "s3cret-key")
+    longest = Alert(
+        ready=False,
+        state="failing",
+        reasons=["é" * alerts.REASON_LENGTH_MAX] * alerts.REASONS_MAX,
+        at=NOW,
+        try_at=NOW,
+    )
+
+    assert len(message(target, longest, "v1").body) < 64_000
+    assert "s3cret" not in repr(target) + repr(message(target, longest, "v1"))
