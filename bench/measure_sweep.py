@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.competition import CADENCE_MS, World, chain_of, number, open_world, sweep
 from support.virtual_time import VirtualClock, run_virtual
 from tocsin.budget.budget import Quota
+from tocsin.competition.allowlist import built_in
 from tocsin.competition.sweep import Sweep
 from tocsin.competition.walk import Visits
 from tocsin.simulator.chain import Chain
@@ -85,11 +86,11 @@ async def pages(plan: Quota | None) -> None:
             hundred = sorted(wallet.address for wallet in simulator.chain.wallets)[:100]
 
             async def wallets(run: Sweep) -> None:
-                await run.read_wallets(Visits(tuple(hundred), (), ends_pass=False))
+                await run.read_lists((), Visits(tuple(hundred), (), ends_pass=False))
                 await run.verify_queued()
 
             async def contracts(run: Sweep) -> None:
-                await run.read_contracts()
+                await run.read_lists(built_in().contracts, Visits((), (), ends_pass=False))
                 await run.verify_queued()
 
             rows = [

@@ -22,11 +22,14 @@ from tocsin.competition.rules import Rules
 from tocsin.competition.submit import submit
 from tocsin.competition.sweep import CURSOR, Sweep
 from tocsin.competition.totals import drift
+from tocsin.competition.walk import Visits
 from tocsin.platform.shared.json_values import decode, encode
 from tocsin.simulator.wallets import Wallet
 
 HOUR_S = 3_600
 CONTRACTS = len(built_in().contracts)
+
+NO_VISITS = Visits((), (), ends_pass=False)
 
 
 async def test_the_result_has_the_documented_shape(tmp_path: Path) -> None:
@@ -63,13 +66,13 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
         chain.mine()
         first = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await first.prepare()
-        await first.read_contracts()
+        await first.read_lists(world.rules.allowlist.contracts, NO_VISITS)
         await first.verify_queued()
         asked = world.calls("tx/multiple")
         before = world.calls()
         second = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await second.prepare()
-        await second.read_contracts()
+        await second.read_lists(world.rules.allowlist.contracts, NO_VISITS)
         await second.verify_queued()
         rows = await world.rows()
 
@@ -157,7 +160,7 @@ async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
     for _ in range(3):
         walk = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await walk.prepare()
-        await walk.read_wallets(walk.visits())
+        await walk.read_lists((), walk.visits())
         await walk.verify_queued()
     return await world.rows()
 

@@ -17,16 +17,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from math import ceil
 
-from tocsin.bindings import JSON, Row, Statement
+from tocsin.bindings import Row, Statement
 from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier, tiers
 from tocsin.competition.reader import ListReader, PageRead
 from tocsin.competition.rules import Rules, still_refused
 from tocsin.competition.swap_store import Candidate, Refusal
+from tocsin.competition.sweep_report import SweepCounts, counters_of, sweep_result
 from tocsin.competition.unit_pool import UnitPool
 from tocsin.competition.verify import RETRY_MS, Tally, Verifier
 from tocsin.competition.walk import Mark, Visits, choose_visits, count_failure, load_marks, reading_order
@@ -50,25 +50,6 @@ CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
 
-EMPTY_RESULT: FreeForm = {
-    "scanned": 0,
-    "contracts": 0,
-    "contractsScanned": 0,
-    "contractsRead": 0,
-    "found": 0,
-    "foundByWallets": 0,
-    "inserted": 0,
-    "alreadyKnown": 0,
-    "pending": 0,
-    "withdrawn": 0,
-    "rejected": 0,
-    "rejectionReasons": {},
-    "failed": 0,
-    "failedContracts": 0,
-    "failedWallets": 0,
-    "cursor": None,
-}
-
 _STATE = "SELECT value FROM competition_state WHERE key = ?"
 _SET_STATE = """
 INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
@@ -83,27 +64,6 @@ _DOUBTFUL = """
 SELECT txid, source FROM refusals
 WHERE refused_at > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
 _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
-
-
-@dataclass(slots=True)
-class SweepCounts:
-    """What a sweep did."""
-
-    contracts: set[str] = field(default_factory=set)  # asked for
-    read: set[str] = field(default_factory=set)  # of these, read to the end
-    failed_contracts: int = 0
-    unknown_contracts: int = 0
-    wallets: set[str] = field(default_factory=set)
-    failed_wallets: int = 0
-    unread_wallets: int = 0
-    pages: int = 0
-    found: int = 0
-    found_by_wallets: int = 0
-    unverified: int = 0  # transactions that could not be verified, but for those that never can
-    cursor: str | None = None
-    done: int = 0
-    total: int = 0
-    tally: Tally = field(default_factory=Tally)
 
 
 async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int) -> TaskResult:
@@ -137,64 +97,17 @@ class Sweep:
         await self.read_lists(self._rules.allowlist.contracts, self.visits())
 
     def result(self) -> TaskResult:
-        """How it ended. A sweep that could not read everything is not complete; one that read nothing has failed."""
-        counts, stop = self.counts, self._pool.stop
-        listed, unread = len(self._rules.allowlist.contracts), self._unread()
-        progressed = bool(counts.pages or counts.tally.inserted or counts.tally.reasons)
-        if stop is not None and stop.limited_until is None:
-            return TaskResult(self.counters(), stop.reason, error_kind=stop.error_kind)
-        if stop is None and listed and (not counts.read or counts.unknown_contracts == listed):
-            cause = self._pool.first_failure or "Hiro knows none of them"
-            return TaskResult(self.counters(), f"not one contract's list could be read; {cause}")
-        if stop is None and not unread:
-            return TaskResult(self.counters())
-        reason = self._pool.first_failure if stop is None else stop.reason
-        return TaskResult(
-            self.counters(),
-            limited_until=None if stop is None else stop.limited_until,
-            incomplete=f"{unread or 'not everything was done'}; {reason or 'the log has the reason'}",
-            by_budget=stop is not None and stop.by_budget,
-            progressed=progressed,
-        )
-
-    def _unread(self) -> str:
-        """What the sweep set out to read and did not; empty when it read everything."""
-        counts, listed = self.counts, len(self._rules.allowlist.contracts)
-        parts = []
-        if len(counts.read) < listed:
-            parts.append(f"{len(counts.read)} of {listed} contracts' lists were read")
-        wallets = counts.failed_wallets + counts.unread_wallets
-        if wallets:
-            parts.append(f"{wallets} wallets' lists were not" if wallets > 1 else "one wallet's list was not")
-        if counts.unverified:
-            parts.append(f"transactions that could not be verified: {counts.unverified}")
-        return ", ".join(parts)
+        """How it ended."""
+        pool, contracts = self._pool, len(self._rules.allowlist.contracts)
+        return sweep_result(self.counts, self.counters(), contracts, pool.stop, pool.first_failure)
 
     def counters(self) -> FreeForm:
         """As `status()` shows them."""
-        counts, tally, context = self.counts, self.counts.tally, self._context
-        reasons: dict[str, JSON] = {str(code): number for code, number in sorted(tally.reasons.items())}
-        if self._pool.threw:
-            reasons[str(Code.VERIFY_THREW)] = self._pool.threw
+        context = self._context
         return {
             "startedAt": context.started_at,
             "durationMs": context.clock.now() - context.started_at,
-            "scanned": len(counts.wallets),
-            "contracts": len(self._rules.allowlist.contracts),
-            "contractsScanned": len(counts.contracts),
-            "contractsRead": len(counts.read),
-            "found": counts.found,
-            "foundByWallets": counts.found_by_wallets,
-            "inserted": tally.inserted,
-            "alreadyKnown": tally.already_known,
-            "pending": tally.pending,
-            "withdrawn": tally.withdrawn,
-            "rejected": tally.reasons.total() + self._pool.threw,
-            "rejectionReasons": reasons,
-            "failed": tally.failed,
-            "failedContracts": counts.failed_contracts,
-            "failedWallets": counts.failed_wallets,
-            "cursor": counts.cursor,
+            **counters_of(self.counts, len(self._rules.allowlist.contracts), self._pool.threw),
         }
 
     async def prepare(self) -> None:
@@ -238,14 +151,6 @@ class Sweep:
                         await self._follow_pass(daily, result.unit)
             await self.verify_queued()
         self.counts.unread_wallets = len(waiting)
-
-    async def read_contracts(self) -> None:
-        """All contracts' lists, without wallets."""
-        await self.read_lists(self._rules.allowlist.contracts, Visits((), (), ends_pass=False))
-
-    async def read_wallets(self, visits: Visits) -> None:
-        """Wallets' lists, without contracts."""
-        await self.read_lists((), visits)
 
     def _goes_on(self, principal: str) -> bool:
         """Whether a list has more pages, and may have another turn in this sweep."""

@@ -1,7 +1,8 @@
 """The task `sweep`: finds and verifies the competition's swaps."""
 
 from tocsin.competition.rules import Rules, rules_of
-from tocsin.competition.sweep import EMPTY_RESULT, sweep
+from tocsin.competition.sweep import sweep
+from tocsin.competition.sweep_report import EMPTY_RESULT
 from tocsin.durations import long_duration
 from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext
