@@ -67,6 +67,24 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
     assert "48,211" in done.stdout
 
 
+def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running) -> None:
+    """What /readyz says, in a line; with --check for scripts."""
+    fine = tocsin("status", "--check", port=running.port)
+    problem = "sweep is overdue, not complete for 31m"
+    tasks = {**running.scheduler.shown.tasks, "sweep": task_status(condition="overdue", problem=problem)}
+    calm = running.scheduler.shown
+    running.do(lambda: running.scheduler.show(tasks=tasks))
+    try:
+        late = tocsin("status", "--check", port=running.port)
+        shown = tocsin("status", port=running.port)
+    finally:
+        running.do(lambda: running.scheduler.show(tasks=calm.tasks))
+
+    assert (fine.returncode, fine.stdout.splitlines()[0]) == (0, "Ready")
+    assert (late.returncode, late.stdout.splitlines()[0]) == (1, f"Not ready (overdue): {problem}")
+    assert (shown.returncode, shown.stdout) == (0, late.stdout)
+
+
 def test_status_as_json_is_what_the_service_sent(running: Running) -> None:
     """For scripts."""
     done = tocsin("status", "--json", port=running.port)
@@ -382,6 +400,7 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
         past, too_far = command("pause", "--until", "2020-01-01T00:00"), command("pause", "--for", "30d")
         runs, prices, board = command("runs", "--task", "tenero"), command("prices"), command("board")
         resumed = command("resume")
+        malformed, unknown = command("recheck", "0x12"), command("recheck", "ab" * 32)
 
     done = (refreshed, paused, status, runs, prices, board, resumed)
     assert [one.returncode for one in done] == [0] * len(done)
@@ -391,6 +410,9 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     limit = rf"Give one at most 7 days ahead, {UTC_MINUTE} at the latest\.\n"
     assert re.fullmatch(rf"That time is past: it is {UTC_MINUTE} now\. {limit}", past.stderr)
     assert re.fullmatch(rf"That is too far ahead for a pause\. {limit}", too_far.stderr)
-    assert (past.returncode, too_far.returncode) == (2, 2)
+    assert (past.returncode, too_far.returncode, malformed.returncode) == (2, 2, 2)
+    assert malformed.stderr.startswith("txid: ")
+    assert unknown.returncode == 1
+    assert unknown.stdout.startswith("Not recorded (tx_not_found): Hiro does not know it. ")
     assert "succeeded=3" in runs.stdout
     assert "tenero" in prices.stdout

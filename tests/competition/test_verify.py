@@ -16,7 +16,7 @@ from tocsin.bindings import Database, DBResult
 from tocsin.competition.allowlist import AllowList, built_in
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.rules import Rules
-from tocsin.competition.submit import submit
+from tocsin.competition.submit import recheck, submit
 from tocsin.errors import StoreUnavailable
 from tocsin.platform.shared.json_values import decode, encode
 from tocsin.shapes.competition import SubmitAnswer
@@ -151,6 +151,34 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
     assert len(rows) == (3 if kind in SWAP_KINDS else 0)
     if kind in REFUSED_KINDS:
         assert {answer.code for answer in answers} == {EXPECTED_CODES[kind]}
+
+
+async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_path: Path) -> None:
+    """What an agent cannot do by sending it again, an operator can."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        good, bad = chain.swap(chain.wallets[0]), chain.swap(chain.wallets[0], "one_sided")
+        chain.mine()
+        await ask(world, good.tx_id)
+        await ask(world, bad.tx_id)
+        await world.db.batch(
+            [
+                world.db.prepare(
+                    "INSERT INTO refusals SELECT txid, 'incomplete_events', '', sender, contract_id, function_name,"
+                    " burn_block_time, block_height, block_hash, '{}', source, allowlist_version, 1 FROM swaps"
+                ),
+                world.db.prepare("DELETE FROM swaps"),
+            ]
+        )
+        again = await ask(world, good.tx_id)
+        rechecked = [await recheck(world.request(), world.rules, {"txid": tx.tx_id}) for tx in (good, bad)]
+        rows = await world.rows()
+        refused = await world.all("SELECT txid FROM refusals")
+
+    assert again.code == "incomplete_events"
+    assert [answer.code for answer in rechecked] == [None, "incomplete_events"]
+    assert rows == [vars_of(swap) for swap in chain.truth()]
+    assert refused == [{"txid": bad.tx_id}]
 
 
 EXPECTED_CODES = {

@@ -1,4 +1,4 @@
-"""The deaths of the reference that nobody noticed, replayed: how long until readiness tells, or why it cannot happen.
+"""The deaths of the reference that nobody noticed, replayed: how long until readiness and the webhook tell.
 
 The numbers are those of the incidents in the project's history of the reference. Two of them are tested elsewhere: a
 second scheduler at the same time (15) in `local/sqlite/test_data_dir.py` and `scheduler/test_pauses.py`, and a run
@@ -67,6 +67,7 @@ async def test_6_a_task_that_is_switched_off_is_told_at_once(tmp_path: Path) -> 
     """A flag was missing in the live deployment, and prices were skipped for six days."""
     async with service(tmp_path, settings=Settings(tenero_enabled=False)) as made:
         health = await made.health()
+        await made.until_not_ready(60)
 
     assert (health.ready, health.state) == (False, "disabled")
     assert health.reasons == ["tenero is disabled (TOCSIN_TENERO_ENABLED)"]
@@ -138,7 +139,7 @@ async def test_14_an_alarm_that_does_not_ring_is_told_within_a_cadence(tmp_path:
         due_at = (await made.scheduler.client().status()).next_alarm_at
         assert due_at is not None
         await asyncio.sleep((due_at - made.scheduler.clock.now()) / 1000)
-        told_s = await made.until_not_ready(PRICES_S)
+        told_s = await made.until_not_ready(PRICES_S, alerted=False)  # heartbeats end instead
         reason = (await made.health()).reasons[0]
 
     assert told_s <= 70

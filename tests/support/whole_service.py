@@ -17,6 +17,7 @@ from tocsin.budget.budget import Quota
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.competition.rules import Rules
+from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.service_health import HealthSnapshot, health_of
 from tocsin.settings import Settings
 from tocsin.shapes.scheduler import Health, RunRecord
@@ -29,6 +30,8 @@ from tocsin.upstream.tenero import tenero_upstream
 
 SWEEP_S = 900
 PRICES_S = 300
+ALERT_URL = "https://alerts.test/hook"
+EVENTS = {True: "ready", False: "not_ready"}
 ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
 
 
@@ -80,6 +83,20 @@ class Spy:
 
 
 @dataclass
+class Webhook:
+    """Receives the alerts; everything else goes on to the upstreams."""
+
+    fetch: Fetch
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+
+    async def __call__(self, url: str, **options: Any) -> FetchResponse:
+        if url != ALERT_URL:
+            return await self.fetch(url, **options)
+        self.alerts.append(json.loads(options["body"]))
+        return FetchResponse(200, {}, b"")
+
+
+@dataclass
 class Service:
     """One process of the service."""
 
@@ -88,6 +105,7 @@ class Service:
     kv: KV
     simulator: Simulator
     rules: Rules
+    webhook: Webhook
 
     async def health(self) -> Health:
         status = await self.scheduler.client().status()
@@ -105,19 +123,20 @@ class Service:
         assert found <= true
         return len(true - found)
 
-    async def until_not_ready(self, within_s: int) -> int:
-        """Seconds until the service says that it is not ready."""
-        return await self._until(False, within_s)
+    async def until_not_ready(self, within_s: int, *, alerted: bool = True) -> int:
+        """Seconds until the service says that it is not ready, and has told the webhook."""
+        return await self._until(False, within_s, alerted)
 
-    async def until_ready(self, within_s: int) -> int:
-        return await self._until(True, within_s)
+    async def until_ready(self, within_s: int, *, alerted: bool = True) -> int:
+        return await self._until(True, within_s, alerted)
 
-    async def _until(self, ready: bool, within_s: int) -> int:
+    async def _until(self, ready: bool, within_s: int, alerted: bool) -> int:
         for waited_s in range(0, within_s + 1, 10):
-            if (await self.health()).ready is ready:
+            told = self.webhook.alerts[-1]["event"] if self.webhook.alerts else "ready"
+            if (await self.health()).ready is ready and (not alerted or told == EVENTS[ready]):
                 return waited_s
             await asyncio.sleep(10)
-        raise AssertionError(f"not {'ready' if ready else 'unready'} within {within_s} s")
+        raise AssertionError(f"not {EVENTS[ready]} within {within_s} s: {self.webhook.alerts}")
 
 
 @asynccontextmanager
@@ -142,18 +161,21 @@ async def service(
         "hiro": hiro_upstream(HIRO_URL, "key", quotas.get("hiro", ROOMY)),
         "tenero": tenero_upstream(TENERO_URL, "key", quotas.get("tenero", ROOMY)),
     }
+    webhook = Webhook(fetch or SimulatedFetch(simulator))
     async with open_competition(directory) as db, open_kv(directory, clock) as kv:
-        await register(db, simulator.chain.wallets)
+        if not (await db.prepare("SELECT 1 FROM agents LIMIT 1").all()).results:
+            await register(db, simulator.chain.wallets)
         async with scheduler(
             directory,
             refresh_prices_task(settings),
             sweep_task(settings, rules),
             clock=clock,
-            fetch=fetch or SimulatedFetch(simulator),
+            fetch=webhook,
             upstreams=upstreams,
             request_jobs=competition_jobs(rules),
             db=db,
             kv=kv,
             arm=arm,
+            alert_target=AlertTarget(ALERT_URL),
         ) as made:
-            yield Service(made, db, kv, simulator, rules)
+            yield Service(made, db, kv, simulator, rules, webhook)
