@@ -67,6 +67,7 @@ $(AXE): tests/pages/axe/package-lock.json | npm
 quick: $(DEV) ## the fast tests of every part: half a minute, no npm, no browser, no root
 	@$(PYTEST) -m "not slow" --ignore tests/pages
 
+test: WORKERS := 3
 test: $(DEV) $(WORKERD) $(AXE) chromium ## all set-up, then all tests
 	@$(PYTEST)
 

@@ -27,9 +27,11 @@ LONG_FIRST = (
     "cloudflare/test_site_on_workerd.py",
     "cloudflare",
     "contract",  # the runtime that test_objects_on_workerd.py has started is still there
+    "service/test_service_process.py",
+    "service/test_true_in_failure.py",
     "pages",
-    "competition",
     "service",
+    "competition",
     "conformance",
     "commands",
 )

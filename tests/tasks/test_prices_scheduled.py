@@ -49,7 +49,14 @@ async def priced(
             yield made, db, kv
 
 
+@pytest.fixture
+def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object that stays in memory: waking it for every run is tested below, and takes most of the time."""
+    monkeypatch.setattr("tocsin.platform.local.objects.live_object.IDLE_S", 100_000.0)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("tokens", "days", "calls_min"), [(13, 19, 5_000), (53, 6, 2_000)])
 async def test_a_month_on_the_starter_plan(tmp_path: Path, tokens: int, days: int, calls_min: int) -> None:

@@ -32,6 +32,7 @@ T = TypeVar("T")
 RUNS_MAX = 500  # a day at the default cadences is 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
 NEWEST_RUNS = 5 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
+CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
 UNREADABLE = "unreadable:"
 LAST_JOB_KEY = "lastJobAt"
@@ -61,6 +62,7 @@ class TaskState:
     held_until_ms: int | None = None
     last_slot_at: int = 0
     succeeded_ms: int | None = None  # the end of its last complete run
+    success_shown: int | None = None  # the same as the wall clock called it
     last_error: LastError | None = None
     last_outcome: Outcome | None = None
     last_reason: str | None = None
@@ -73,6 +75,15 @@ class TaskState:
     def hold(self, for_ms: int, moment: Moment) -> None:
         """No scheduled run for this long."""
         self.held_until_ms = moment.monotonic_ms + for_ms
+
+    def last_success_at(self, moment: Moment) -> int | None:
+        """The end of its last complete run (unix ms): as it was noted, unless the wall clock was set since."""
+        if self.succeeded_ms is None:
+            return None
+        at = wall_time(self.succeeded_ms, moment)
+        if self.success_shown is None or abs(at - self.success_shown) > CLOCK_SET_MS:
+            self.success_shown = at
+        return self.success_shown
 
     def next_run_after(self, moment: Moment) -> int | None:
         """Until when it is held back (unix ms); None when it is not."""
@@ -124,7 +135,7 @@ class SchedulerState:
         task.last_outcome = record.outcome
         task.last_reason = record.reason if record.error is None else str(record.error)
         if record.outcome == "ok":
-            task.succeeded_ms = moment.monotonic_ms
+            task.succeeded_ms, task.success_shown = moment.monotonic_ms, moment.wall_ms
             task.consecutive_failures = 0
             task.held_until_ms = None
             task.last_error = None
@@ -174,10 +185,7 @@ class SchedulerState:
             "savedAt": [moment.wall_ms, moment.monotonic_ms, moment.boot_id],
             "runSeq": self.run_seq,
             "nextRunAfter": {name: task.next_run_after(moment) for name, task in self.tasks.items()},
-            "lastSuccessAt": {
-                name: None if task.succeeded_ms is None else wall_time(task.succeeded_ms, moment)
-                for name, task in self.tasks.items()
-            },
+            "lastSuccessAt": {name: task.last_success_at(moment) for name, task in self.tasks.items()},
         }
         for key, column in _COLUMNS.items():
             entries[key] = {name: column.write(task) for name, task in self.tasks.items()}
@@ -277,7 +285,7 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], momen
     successes = reader.entry("lastSuccessAt", _optional_ints, dict[str, int | None]())
     for name, task in state.tasks.items():
         task.held_until_ms = monotonic(holds.get(name))
-        task.succeeded_ms = past(successes.get(name))
+        task.succeeded_ms, task.success_shown = past(successes.get(name)), successes.get(name)
         task.last_run_at = reader.entry(run_at_name(name), _optional_int, None)
         task.last_result = reader.entry(result_name(name), _optional_object, None)
     state.runs = _read_runs(reader)

@@ -8,7 +8,7 @@ from tocsin.scheduler.config import SchedulerConfig
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.service_health import TaskFacts, is_overdue, task_health
 from tocsin.scheduler.slots import TaskSchedule, due_at
-from tocsin.scheduler.state import SchedulerState, wall_time
+from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.task import Task
 from tocsin.shapes.scheduler import BudgetStatus, Status, TaskStatus
 
@@ -56,7 +56,7 @@ def status_of(
             slice_ms=task.slice_ms,
             next_due_at=due if task.enabled else None,
             running=None if run is None else run.progress(),
-            last_success_at=None if memory.succeeded_ms is None else wall_time(memory.succeeded_ms, moment),
+            last_success_at=memory.last_success_at(moment),
             last_error=memory.last_error,
             missed_slots=memory.missed_slots,
             run_counts=dict(memory.run_counts),
