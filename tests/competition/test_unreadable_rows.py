@@ -80,6 +80,7 @@ async def test_a_swap_with_an_impossible_time_does_not_hide_the_others(time: int
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_recorded_swap_stays_while_its_row_cannot_be_read(tmp_path: Path) -> None:
     """Nothing says that it left the chain, however long Hiro's answer stays wrong."""
     simulator = chain_of(1)

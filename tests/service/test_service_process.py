@@ -13,6 +13,7 @@ from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, 
 from support.simulator_process import running_simulator
 
 
+@pytest.mark.slow
 def test_prices_are_there_without_a_request(tmp_path: Path) -> None:
     """A fresh start: the alarm rings by itself, prices are served, and it is ready."""
     with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:

@@ -49,6 +49,7 @@ async def test_a_sweep_of_which_every_call_is_limited_is_not_a_success(tmp_path:
     assert missing == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("calls", "window_s"), [(15, SWEEP_S), (1, 60)])
 async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete(
     tmp_path: Path, calls: int, window_s: int
@@ -76,6 +77,7 @@ async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete
     assert (health.ready, health.state) == (False, "overdue")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every_s", [5, 45, 70])
 async def test_restarted_over_and_over_it_spends_what_it_may_and_no_more(
     tmp_path: Path, every_s: int
@@ -166,6 +168,7 @@ async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
     assert (refused, hidden, missing) == ([], 3, 0)
 
 
+@pytest.mark.slow
 async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_a_day(tmp_path: Path) -> None:
     """Hidden for hours, it is refused. A day later it is verified again."""
     simulator = chain_of(3)

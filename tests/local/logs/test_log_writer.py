@@ -83,6 +83,7 @@ def test_lines_keep_their_order() -> None:
     assert made.writer.dropped == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_hangs_stops_nobody() -> None:
     """Lines beyond the queue are dropped. When the reader goes on, a line in their place tells how many."""
     written = 10 * QUEUE // len(number(0))
