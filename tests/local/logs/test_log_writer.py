@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.captured_log import CapturedLog
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.logs.library_logs import library_logs
