@@ -22,15 +22,14 @@ from support.processes import running as process
 from support.scripted_scheduler import ADMIN_KEY
 from support.simulator_process import running_simulator
 from support.statuses import run_record, task_status
+from support.tocsin_command import TOCSIN, tocsin
 from support.virtual_time import START_MS
 from support.web_thread import NAME, Running, served_in_thread
-from tocsin import __version__
 from tocsin.cli import app
 from tocsin.commands import check as check_command
 from tocsin.commands.service_client import client_of
 from tocsin.shapes.scheduler import Progress, RunError, Status
 
-TOCSIN = Path(sys.executable).parent / "tocsin"
 UTC_MINUTE = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
 UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
@@ -39,22 +38,6 @@ UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with served_in_thread(tmp_path_factory.mktemp("served")) as made:
         yield made
-
-
-def tocsin(
-    *arguments: str, port: int, directory: Path | None = None, **environment: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run the command, with the port and the key unless the environment has others."""
-    known = {"PATH": os.environ["PATH"], "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
-    return subprocess.run(
-        [TOCSIN, *arguments],
-        capture_output=True,
-        text=True,
-        env=known,
-        cwd=directory,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_status_shows_tasks_and_budgets(running: Running) -> None:
@@ -314,33 +297,6 @@ def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signal
 
     assert first.startswith("HIRO_API_URL=http://127.0.0.1:")
     assert command.returncode == 0
-
-
-def test_the_version_is_printed() -> None:
-    """The one of the package."""
-    done = tocsin("--version", port=1)
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shell", "typed"),
-    [
-        ("bash", {"COMP_WORDS": "tocsin re", "COMP_CWORD": "1"}),
-        ("zsh", {"_TYPER_COMPLETE_ARGS": "tocsin re"}),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "tocsin re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
-    ],
-)
-def test_a_shell_completes_the_commands(shell: str, typed: Mapping[str, str]) -> None:
-    """What `tocsin --show-completion` prints is a script that asks the command itself."""
-    script = tocsin("--show-completion", shell, port=1)
-    done = tocsin(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
-
-    assert (script.returncode, script.stderr) == (0, "")
-    assert "_TOCSIN_COMPLETE" in script.stdout
-    assert {"refresh", "resume", "rebuild"} <= set(re.findall(r"[a-z]+", done.stdout))
-    assert "status" not in done.stdout
 
 
 def test_a_port_in_use_is_a_sentence() -> None:

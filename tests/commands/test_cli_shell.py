@@ -1,0 +1,36 @@
+"""The command in a shell: its version, and completion."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from support.tocsin_command import tocsin
+from tocsin import __version__
+
+
+def test_the_version_is_printed() -> None:
+    """The one of the package."""
+    done = tocsin("--version", port=1)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shell", "typed"),
+    [
+        ("bash", {"COMP_WORDS": "tocsin re", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "tocsin re"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "tocsin re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_a_shell_completes_the_commands(shell: str, typed: Mapping[str, str]) -> None:
+    """What `tocsin --show-completion` prints is a script that asks the command itself."""
+    script = tocsin("--show-completion", shell, port=1)
+    done = tocsin(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
+
+    assert (script.returncode, script.stderr) == (0, "")
+    assert "_TOCSIN_COMPLETE" in script.stdout
+    assert {"refresh", "resume", "rebuild"} <= set(re.findall(r"[a-z]+", done.stdout))
+    assert "status" not in done.stdout
