@@ -8,19 +8,18 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from starlette.routing import BaseRoute
 
 from tocsin import __version__
 from tocsin.bindings import Logger
-from tocsin.commands import demo
 from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
-from tocsin.commands.import_agents import open_agents
 from tocsin.competition.rules import rules_of
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
@@ -209,10 +208,20 @@ def serve(*, as_demo: bool, host: str | None, port: int | None, data_dir: Path |
     """Run the service as the command does; ends the process with its exit code."""
     settings = read_settings(host=host, port=port, data_dir=data_dir)
     chosen = None if data_dir is None else str(data_dir)
-    with demo.demo_directory(chosen, demo=as_demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
+    with _demo_directory(chosen, as_demo=as_demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
         code = runner.run(run(settings, stream=sys.stdout, say=_say, demo_dir=demo_dir))
     if code:
         raise SystemExit(code)
+
+
+@contextmanager
+def _demo_directory(chosen: str | None, *, as_demo: bool) -> Iterator[str | None]:
+    """The chosen directory, or one that is removed after the demo; None when there is no demo."""
+    if not as_demo or chosen is not None:
+        yield chosen if as_demo else None
+        return
+    with TemporaryDirectory(prefix="tocsin-demo-") as made:
+        yield made
 
 
 async def run(
@@ -225,6 +234,9 @@ async def run(
             service = Service(settings, stream=stream, server=server)
             await service.open()
         else:
+            from tocsin.commands import demo  # the simulator is a third of all that is loaded
+            from tocsin.commands.import_agents import open_agents
+
             simulator = demo.build(SystemClock())
             settings = demo.demo_settings(settings, server.url, demo_dir)
             with open_agents(settings) as connection:  # before the first sweep

@@ -7,9 +7,6 @@ are short, so that there is something to see; everything else is the real servic
 import asyncio
 import secrets
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from starlette.routing import Mount
@@ -77,13 +74,3 @@ def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> Non
     """Register the chain's wallets as agents."""
     report = import_rows(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
     assert not report.refused, report.refused
-
-
-@contextmanager
-def demo_directory(chosen: str | None, *, demo: bool) -> Iterator[str | None]:
-    """The chosen directory, or one that is removed after the demo; None when there is no demo."""
-    if not demo or chosen is not None:
-        yield chosen if demo else None
-        return
-    with tempfile.TemporaryDirectory(prefix="tocsin-demo-") as made:
-        yield made
