@@ -201,6 +201,20 @@ def test_limits_reported_under_another_plan_are_forgotten() -> None:
     assert world.budget.month.spent == 2
 
 
+def test_a_plan_that_is_a_cap_is_lowered_by_headers_but_never_raised() -> None:
+    """For a key that others use too: the upstream's limit is theirs as well."""
+    world = BudgetWorld(Quota(minute=10, month=1_000, is_cap=True))
+    raised = world.hear(LimitReading(minute=WindowReading(limit=500, remaining=499)))
+    assert (world.budget.limits.minute, [event.event for event in raised]) == (
+        10,
+        ["budget.plan_contradicted"],
+    )
+    world.hear(LimitReading(minute=WindowReading(limit=4, remaining=4)))
+    assert world.budget.limits.minute == 4
+    world.hear(LimitReading(minute=WindowReading(limit=500, remaining=499)))
+    assert world.budget.limits.minute == 10
+
+
 @pytest.mark.parametrize("wrong", [{"minute": 0}, {"month": -1}, {"request_share": 1.0}])
 def test_an_impossible_plan_is_refused(wrong: dict[str, Any]) -> None:
     """A limit below 1 or a share that leaves tasks nothing is the configuration's mistake."""

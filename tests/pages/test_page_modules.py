@@ -16,7 +16,7 @@ from support.pages_driver import MINUS, NONE
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
 from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status
-from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview
+from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview, ServiceState
 from tocsin.web.static_pages import STATIC
 
 ROOT = Path(__file__).parents[2]
@@ -252,7 +252,7 @@ def test_the_verdict_is_what_the_service_says(
     page: Page, health: Health, verdict: tuple[str, str, str]
 ) -> None:
     """The console decides nothing by itself."""
-    overview = SchedulerOverview("v1", scheduler_status(), health, {}, []).to_json()
+    overview = SchedulerOverview("v1", scheduler_status(), health, {}, {}).to_json()
 
     mood, title, text = verdict
     assert ask(page, "verdict", "m.verdictOf(a, a.status.now)", overview) == {
@@ -260,6 +260,48 @@ def test_the_verdict_is_what_the_service_says(
         "title": title,
         "text": text,
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "mood", "title"),
+    [
+        ("ready", "live", "Live"),
+        ("starting", "wait", "Still reading the chain"),
+        ("partial", "warn", "Partly up to date"),
+        ("limited", "warn", "Partly up to date"),
+        ("paused", "warn", "Paused"),
+        ("overdue", "warn", "Not up to date"),
+        ("failing", "warn", "Not up to date"),
+        ("disabled", "warn", "Not up to date"),
+        ("broken", "warn", "Not up to date"),
+    ],
+)
+def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, mood: str, title: str) -> None:
+    """Live means that every task is complete; otherwise the reasons are those of /readyz."""
+    at = 1_778_700_600_000
+    ready = state not in {"overdue", "failing", "disabled", "broken"}
+    reasons = [] if ready else ["sweep is overdue"]
+    notes = ["sweep is limited"] if ready and state != "ready" else []
+    health = Health(ready, state, reasons, notes).to_json()
+    board = {
+        "rows": [],
+        "complete": True,
+        "pricesAsOf": at - 60_000,
+        "sweptAt": at - 120_000,
+        "service": health,
+    }
+    shown = ask(
+        page,
+        "board-state",
+        "m.stateOf(a)",
+        {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "remembered": False, "at": at},
+    )
+
+    assert (shown["mood"], shown["title"]) == (mood, title)
+    assert shown["text"].startswith("Swaps as of ")
+    assert ", prices 1 min old. " in shown["text"]
+    said = "This page updates itself." if state == "ready" else f"{[*reasons, *notes][0]}."
+    assert shown["text"].endswith(said)
 
 
 def test_the_types_are_up_to_date() -> None:

@@ -67,7 +67,7 @@ class World:
     trades: dict[str, list[Json]] = field(default_factory=dict)  # by sender
     status: Json = field(default_factory=dict)
     refusals: Json | None = field(default_factory=dict)
-    lists: list[Json] | None = None
+    lists: Json | None = None
     runs: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
@@ -82,7 +82,7 @@ class World:
         rows, trades = sample_board(agents, now)
         world = cls(rows=rows, trades=trades, prices=sample_prices(now), prices_as_of=now - 120_000)
         world.status, world.runs = sample_status(now), sample_runs(now)
-        world.lists = [{"contract": "SP.one", "readAt": now - 480_000, "failures": 0}]
+        world.lists = {"SP.one": now - 480_000, "SP.two": now - 60_000}
         world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
         return world
 

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import Page, Transaction
-from tocsin.shapes.scheduler import ListAge
 
 FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
@@ -36,9 +35,7 @@ ON CONFLICT (principal) DO UPDATE SET rules = excluded.rules, anchor_json = excl
 _FAILED = """
 INSERT INTO marks (principal, rules, failures, tried_at) VALUES (?, ?, 1, ?)
 ON CONFLICT (principal) DO UPDATE SET failures = failures + 1, tried_at = excluded.tried_at"""
-_READ_TIMES = (
-    "SELECT principal, walked_at, failures FROM marks WHERE principal IN (SELECT value FROM json_each(?))"
-)
+_READ_TIMES = "SELECT principal, walked_at FROM marks WHERE principal IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +146,12 @@ def count_failure(db: Database, principal: str, rules: str, now: int) -> Stateme
     return db.prepare(_FAILED).bind(principal, rules, now)
 
 
-async def list_ages(db: Database, contracts: Iterable[str]) -> list[ListAge]:
+async def list_ages(db: Database, contracts: Iterable[str]) -> dict[str, int | None]:
     """When the contracts' lists were last read to their end; those that never were first, then the oldest."""
     names = sorted(contracts)
-    rows = {
-        row["principal"]: row for row in (await db.prepare(_READ_TIMES).bind(json.dumps(names)).all()).results
-    }
-    ages = [
-        ListAge(name, rows[name]["walked_at"], rows[name]["failures"])
-        if name in rows
-        else ListAge(name, None, 0)
-        for name in names
-    ]
-    return sorted(ages, key=lambda age: age.read_at or 0)
+    rows = (await db.prepare(_READ_TIMES).bind(json.dumps(names)).all()).results
+    read_at = {row["principal"]: row["walked_at"] for row in rows}
+    return {name: read_at.get(name) for name in sorted(names, key=lambda name: read_at.get(name) or 0)}
 
 
 def _mark(row: Row) -> Mark:

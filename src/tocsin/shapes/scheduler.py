@@ -359,24 +359,15 @@ class Health(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ListAge(Shape):
-    """A contract's list. `read_at` is when it was last read to its end, null if never."""
-
-    contract: str
-    read_at: int | None
-    failures: int
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulerOverview(Shape):
     """What the console reads.
 
-    `refusals` are those of the last 24 hours by code. `lists` are the contracts' lists, the oldest first. Both are
-    null while the database does not answer.
+    `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
+    end, the oldest first; null if never. Both are null while the database does not answer.
     """
 
     name: str | None
     status: Status
     health: Health
     refusals: dict[str, int] | None
-    lists: list[ListAge] | None
+    lists: dict[str, int | None] | None

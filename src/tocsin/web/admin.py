@@ -22,7 +22,7 @@ from tocsin.scheduler.service_health import health_of
 from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.scheduler import ListAge, Refreshed, SchedulerOverview
+from tocsin.shapes.scheduler import Refreshed, SchedulerOverview
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
@@ -149,7 +149,7 @@ class _Counted:
 
     at_s: float
     refusals: dict[str, int] | None = None
-    lists: list[ListAge] | None = None
+    lists: dict[str, int | None] | None = None
 
 
 class _Stream(StreamingResponse):

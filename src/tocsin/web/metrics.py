@@ -3,7 +3,7 @@
 Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import supported_tokens
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.prices import Price
-from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, ListAge, Status
+from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
 from tocsin.web.deps import WebDeps
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -84,20 +84,20 @@ class MetricsRoute:
         text = "\n".join(line for family in families for line in family.lines()) + "\n"
         return Response(text, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
-    async def _lists(self) -> list[ListAge]:
+    async def _lists(self) -> dict[str, int | None]:
         try:
             return await list_ages(self._deps.db, self._deps.rules.allowlist.contracts)
         except (StoreError, BindingMissing) as error:
             self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
-            return []
+            return {}
 
 
-def _of_lists(lists: Sequence[ListAge], now: int) -> list[MetricFamily]:
+def _of_lists(lists: Mapping[str, int | None], now: int) -> list[MetricFamily]:
     ages = [
-        (_label(contract=each.contract), None if each.read_at is None else (now - each.read_at) / 1000)
-        for each in lists
+        (_label(contract=contract), None if read_at is None else (now - read_at) / 1000)
+        for contract, read_at in lists.items()
     ]
-    unread = sum(each.read_at is None for each in lists)
+    unread = sum(read_at is None for read_at in lists.values())
     return [
         MetricFamily("list_age_seconds", "since a contract's list was read to its end", ages),
         MetricFamily("lists_never_read", "contracts whose list was never read to its end", [("", unread)]),

@@ -87,9 +87,10 @@ export function drawRefusals(refusals) {
 	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database gave no answer.");
 }
 
-/** The contracts' list that was not read for the longest. @param {import("./types.js").ListAge[] | null} lists */
+/** The contracts' list that was not read for the longest. @param {Record<string, number | null> | null} lists */
 export function drawLists(lists, at) {
-	const oldest = lists?.[0];
-	const age = oldest?.readAt ? `was read ${span(at - oldest.readAt)} ago` : "was never read to its end";
-	setText(byId("lists"), oldest ? `Of ${count(lists.length)} contracts' lists the oldest ${age}: ${oldest.contract}` : "");
+	const all = Object.entries(lists ?? {});
+	const [oldest, readAt] = all[0] ?? [];
+	const age = readAt ? `was read ${span(at - readAt)} ago` : "was never read to its end";
+	setText(byId("lists"), oldest ? `Of ${count(all.length)} contracts' lists the oldest ${age}: ${oldest}` : "");
 }

@@ -100,16 +100,6 @@
  */
 
 /**
- * A contract's list. `readAt` is when it was last read to its end, null if never.
- *
- * @typedef {{
- *   contract: string,
- *   readAt: number | null,
- *   failures: number,
- * }} ListAge
- */
-
-/**
  * What a token costs.
  *
  * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
@@ -241,16 +231,15 @@
 /**
  * What the console reads.
  *
- * `refusals` are those of the last 24 hours by code. `lists` are the contracts' lists, the oldest first. Both
- * are
- * null while the database does not answer.
+ * `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
+ * end, the oldest first; null if never. Both are null while the database does not answer.
  *
  * @typedef {{
  *   name: string | null,
  *   status: Status,
  *   health: Health,
  *   refusals: Record<string, number> | null,
- *   lists: ListAge[] | null,
+ *   lists: Record<string, number | null> | null,
  * }} SchedulerOverview
  */
 
