@@ -101,6 +101,7 @@ class SchedulerState:
     armed_ms: int | None = None  # monotonic: when the alarm was first set
     run_seq: int = 0
     runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first; the newest ones
+    ended_runs: int = 0  # by this instance
     has_all_runs: bool = True  # whether `runs` holds every stored one
     budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
@@ -130,6 +131,7 @@ class SchedulerState:
         """Learn from how a run ended. `hold_ms`: no scheduled run of its task for this long."""
         task = self.tasks[record.task]
         self.runs[record.id] = record
+        self.ended_runs += 1
         task.last_result = record.summary()
         task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
         task.last_outcome = record.outcome

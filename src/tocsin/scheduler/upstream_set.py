@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tocsin.bindings import JSON, Storage
+from tocsin.budget.budget import Budget
 from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.budget.feedback import BudgetEvent
 from tocsin.budget.stored import StoredBudget
-from tocsin.moments import moment_of
+from tocsin.moments import Moment, moment_of
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task
@@ -30,6 +31,9 @@ class UpstreamSet:
     ) -> None:
         self._env = env
         self._state = state
+        self._cadences: dict[str, Cadence] = {}
+        self._cadences_key: tuple[int, ...] | None = None
+        self._cadences_of: list[Budget] = []
         self._limiters = {name: self._limiter(name, storage, on_change) for name in env.upstreams}
         self.clients: dict[str, object] = {
             name: source.connect(
@@ -47,7 +51,19 @@ class UpstreamSet:
         return {name: limiter.status() for name, limiter in self._limiters.items()}
 
     def cadences(self, tasks: Mapping[str, Task]) -> dict[str, Cadence]:
-        """What each task can afford, by the calls that its newest runs made."""
+        """What each task can afford, by the calls that its newest runs made; calculated once a second at most."""
+        moment = moment_of(self._env.clock)
+        budgets = [limiter.budget for limiter in self._limiters.values()]
+        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *map(id, budgets))
+        if key != self._cadences_key:
+            self._cadences_key, self._cadences_of = (
+                key,
+                budgets,
+            )  # keeps the budgets, so that no id is used again
+            self._cadences = self._calculate(tasks, moment)
+        return self._cadences
+
+    def _calculate(self, tasks: Mapping[str, Task], moment: Moment) -> dict[str, Cadence]:
         result = {
             name: Cadence(task.cadence_ms, NO_UPSTREAM if task.enabled else SWITCHED_OFF)
             for name, task in tasks.items()
@@ -57,7 +73,7 @@ class UpstreamSet:
                 name: replace(demand, calls_per_run=self._usual_calls(tasks[name]))
                 for name, demand in demands_on(upstream, tasks).items()
             }
-            result |= cadences(limiter.budget, demands, moment_of(self._env.clock))
+            result |= cadences(limiter.budget, demands, moment)
         return result
 
     def overdrafts(self, tasks: Mapping[str, Task]) -> dict[str, str]:
