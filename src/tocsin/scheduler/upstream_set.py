@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tocsin.bindings import JSON, Storage
-from tocsin.budget.budget import Budget
 from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.budget.feedback import BudgetEvent
@@ -32,8 +31,7 @@ class UpstreamSet:
         self._env = env
         self._state = state
         self._cadences: dict[str, Cadence] = {}
-        self._cadences_key: tuple[int, ...] | None = None
-        self._cadences_of: list[Budget] = []
+        self._cadences_key: tuple[object, ...] | None = None
         self._limiters = {name: self._limiter(name, storage, on_change) for name in env.upstreams}
         self.clients: dict[str, object] = {
             name: source.connect(
@@ -54,12 +52,9 @@ class UpstreamSet:
         """What each task can afford, by the calls that its newest runs made; calculated once a second at most."""
         moment = moment_of(self._env.clock)
         budgets = [limiter.budget for limiter in self._limiters.values()]
-        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *map(id, budgets))
+        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *budgets)
         if key != self._cadences_key:
-            self._cadences_key, self._cadences_of = (
-                key,
-                budgets,
-            )  # keeps the budgets, so that no id is used again
+            self._cadences_key = key
             self._cadences = self._calculate(tasks, moment)
         return self._cadences
 
