@@ -1,4 +1,4 @@
-"""Passes log lines to a stream in a thread, so that nothing waits for whoever reads the stream.
+"""Passes log lines to a stream in a thread, so that nothing waits for the reader of the stream.
 
 A pipe whose reader hangs blocks `write`; on the event loop it would stop alarms, requests and signals with it. Here
 only the thread waits. Meanwhile lines collect in a queue. When it is full, new lines are dropped until half of it was

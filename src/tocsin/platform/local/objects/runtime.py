@@ -202,7 +202,7 @@ class Runtime:
         try:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
         except (sqlite3.Error, OSError) as error:
-            if self.store.refusal is None:  # or whoever refuses has reported it
+            if self.store.refusal is None:  # otherwise the refusal was reported already
                 self.logger.error("alarm.unsaved", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
         if (live := self._live.get(owner.object)) is not None:
             live.storage.alarm_rescheduled(alarm)
