@@ -50,6 +50,14 @@ class MinedAt:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountNonce:
+    """The number that a transaction has among all of an account's. The chain lets none be left out."""
+
+    account: str
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
 class Transaction:
     """A transaction as an upstream has it now.
 
@@ -68,6 +76,7 @@ class Transaction:
     mined: MinedAt | None
     canonical: bool
     event_count: int | None  # None where the answer has none: rows of a principal, the mempool
+    nonces: tuple[AccountNonce, ...] = ()  # the sender's and the sponsor's; empty where the answer has none
 
 
 TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
@@ -128,12 +137,14 @@ class TokenPrice:
 class Page(Generic[T]):
     """Part of a list, newest first. `next_cursor` leads to older items, None when there are none.
 
-    `unreadable` are the ids of transactions on this page whose rows break the upstream's contract.
+    `unreadable` are the ids of transactions on this page whose rows break the upstream's contract. `total` is the
+    length of the whole list, where the upstream tells it.
     """
 
     items: tuple[T, ...]
     next_cursor: str | None
     unreadable: tuple[str, ...] = ()
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

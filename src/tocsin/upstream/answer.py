@@ -30,6 +30,14 @@ class Ok(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
+class Versioned(Generic[T_co]):
+    """A value and its ETag. None when it is still what that ETag stood for."""
+
+    value: T_co | None
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NotFound:
     """The upstream says that there is no such thing."""
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from tocsin import __version__
@@ -25,9 +25,19 @@ from tocsin.budget.call_session import CallSession
 from tocsin.budget.limiter import Denial, Limiter, LimitReading
 from tocsin.durations import utc_time
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
-from tocsin.upstream.answer import Answer, BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
+from tocsin.upstream.answer import (
+    Answer,
+    BadRequest,
+    Limited,
+    Malformed,
+    NotFound,
+    Ok,
+    Unavailable,
+    Versioned,
+)
+from tocsin.upstream.call import Call, plain, versioned
 from tocsin.upstream.classify import HEALTHY, Moved, classify
-from tocsin.upstream.decode import decode, printable
+from tocsin.upstream.decode import printable
 from tocsin.upstream.limit_headers import LOGGED, read_retry_after
 from tocsin.upstream.log_once import LogOnce
 from tocsin.upstream.retry import RetryPolicy
@@ -37,8 +47,6 @@ T = TypeVar("T")
 REDIRECTS_MAX = 3
 BODY_START_BYTES = 200
 LIMIT_HEADERS_MAX = 20
-CHANGED = frozenset({200, 201, 202, 204})  # answers to a change that was made
-JSON_CONTENT = {"content-type": "application/json"}
 
 DEFAULT_POLICY = RetryPolicy()
 
@@ -82,27 +90,6 @@ class Upstream:
     ) -> object:
         """The client that tasks get by this upstream's name."""
         return self.wrap(UpstreamClient(self, fetch, limiter, clock, random, on_key_ignored=on_key_ignored))
-
-
-@dataclass(slots=True)
-class _Call(Generic[T]):
-    """One call and its attempts so far."""
-
-    target: str  # path and query: what the log shows
-    url: str
-    parse: Callable[[JSON], T]
-    session: CallSession
-    deadline: float
-    not_found_if: Callable[[BadRequest], bool] = lambda _: False
-    method: str = "GET"
-    body: bytes | None = None
-    attempt: int = 0
-    redirects: int = 0
-    limited: int = 0
-    unavailable: int = 0
-    retry_after_s: float = 0.0
-    failure: Unavailable | None = None
-    probing: bool = False
 
 
 class UpstreamClient:
@@ -149,7 +136,16 @@ class UpstreamClient:
         `not_found_if` recognises a 4xx with which this endpoint says "no such thing".
         """
         deadline = session.deadline(self._clock.monotonic())
-        return await self._call(_Call(target, self._base + target, parse, session, deadline, not_found_if))
+        read = plain(parse)
+        return await self._call(Call(target, self._base + target, read, session, deadline, not_found_if))
+
+    async def get_versioned(
+        self, target: str, parse: Callable[[JSON], T], session: CallSession, etag: str | None
+    ) -> Answer[Versioned[T]]:
+        """Ask for `target` unless it still has this ETag."""
+        deadline = session.deadline(self._clock.monotonic())
+        read = versioned(parse)
+        return await self._call(Call(target, self._base + target, read, session, deadline, etag=etag))
 
     async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
         """Change `target`. The change must be idempotent: it is tried again like a question.
@@ -159,10 +155,10 @@ class UpstreamClient:
         deadline, body = session.deadline(self._clock.monotonic()), json.dumps(change).encode()
         url = self._base + target
         return await self._call(
-            _Call(target, url, lambda _: None, session, deadline, method="PATCH", body=body)
+            Call(target, url, lambda _: None, session, deadline, method="PATCH", body=body)
         )
 
-    async def _call(self, call: _Call[T]) -> Answer[T]:
+    async def _call(self, call: Call[T]) -> Answer[T]:
         session = call.session
         if session.given_up:
             return Unavailable(
@@ -191,7 +187,7 @@ class UpstreamClient:
                 first=self._shown(reasons[0]),
             )
 
-    async def _try(self, call: _Call[T]) -> Answer[T]:
+    async def _try(self, call: Call[T]) -> Answer[T]:
         while True:
             denial = await self._permit(call)
             if denial is not None:
@@ -206,7 +202,7 @@ class UpstreamClient:
             elif not await self._wait_to_retry(call, answer):
                 return answer
 
-    async def _permit(self, call: _Call[T]) -> Denial | None:
+    async def _permit(self, call: Call[T]) -> Denial | None:
         """A permit, or why there is none. An operator's run may send one call through a closed limiter."""
         call.probing = call.session.may_probe and self._limiter.probe(call.session.lane)
         call.session.may_probe = False
@@ -218,7 +214,7 @@ class UpstreamClient:
         again = f"the next call can be made at {utc_time(denial.until)}"
         return Limited(denial.until, f"{self._upstream.name}: {denial.reason}; {again}", denial.by_budget)
 
-    async def _attempt(self, call: _Call[T]) -> Answer[T] | Moved:
+    async def _attempt(self, call: Call[T]) -> Answer[T] | Moved:
         """One exchange. The permit is released in every case, even when the caller is cancelled."""
         call.attempt += 1
         call.session.calls += 1
@@ -231,7 +227,7 @@ class UpstreamClient:
             response = await self._fetch(
                 call.url,
                 method=call.method,
-                headers=self._headers if call.body is None else {**self._headers, **JSON_CONTENT},
+                headers=call.headers(self._headers),
                 body=call.body,
                 timeout_s=self._upstream.timeout_s,
                 body_max=self._upstream.body_max,
@@ -257,13 +253,13 @@ class UpstreamClient:
         answer = self._judge(call, response, closed_until)
         return answer if isinstance(answer, HEALTHY) else self._failed(call, answer, response)
 
-    def _judge(self, call: _Call[T], response: FetchResponse, closed_until: int) -> Answer[T] | Moved:
+    def _judge(self, call: Call[T], response: FetchResponse, closed_until: int) -> Answer[T] | Moved:
         """The answer's class, and its value if it has one."""
         upstream = self._upstream
         if len(response.body) > upstream.body_max:
             return self._too_large()
-        if call.method != "GET" and response.status in CHANGED:
-            return Ok(call.parse(None))
+        if call.needs_no_body(response):
+            return Ok(call.read(response))
         verdict = classify(response, upstream.name, upstream.key_setting, upstream.url_setting, closed_until)
         match verdict:
             case None:
@@ -276,13 +272,13 @@ class UpstreamClient:
             case _:
                 return verdict
 
-    def _value(self, call: _Call[T], response: FetchResponse) -> Ok[T] | Malformed:
+    def _value(self, call: Call[T], response: FetchResponse) -> Ok[T] | Malformed:
         try:
-            return Ok(call.parse(decode(response.body)))
+            return Ok(call.read(response))
         except MalformedBody as error:
             return Malformed(f"{self._upstream.name} broke its contract: {self._shown(str(error))}")
 
-    def _follow(self, call: _Call[T], location: str, status: int) -> Moved | BadRequest:
+    def _follow(self, call: Call[T], location: str, status: int) -> Moved | BadRequest:
         """Follow redirects within the same host only: our key must not leave it."""
         name, setting = self._upstream.name, self._upstream.url_setting
         if call.method != "GET":
@@ -302,7 +298,7 @@ class UpstreamClient:
             self._shown(location),
         )
 
-    async def _wait_to_retry(self, call: _Call[T], answer: Answer[T]) -> bool:
+    async def _wait_to_retry(self, call: Call[T], answer: Answer[T]) -> bool:
         """Wait, if the call may be tried again within its own, its session's and its patience's bounds."""
         left_s = self._patience_left(call)
         match answer:
@@ -323,7 +319,7 @@ class UpstreamClient:
         await self._clock.sleep(wait_s)
         return True
 
-    def _failed(self, call: _Call[T], answer: Answer[T], response: FetchResponse | None) -> Answer[T]:
+    def _failed(self, call: Call[T], answer: Answer[T], response: FetchResponse | None) -> Answer[T]:
         """The log line of a failed attempt: enough to name the cause without asking again."""
         fields: dict[str, JSON] = {
             **self._where(call),
@@ -348,7 +344,7 @@ class UpstreamClient:
     def _limit_headers(self, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         return ((name, self._shown(value)[:80]) for name, value in headers.items() if LOGGED.fullmatch(name))
 
-    def _note_limits(self, call: _Call[T], reading: LimitReading) -> None:
+    def _note_limits(self, call: Call[T], reading: LimitReading) -> None:
         self.limits = reading
         if self._upstream.key is None or reading.anonymous is None:
             return
@@ -365,20 +361,20 @@ class UpstreamClient:
             )
             self._on_key_ignored(reason)
 
-    def _note_deprecation(self, call: _Call[T], warning: str) -> None:
+    def _note_deprecation(self, call: Call[T], warning: str) -> None:
         if not warning.startswith("299"):
             return
         warning = self._shown(warning)
         if self._upstream.log_once.is_news(warning):
             call.session.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
 
-    def _patience_left(self, call: _Call[T]) -> float:
+    def _patience_left(self, call: Call[T]) -> float:
         return call.deadline - self._clock.monotonic()
 
     def _too_large(self) -> Malformed:
         return Malformed(f"{self._upstream.name} sent more than {self._upstream.body_max} bytes")
 
-    def _where(self, call: _Call[T]) -> dict[str, JSON]:
+    def _where(self, call: Call[T]) -> dict[str, JSON]:
         return {"upstream": self._upstream.name, "path": call.target[:300]}
 
     def _shown(self, text: str) -> str:

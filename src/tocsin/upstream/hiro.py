@@ -23,14 +23,14 @@ from tocsin.chain_model import (
 )
 from tocsin.errors import UsageError
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import Answer, BadRequest, NotFound, Ok
+from tocsin.upstream.answer import Answer, BadRequest, NotFound, Ok, Versioned
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro_parse import Counted, Parsed
 from tocsin.upstream.limit_headers import header_number
 
 T = TypeVar("T")
 
-PRINCIPAL_PAGE = 50  # Hiro's maximum, for lists and for balance changes
+LIST_PAGE = 50  # Hiro's maximum, for lists and for balance changes
 EVENTS_PAGE = 100  # Hiro's maximum
 BALANCE_TXIDS_MAX = 20  # Hiro's maximum
 ANONYMOUS_MINUTE_MAX = 50  # calls a minute that Hiro grants to a client without a key
@@ -127,7 +127,7 @@ class HiroClient:
         A cursor names a position and includes it, so pages may overlap by one row but leave none out. Rows that
         cannot be read are named by their ids.
         """
-        target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={PRINCIPAL_PAGE}"
+        target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={LIST_PAGE}"
         if cursor is not None:
             target += f"&cursor={quote(cursor, safe='')}"
         latest_s = self._latest_s()
@@ -136,6 +136,25 @@ class HiroClient:
         )
         return self._readable(answer, target, session)
 
+    async def network_transactions(
+        self, session: CallSession, cursor: str | None = None, etag: str | None = None
+    ) -> Answer[Versioned[Page[Transaction]]]:
+        """A page of all canonical transactions, newest first: as `principal_transactions`, for everybody.
+
+        With the ETag of an earlier answer there is no page while no block was mined since.
+        """
+        target = f"/extended/v3/transactions?limit={LIST_PAGE}"
+        if cursor is not None:
+            target += f"&cursor={quote(cursor, safe='')}"
+        latest_s = self._latest_s()
+        answer = await self.client.get_versioned(
+            target, lambda body: hiro_parse.network_page_v3(body, latest_s), session, etag
+        )
+        if not isinstance(answer, Ok) or answer.value.value is None:
+            return answer if not isinstance(answer, Ok) else Ok(Versioned(None, answer.value.etag))
+        readable = self._readable(Ok(answer.value.value), target, session)
+        return Ok(Versioned(readable.value, answer.value.etag)) if isinstance(readable, Ok) else readable
+
     async def balance_changes(
         self, principal: str, txids: Sequence[str], session: CallSession
     ) -> Answer[tuple[BalanceChange, ...]]:
@@ -143,7 +162,7 @@ class HiroClient:
         asked = _batch(txids, BALANCE_TXIDS_MAX)
         target = (
             f"/extended/v3/principals/{quote(principal, safe='')}/balance-changes"
-            f"?limit={PRINCIPAL_PAGE}&tx_id={','.join(asked)}"
+            f"?limit={LIST_PAGE}&tx_id={','.join(asked)}"
         )
         answer = await self._all_pages(
             target, lambda body: hiro_parse.balance_changes_v3(body, asked), session

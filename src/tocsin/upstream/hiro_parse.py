@@ -7,14 +7,15 @@ A row that breaks the contract is left out and named, so that it does not hide t
 second that a block may have; it tells a time in milliseconds from one in seconds.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
 from tocsin.bindings import JSON
 from tocsin.chain_model import (
     STX,
+    AccountNonce,
     BalanceChange,
     ContractCall,
     HookStatus,
@@ -79,7 +80,12 @@ def transaction_v3(body: JSON) -> Transaction:
     return _summary_v3(row, None, optional_whole(row, "event_count"))
 
 
-def _summary_v3(row: JsonObject, latest_s: int | None, event_count: int | None = None) -> Transaction:
+def _summary_v3(
+    row: JsonObject,
+    latest_s: int | None,
+    event_count: int | None = None,
+    nonces: tuple[AccountNonce, ...] = (),
+) -> Transaction:
     """A transaction as v3 has it in its own answer and, without the number of events, in lists."""
     block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
     mined = None
@@ -101,6 +107,7 @@ def _summary_v3(row: JsonObject, latest_s: int | None, event_count: int | None =
         mined=mined,
         canonical=mined is not None,
         event_count=event_count,
+        nonces=nonces,
     )
 
 
@@ -140,9 +147,19 @@ def _block_time(row: JsonObject, key: str, latest_s: int | None) -> int:
 def principal_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
     """A page of a list. A row whose id cannot be read spoils the page: it may be any transaction."""
     row = as_record(body, "body")
+    return _page_v3(row, each(row, "results", lambda item: record(item, "transaction")), latest_s)
+
+
+def network_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
+    """A page of the list of all transactions. Its rows are those of a principal's list, without its part in them."""
+    row = as_record(body, "body")
+    parsed = _page_v3(row, each(row, "results", lambda item: item), latest_s)
+    return replace(parsed, value=replace(parsed.value, total=whole(row, "total")))
+
+
+def _page_v3(row: JsonObject, rows: Sequence[JsonObject], latest_s: int) -> Parsed[Page[Transaction]]:
     refused: dict[str, str] = {}
     items: list[Transaction] = []
-    rows = each(row, "results", lambda item: record(item, "transaction"))
     for listed in rows:
         tx_id = _txid(listed)
         try:
@@ -161,10 +178,19 @@ def principal_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
 
 
 def _listed_v3(row: JsonObject, latest_s: int) -> Transaction:
-    transaction = _summary_v3(row, latest_s)
+    transaction = _summary_v3(row, latest_s, nonces=_nonces(row))
     if transaction.mined is None:
-        raise MalformedBody("block: a transaction of a principal without one")
+        raise MalformedBody("block: a listed transaction without one")
     return transaction
+
+
+def _nonces(row: JsonObject) -> tuple[AccountNonce, ...]:
+    accounts = (record(row, "sender"), optional_record(row, "sponsor"))
+    return tuple(
+        AccountNonce(text(account, "address"), whole(account, "nonce"))
+        for account in accounts
+        if account is not None and account.get("nonce") is not None
+    )
 
 
 def events_page_v3(body: JSON) -> Counted[tuple[int, TransferEvent | None]]:
