@@ -154,10 +154,18 @@ class Settings:
         "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
         "a price that moves by more than this is held back until it is seen twice",
     )  # fmt: skip
+    feed_enabled: bool = _setting(
+        "TOCSIN_FEED_ENABLED", yes_or_no, True, "no",
+        "follow the network's list of transactions; without it every sweep reads every contract's list",
+    )  # fmt: skip
+    feed_cadence: int = _setting(
+        "TOCSIN_FEED_CADENCE", cadence, MINUTE_MS, "1m",
+        "how often the network's list is looked at: about the time until a swap is found",
+    )  # fmt: skip
     sweep_enabled: bool = _setting("TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all")
     sweep_cadence: int = _setting(
         "TOCSIN_SWEEP_CADENCE", cadence, 15 * MINUTE_MS, "15m",
-        "how often the chain is swept: the longest time until an unsubmitted swap is found",
+        "how often lists of contracts and wallets are read, to prove that nothing was missed",
     )  # fmt: skip
     sweep_slice: int = _setting(
         "TOCSIN_SWEEP_SLICE", time_slice, 14 * MINUTE_MS, "14m", "the longest a sweep may take"

@@ -1,6 +1,7 @@
 """Whose swaps count. The predicate itself is the view `agent_tiers`, which the board reads too."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from tocsin.bindings import Database
@@ -18,11 +19,22 @@ REFUSED: Mapping[Tier, tuple[Code, str]] = {
 
 TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
 _TIERS = "SELECT stx_address, tier FROM agent_tiers"
+_TIERS_OF = """
+SELECT stx_address, tier FROM agent_tiers WHERE stx_address IN (SELECT value FROM json_each(?))"""
 
 
 async def tier_of(db: Database, address: str) -> Tier:
     row = await db.prepare(TIER).bind(address).first()
     return "not_registered" if row is None else row["tier"]
+
+
+async def tiers_of(db: Database, addresses: Iterable[str]) -> dict[str, Tier]:
+    """The tiers of those that are registered."""
+    asked = sorted(set(addresses))
+    if not asked:
+        return {}
+    rows = (await db.prepare(_TIERS_OF).bind(json.dumps(asked)).all()).results
+    return {row["stx_address"]: row["tier"] for row in rows}
 
 
 async def tiers(db: Database) -> dict[str, Tier]:

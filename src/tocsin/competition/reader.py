@@ -2,20 +2,16 @@
 
 A page is one batch: what it shows that is new, what it should show and does not, and the mark after it. So reading may
 stop after any page, and continues there.
-
-Emits `contract.unlisted`: an agent's call that looks like a swap, of a contract that does not count.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tocsin.chain_model import ContractCall, Transaction
-from tocsin.competition import swap_store
-from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier
+from tocsin.competition.nonces import record_seen, seen_in
+from tocsin.competition.page_queue import PageQueue, PageRead
 from tocsin.competition.rules import Rules
-from tocsin.competition.swap_store import Candidate
-from tocsin.competition.triage import relevant_to, triage
+from tocsin.competition.triage import relevant_to
 from tocsin.competition.walk import Mark, Step, save_mark, step
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.work_context import TaskContext
@@ -30,17 +26,6 @@ SELECT txid FROM swaps WHERE sender = ?
   AND (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
 
 
-@dataclass(frozen=True, slots=True)
-class PageRead:
-    """What one page gave. `not_found`: Hiro says that there is no such principal."""
-
-    not_found: bool = False
-    found: int = 0
-    already_known: int = 0
-    queued: int = 0
-    refused: tuple[tuple[str, Code], ...] = ()  # by transaction
-
-
 class ListReader:
     """Reads lists for one run. `marks` are those of the rules in force, and follow what was read."""
 
@@ -52,7 +37,7 @@ class ListReader:
         self._rules = rules
         self._tiers = tiers
         self._marks = marks
-        self._reported: set[ContractCall] = set()
+        self._page_queue = PageQueue(context, rules)
         self._tip = 0  # the greatest height seen in this run
 
     async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
@@ -88,45 +73,15 @@ class ListReader:
     async def _queue(
         self, principal: str, taken: Step, listed: set[str], unreadable: Sequence[str]
     ) -> PageRead:
-        """Queue what a page shows, and what it should show and does not, together with the mark.
-
-        A row that cannot be read may be a swap, so its transaction is asked for.
-        """
-        db, now = self._context.db, self._context.clock.now()
+        """Queue what a page shows, and what it should show and does not, together with the mark."""
+        db = self._context.db
         rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
-        known = await swap_store.known(db, [row.tx_id for row in rows])
-        triaged = triage(rows, known, self._tiers, self._rules)
         gone = [txid for txid in await self._recorded(principal, taken) if txid not in listed]
-        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in {*gone, *unreadable})]
-        await db.batch(
-            [
-                *swap_store.enqueue(db, candidates, now),
-                *swap_store.refuse(db, triaged.refusals, self._rules, now),
-                save_mark(db, principal, self._rules.for_principal(principal), taken.mark),
-            ]
-        )
-        for refusal in triaged.refusals:
-            if refusal.code is Code.CONTRACT_NOT_ALLOWLISTED:
-                self._report_unlisted(refusal.transaction)
-        return PageRead(
-            found=triaged.found,
-            already_known=triaged.already_known,
-            queued=len(triaged.candidates),
-            refused=tuple((refusal.transaction.tx_id, refusal.code) for refusal in triaged.refusals),
-        )
-
-    def _report_unlisted(self, transaction: Transaction) -> None:
-        """Once per call and run."""
-        call = transaction.contract_call
-        if call is None or call in self._reported:
-            return
-        self._reported.add(call)
-        self._context.logger.warn(
-            "contract.unlisted",
-            contract=call.contract_id,
-            function=call.function_name,
-            txid=transaction.tx_id,
-        )
+        kept = [save_mark(db, principal, self._rules.for_principal(principal), taken.mark)]
+        if self._tiers.get(principal) == "eligible":
+            seen = {principal: seen_in(taken.fresh, {principal: None}).get(principal, [])}
+            kept += await record_seen(db, seen, settle=taken.done)
+        return await self._page_queue.add(rows, self._tiers, doubtful={*gone, *unreadable}, kept=kept)
 
     async def _recorded(self, principal: str, taken: Step) -> list[str]:
         """The swaps that we have in the stretch of the chain that a page covers."""

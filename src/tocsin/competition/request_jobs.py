@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from tocsin.bindings import JSON
 from tocsin.competition import chainhook, swap_store
-from tocsin.competition.eligibility import tiers
 from tocsin.competition.rules import Rules
 from tocsin.competition.submit import recheck, submit
 from tocsin.competition.verify import Verifier
@@ -43,7 +42,7 @@ async def _verify_queued(context: WorkContext, rules: Rules) -> JSON:
     if not candidates:
         return {"verified": 0}
     try:
-        tally = await Verifier(context, rules).verify(candidates, await tiers(context.db))
+        tally = await Verifier(context, rules).verify(candidates)
     except NoAnswer as error:
         context.logger.warn("queue.verify_failed", count=len(candidates), reason=str(error))
         return {"verified": 0}

@@ -2,10 +2,13 @@
 
 `tasks/sweep_competition.py` makes it a task.
 
-The fast path, in every sweep: allow-listed contracts are principals, and their lists name the swaps of all senders. The
-slow path proves that nothing was missed: the agents' own lists, in a daily pass, newly eligible agents first. Both only
-find. What they find is queued together with the mark that says how far they came, and verified from the queue, so a run
-may end anywhere and lose nothing.
+The task `feed` finds swaps in the network's list; the sweep proves that nothing was missed. It reads the lists of newly
+listed contracts and newly eligible agents back to the start at once, and all others in turn. Where the feed does not
+find them (see `feed_choice.py`), and when an operator starts it, a sweep reads the list of every allow-listed contract:
+contracts are principals, and their lists name the swaps of all senders.
+
+Lists only find. What they show is queued together with the mark that says how far they were read, and verified from the
+queue, so a run may end anywhere and lose nothing.
 
 However few calls there are, every sweep makes progress: it verifies what is queued before it reads more, and reads the
 lists first that were not asked for the longest.
@@ -23,23 +26,31 @@ from tocsin.bindings import Row, Statement
 from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier, tiers
-from tocsin.competition.reader import ListReader, PageRead
+from tocsin.competition.feed_state import load_state
+from tocsin.competition.kept_values import clear_value, get_value, set_value
+from tocsin.competition.page_queue import PageRead
+from tocsin.competition.queue_verifier import QUEUE_PART, QueueVerifier
+from tocsin.competition.reader import ListReader
 from tocsin.competition.rules import Rules, still_refused
 from tocsin.competition.swap_store import Candidate, Refusal
 from tocsin.competition.sweep_report import SweepCounts, counters_of, sweep_result
 from tocsin.competition.unit_pool import UnitPool
-from tocsin.competition.verify import RETRY_MS, Tally, Verifier
-from tocsin.competition.walk import Mark, Visits, choose_visits, count_failure, load_marks, reading_order
+from tocsin.competition.walk import (
+    Mark,
+    Visits,
+    choose_visits,
+    count_failure,
+    due_contracts,
+    load_marks,
+    reading_order,
+)
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
-from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
 DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
 URGENT_MAX = 100  # wallets that were never read or failed, per sweep
 WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust is read over several visits
-ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that it harms no others
-QUEUE_PART = 1_000  # candidates taken from the queue at once
 RETRACTED_MAX = 2_000  # swaps that a sweep takes out because the rules have changed
 
 RECHECK_DAYS = 3  # for how long a doubtful refusal is verified again, once a day
@@ -50,11 +61,6 @@ CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
 
-_STATE = "SELECT value FROM competition_state WHERE key = ?"
-_SET_STATE = """
-INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
-_CLEAR_STATE = "DELETE FROM competition_state WHERE key = ?"
 _NOW_ELIGIBLE = """
 SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
 WHERE r.code IN ('sender_not_registered', 'sender_not_genesis') AND t.tier = 'eligible'"""
@@ -66,9 +72,11 @@ WHERE refused_at > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?
 _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
 
 
-async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int) -> TaskResult:
-    """All of a sweep, and how it ended."""
-    made = Sweep(context, rules, cadence_ms=cadence_ms)
+async def sweep(
+    context: TaskContext, rules: Rules, *, cadence_ms: int, with_feed: bool = False
+) -> TaskResult:
+    """All of a sweep, and how it ended. `with_feed`: the task `feed` follows the network's list."""
+    made = Sweep(context, rules, cadence_ms=cadence_ms, with_feed=with_feed)
     await made.run()
     return made.result()
 
@@ -76,29 +84,36 @@ async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int) -> TaskR
 class Sweep:
     """One sweep. `run` is all of it; its parts are public so that they can be measured apart."""
 
-    def __init__(self, context: TaskContext, rules: Rules, *, cadence_ms: int) -> None:
+    def __init__(
+        self, context: TaskContext, rules: Rules, *, cadence_ms: int, with_feed: bool = False
+    ) -> None:
         self._context = context
         self._rules = rules
         self._cadence_ms = cadence_ms
-        self._verifier = Verifier(context, rules)
+        self._with_feed = with_feed
+        self._followed_since: int | None = (
+            None  # the network's list, which finds the swaps; None: it does not
+        )
         self._tiers: dict[str, Tier] = {}
         self._marks: dict[str, Mark] = {}
         self._pool = UnitPool(context)
         self._reader = ListReader(context, rules, self._tiers, self._marks)
         self._pages_of: Counter[str] = Counter()
+        self._due: Sequence[str] = ()
         self._refused: set[str] = set()
-        self._verified: set[str] = set()
-        self.counts = SweepCounts()
+        self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
+        self.counts = SweepCounts(tally=self._queue.tally)
 
     async def run(self) -> None:
         """What is queued comes first: whatever the upstream affords, a swap that was found is recorded."""
         await self.prepare()
         await self.verify_queued()
-        await self.read_lists(self._rules.allowlist.contracts, self.visits())
+        await self.read_lists(self.contracts(), self.visits())
 
     def result(self) -> TaskResult:
         """How it ended."""
-        pool, contracts = self._pool, len(self._rules.allowlist.contracts)
+        pool, contracts = self._pool, len(self.contracts())
+        self.counts.unverified = self._queue.unverified
         return sweep_result(self.counts, self.counters(), contracts, pool.stop, pool.first_failure)
 
     def counters(self) -> FreeForm:
@@ -107,6 +122,7 @@ class Sweep:
         return {
             "startedAt": context.started_at,
             "durationMs": context.clock.now() - context.started_at,
+            "way": "contracts" if self._followed_since is None else "network",
             **counters_of(self.counts, len(self._rules.allowlist.contracts), self._pool.threw),
         }
 
@@ -118,12 +134,34 @@ class Sweep:
             same = rules == self._rules.for_principal(principal)
             self._marks[principal] = mark if same else Mark(failures=mark.failures, tried_at=mark.tried_at)
         self.counts.cursor = await self._state(CURSOR)
+        if self._with_feed and not self._context.by_hand:
+            feed = await load_state(db)
+            if feed.finds_swaps(self._context.clock.now(), self._cadence_ms):
+                self._followed_since = feed.started_at
+        self._due = self._due_contracts()
         await self._reopen()
+
+    def contracts(self) -> Sequence[str]:
+        """The contracts whose lists this sweep reads."""
+        return self._due
+
+    def _due_contracts(self) -> Sequence[str]:
+        """All of them; while the network's list finds the swaps, those it cannot vouch for, and one in turn."""
+        listed = self._rules.allowlist.contracts
+        if self._followed_since is None:
+            return tuple(listed)
+        return due_contracts(listed, self._marks, self._followed_since, in_turn=self._turn() == 0)
+
+    def _turn(self) -> int:
+        """Contracts and wallets take turns: 0 or 1."""
+        return self._context.started_at // self._cadence_ms % 2
 
     def visits(self) -> Visits:
         """The wallets whose turn it is."""
         eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
         share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
+        if self._followed_since is not None:
+            share = self._turn()
         cursor = self.counts.cursor
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
 
@@ -176,24 +214,7 @@ class Sweep:
             await self._move_cursor(None if daily.is_over else reached)
 
     async def verify_queued(self) -> None:
-        """Verify what is queued and due, twenty at a time; each transaction once in a sweep."""
-        now = self._context.clock.now()
-        while self._pool.stop is None:
-            due = await swap_store.due(self._context.db, now, QUEUE_PART)
-            candidates = [candidate for candidate in due if candidate.txid not in self._verified]
-            if not candidates:
-                return
-            self._verified.update(candidate.txid for candidate in candidates)
-            groups = _groups(candidates)
-            self.counts.total += len(groups)
-            async with aclosing(self._pool.run(groups, self._verify_group)) as results:
-                async for result in results:
-                    if result.value is not None:
-                        self.counts.tally.add(result.value)
-                    elif self._pool.stop is None:  # a run that must end leaves the queue as it is
-                        self.counts.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
-                        await self._postpone(result.unit, broken=result.end == "broken")
-                    self._unit_done()
+        await self._queue.verify_queued()
 
     # Units of work
 
@@ -209,9 +230,6 @@ class Sweep:
             else:
                 counts.found_by_wallets += page.queued
 
-    async def _verify_group(self, group: Sequence[Candidate]) -> Tally:
-        return await self._verifier.verify(group, self._tiers)
-
     def _count(self, page: PageRead) -> None:
         tally = self.counts.tally
         self.counts.found += page.found
@@ -221,17 +239,14 @@ class Sweep:
                 self._refused.add(txid)
                 tally.reasons[code] += 1
 
+    def _plan(self, units: int) -> None:
+        self.counts.total += units
+
     def _unit_done(self) -> None:
         self.counts.done += 1
         self._context.progress(self.counts.done, self.counts.total, **self.counters())
 
     # What is stored
-
-    async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
-        self.counts.tally.failed += len(group)
-        db, due_at = self._context.db, self._context.clock.now() + RETRY_MS
-        txids = [candidate.txid for candidate in group]
-        await db.batch(swap_store.postpone(db, txids, due_at, attempts=int(broken)))
 
     async def _reopen(self) -> None:
         """Queue what was refused and might count now; refuse what was recorded and does not count any more."""
@@ -251,7 +266,7 @@ class Sweep:
         candidates = [Candidate(row["txid"], row["source"]) for row in (*reopened, *doubtful)]
         statements: list[Statement] = swap_store.enqueue(db, candidates, now)
         if doubtful:
-            statements.append(db.prepare(_SET_STATE).bind(RECHECKED, str(now), now))
+            statements.append(set_value(db, RECHECKED, str(now), now))
         if reopened:
             statements.append(db.prepare(_UNREFUSE).bind(json.dumps([row["txid"] for row in reopened])))
             self._context.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
@@ -259,7 +274,7 @@ class Sweep:
             statements += swap_store.refuse(db, retracted, self._rules, now)
             self._context.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
         if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep continues
-            statements.append(db.prepare(_SET_STATE).bind(RULES, self._rules.version, now))
+            statements.append(set_value(db, RULES, self._rules.version, now))
         if statements:
             await db.batch(statements)
 
@@ -272,15 +287,11 @@ class Sweep:
         return (await self._context.db.prepare(_DOUBTFUL).bind(since, QUEUE_PART).all()).results
 
     async def _state(self, key: str) -> str | None:
-        row = await self._context.db.prepare(_STATE).bind(key).first()
-        return None if row is None else row["value"]
+        return await get_value(self._context.db, key)
 
     async def _move_cursor(self, cursor: str | None) -> None:
-        db = self._context.db
-        if cursor is None:
-            await db.prepare(_CLEAR_STATE).bind(CURSOR).run()
-        else:
-            await db.prepare(_SET_STATE).bind(CURSOR, cursor, self._context.clock.now()).run()
+        db, now = self._context.db, self._context.clock.now()
+        await (clear_value(db, CURSOR) if cursor is None else set_value(db, CURSOR, cursor, now)).run()
         self.counts.cursor = cursor
 
 
@@ -308,13 +319,3 @@ class _DailyPass:
 
 def is_contract(principal: str) -> bool:
     return "." in principal
-
-
-def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
-    """Twenty together; those that failed several times are alone."""
-    together = [candidate for candidate in candidates if candidate.attempts < ALONE_AFTER]
-    alone = [[candidate] for candidate in candidates if candidate.attempts >= ALONE_AFTER]
-    return [
-        *(together[at : at + EVENTS_TXIDS_MAX] for at in range(0, len(together), EVENTS_TXIDS_MAX)),
-        *alone,
-    ]

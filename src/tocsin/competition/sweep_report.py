@@ -10,6 +10,7 @@ from tocsin.scheduler.task import TaskResult
 from tocsin.shapes.base import FreeForm
 
 EMPTY_RESULT: FreeForm = {
+    "way": "contracts",
     "scanned": 0,
     "contracts": 0,
     "contractsScanned": 0,

@@ -31,6 +31,11 @@ def relevant_to(
     return [row for row in rows if _concerns(principal, row, tiers, rules)]
 
 
+def relevant_calls(rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules) -> list[Transaction]:
+    """Of everybody's calls those of registered senders that are listed, or look like swaps."""
+    return [row for row in rows if row.sender in tiers and _concerns(row.sender, row, tiers, rules)]
+
+
 def triage(
     rows: Iterable[Transaction], known: Mapping[str, Known], tiers: Mapping[str, Tier], rules: Rules
 ) -> Triaged:

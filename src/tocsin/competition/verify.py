@@ -16,7 +16,7 @@ from tocsin.budget.call_session import CallSession
 from tocsin.chain_model import Transaction, TransactionWithEvents
 from tocsin.competition import swap_store
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.eligibility import Tier
+from tocsin.competition.eligibility import Tier, tiers_of
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
 from tocsin.competition.swap_store import Candidate, NewSwap, Refusal
@@ -68,7 +68,7 @@ class Verifier:
         self._hiro = context.upstream("hiro", HiroClient)
         self._rules = rules
 
-    async def verify(self, candidates: Sequence[Candidate], tiers: Mapping[str, Tier]) -> Tally:
+    async def verify(self, candidates: Sequence[Candidate]) -> Tally:
         """Verify up to twenty candidates."""
         txids = [candidate.txid for candidate in candidates]
         session = self._context.session
@@ -87,7 +87,8 @@ class Verifier:
                 unmined.append(candidate)
         tally = await self._put_off(unmined)
         tally.add(await self._ask_again(unreadable))
-        tally.add(await self.conclude(mined, tiers))
+        senders = {found.transaction.sender for found, _ in mined}
+        tally.add(await self.conclude(mined, await tiers_of(self._context.db, senders)))
         return tally
 
     async def conclude(

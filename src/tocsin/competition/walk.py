@@ -27,6 +27,7 @@ ABOVE_ALL: Position = (2**53 - 1, 0)
 BELOW_ALL: Position = (-1, 0)
 
 _LOAD = "SELECT * FROM marks"
+_LOAD_OF = "SELECT * FROM marks WHERE principal IN (SELECT value FROM json_each(?))"
 _SAVE = """
 INSERT INTO marks (principal, rules, anchor_json, gap_json, walked_at, tried_at, failures)
 VALUES (?, ?, ?, ?, ?, ?, 0)
@@ -130,9 +131,12 @@ def anchor_at(row: Transaction) -> Anchor:
     return Anchor(row.tx_id, row.mined.block_hash, row.mined.height, row.mined.tx_index)
 
 
-async def load_marks(db: Database) -> dict[str, tuple[str, Mark]]:
-    """Every principal's mark, with the rules that it was made under."""
-    rows = (await db.prepare(_LOAD).all()).results
+async def load_marks(db: Database, principals: Iterable[str] | None = None) -> dict[str, tuple[str, Mark]]:
+    """The marks of these principals, by default of all, with the rules that they were made under."""
+    asked = (
+        db.prepare(_LOAD) if principals is None else db.prepare(_LOAD_OF).bind(json.dumps(list(principals)))
+    )
+    rows = (await asked.all()).results
     return {row["principal"]: (row["rules"], _mark(row)) for row in rows}
 
 
@@ -176,6 +180,17 @@ def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mappi
         if number % CONTRACTS_PER_WALLET == 0 and left:
             order.append(left.pop(0))
     return order + left
+
+
+def due_contracts(
+    contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, in_turn: bool
+) -> tuple[str, ...]:
+    """Contracts whose lists were not read to the end since then; with `in_turn`, at least the one read longest ago."""
+    read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in contracts}
+    due = tuple(contract for contract in read_at if read_at[contract] < since)
+    if due or not in_turn or not read_at:
+        return due
+    return (min(read_at, key=lambda contract: (read_at[contract], contract)),)
 
 
 def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:

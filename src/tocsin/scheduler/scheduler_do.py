@@ -254,6 +254,7 @@ class SchedulerDO(DurableObject):
                 env.logger.bind(task=name, run=record.id, trigger=trigger), may_probe=trigger == "refresh"
             ),
             slice_ms=task.slice_ms,
+            by_hand=trigger == "refresh",
             stop_reason=stop_reason,
             on_progress=lambda context: self._progressed(record, context),
         )

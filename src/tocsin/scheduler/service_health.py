@@ -6,7 +6,7 @@ board, metrics, alerts.
 A task's condition is the first of these that holds:
     disabled  switched off                                                                  the service is not ready
     failing   its last runs failed, `failing_after` of them in a row                        the service is not ready
-    overdue   no complete run for two of its effective cadences                             the service is not ready
+    overdue   no complete run for two of its effective cadences, or its own longer bound    the service is not ready
     paused    the scheduler is paused
     limited   its last run was not complete: calls were refused, by the upstream or by our own budget
     partial   its last run was not complete: something had no answer, or its time slice was over
@@ -53,6 +53,7 @@ class TaskFacts:
     last_outcome: Outcome | None
     last_reason: str | None
     paused_until: int | None
+    overdue_after_ms: int = 0  # not overdue before
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _because(reason: str | None) -> str:
 def is_overdue(facts: TaskFacts) -> bool:
     """Two cadences without a complete run: by then it should have had one, whatever the cause."""
     since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
-    return since_ms is not None and since_ms > 2 * facts.cadence_ms
+    return since_ms is not None and since_ms > max(2 * facts.cadence_ms, facts.overdue_after_ms)
 
 
 def health_of(snapshot: HealthSnapshot, now: int) -> Health:

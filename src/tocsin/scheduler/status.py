@@ -44,6 +44,7 @@ def status_of(
             memory.last_outcome,
             memory.last_reason,
             paused,
+            task.overdue_after_ms,
         )
         health = task_health(facts)
         return TaskStatus(

@@ -44,7 +44,8 @@ class Task:
 
     `upstream` is the one whose budget it spends, None for a job that calls none. `calls_per_run` is what a run usually
     asks of it; with `calls_per_run_max` the cadence follows the calls that the newest runs really made, up to that
-    many. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains the
+    many. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is not
+    ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains the
     cadence to the operator.
     """
 
@@ -55,6 +56,7 @@ class Task:
     upstream: str | None = None
     calls_per_run: float = 0.0
     calls_per_run_max: float | None = None
+    overdue_after_ms: int = 0
     enabled: bool = True
     empty_result: FreeForm = field(default_factory=dict, compare=False)
     why: str = field(default="", compare=False)

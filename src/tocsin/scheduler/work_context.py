@@ -27,6 +27,7 @@ class ContextBindings:
     clients: Mapping[str, object] = field(default_factory=dict)  # upstream clients by name
     database: Database | None = None
     kv_store: KV | None = None
+    in_hand: set[str] = field(default_factory=set)  # what runs are working on, so that no two do the same
 
 
 class WorkContext:
@@ -70,8 +71,8 @@ class WorkContext:
 class TaskContext(WorkContext):
     """For one run of a task.
 
-    `stop_reason` gives a sentence when the run must stop at its next checkpoint. `on_progress` is called with every
-    progress report.
+    `by_hand`: an operator started it. `stop_reason` gives a sentence when the run must stop at its next checkpoint.
+    `on_progress` is called with every progress report.
     """
 
     def __init__(
@@ -80,11 +81,14 @@ class TaskContext(WorkContext):
         session: CallSession,
         *,
         slice_ms: int,
+        by_hand: bool = False,
         stop_reason: Callable[[], str | None] = lambda: None,
         on_progress: Callable[["TaskContext"], object] = lambda _: None,
     ) -> None:
         super().__init__(bindings, session)
         self.started_at = bindings.clock.now()
+        self.by_hand = by_hand
+        self.in_hand = bindings.in_hand
         self.done = 0
         self.total = 0
         self.counters: FreeForm = {}

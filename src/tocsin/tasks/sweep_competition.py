@@ -9,7 +9,7 @@ from tocsin.scheduler.work_context import TaskContext
 from tocsin.settings import Settings
 
 MONTH_MS = 30 * 86_400_000
-OTHER_CALLS = 6.0  # of a run, besides one per contract: wallets of the daily pass, new swaps, pending ones
+OTHER_CALLS = 6.0  # of a run, besides one per contract: wallets' lists, new swaps, pending ones
 
 
 def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
@@ -18,22 +18,28 @@ def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
     cadence_ms, contracts = settings.sweep_cadence, len(in_force.allowlist.contracts)
 
     async def run(context: TaskContext) -> TaskResult:
-        return await sweep(context, in_force, cadence_ms=cadence_ms)
+        return await sweep(context, in_force, cadence_ms=cadence_ms, with_feed=settings.feed_enabled)
 
     return Task(
         name="sweep",
         upstream="hiro",
         cadence_ms=cadence_ms,
         slice_ms=settings.sweep_slice,
-        calls_per_run=contracts + OTHER_CALLS,
+        calls_per_run=OTHER_CALLS if settings.feed_enabled else contracts + OTHER_CALLS,
+        calls_per_run_max=contracts + OTHER_CALLS,
         run=run,
         enabled=settings.sweep_enabled,
         empty_result={**EMPTY_RESULT, "contracts": contracts},
-        why=_why(cadence_ms, contracts),
+        why=_why(cadence_ms, contracts, with_feed=settings.feed_enabled),
     )
 
 
-def _why(cadence_ms: int, contracts: int) -> str:
+def _why(cadence_ms: int, contracts: int, *, with_feed: bool) -> str:
+    if with_feed:
+        return (
+            f"the feed finds the swaps; one list in turn in each run is {MONTH_MS // cadence_ms:,} calls in 30 days,"
+            f" and all {contracts} contracts' lists are read when the feed does not find them"
+        )
     return (
         f"a swap is on the board within {long_duration(cadence_ms)} of its block; one list for each of"
         f" {contracts} contracts in each run is {contracts * MONTH_MS // cadence_ms:,} calls in 30 days"

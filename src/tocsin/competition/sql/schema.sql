@@ -75,6 +75,7 @@ CREATE TABLE swaps (
 
 CREATE INDEX swaps_by_sender ON swaps (sender, burn_block_time, txid);
 CREATE INDEX swaps_by_contract ON swaps (contract_id, block_height, tx_index);
+CREATE INDEX swaps_by_position ON swaps (block_height, tx_index);
 
 -- Sums of each direction that a sender traded. An amount is four numbers of ten digits, least first: SQLite
 -- adds numbers exactly and carries nothing, which leaves room for 900 million swaps in a row.
@@ -224,6 +225,16 @@ CREATE TABLE marks (
   failures INTEGER NOT NULL DEFAULT 0, -- visits in a row that failed
   tried_at INTEGER -- when the list was last asked for
 );
+
+-- The nonces that were seen of each eligible wallet; more than one range means that a list left something out.
+CREATE TABLE nonces (
+  wallet TEXT PRIMARY KEY NOT NULL,
+  ranges_json TEXT NOT NULL, -- [[low, high, block of the high one], …]
+  missing INTEGER NOT NULL,
+  missing_above INTEGER -- the block above which the first missing one is
+) WITHOUT ROWID;
+
+CREATE INDEX nonces_missing ON nonces (wallet) WHERE missing > 0;
 
 CREATE TABLE competition_state (
   key TEXT PRIMARY KEY NOT NULL,

@@ -1,0 +1,297 @@
+"""Follows the list of all transactions of the network: one list shows the swaps of everybody.
+
+`tasks/follow_network.py` makes it a task. What is queued is verified first. Then the list is read from its head down
+to where it was read before; what concerns the competition is queued in the batch that keeps how far it came, and
+verified in the same run. While nobody trades, every second look is left out.
+
+A wallet of which a nonce is missing has a transaction that the list did not show; its own list is read at once.
+
+Emits `feed.restarted`, `feed.way_changed`, `wallet.nonce_missing`, and what reading, verifying and the pool emit.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from tocsin.chain_model import Page, Transaction
+from tocsin.competition import nonces
+from tocsin.competition.eligibility import Tier, tiers_of
+from tocsin.competition.feed_choice import ASK_AGAIN_MS, Way, choose_way, measured
+from tocsin.competition.feed_mark import FeedGap, FeedStep, take_page
+from tocsin.competition.feed_report import FeedCounts, feed_counters, feed_result
+from tocsin.competition.feed_state import FeedState, load_state, save_state
+from tocsin.competition.page_queue import PageQueue, PageRead
+from tocsin.competition.queue_verifier import QueueVerifier
+from tocsin.competition.reader import ListReader
+from tocsin.competition.rules import Rules
+from tocsin.competition.triage import relevant_calls
+from tocsin.competition.unit_pool import UnitPool
+from tocsin.competition.walk import anchor_at, count_failure, list_ages, load_marks
+from tocsin.errors import NoAnswer
+from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
+from tocsin.shapes.base import FreeForm
+from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, Versioned, value_or_raise
+from tocsin.upstream.hiro import HiroClient
+
+QUIET_MS = 120_000  # while nobody trades, the time between two looks
+PAGES_MAX = 40  # of a run: two thousand transactions; a longer way is read over several runs
+GAPS_MAX = 8  # then they are filled before the head is looked at again
+VISITS_MAX = 5  # wallets of which a nonce is missing, per run
+VISIT_PAGES_MAX = 5
+
+THE_LIST = "the network's list"
+MISSING = "Hiro does not have the list of all transactions"
+
+_IN_STRETCH = """
+SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
+
+
+async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int) -> TaskResult:
+    """One run, and how it ended. `sweep_ms` is the sweep's cadence, at which costs are compared."""
+    feed = Feed(context, rules, await load_state(context.db), sweep_ms=sweep_ms)
+    await feed.run()
+    return feed.result()
+
+
+class _ListMissing(Exception):
+    """The server does not have the network's list."""
+
+
+class Feed:
+    """One run."""
+
+    def __init__(self, context: TaskContext, rules: Rules, state: FeedState, *, sweep_ms: int) -> None:
+        self._context = context
+        self._hiro = context.upstream("hiro", HiroClient)
+        self._rules = rules
+        self._sweep_ms = sweep_ms
+        self._pool = UnitPool(context)
+        self._queue = QueueVerifier(context, rules, self._pool)
+        self._pages = PageQueue(context, rules)
+        self.state = state
+        self.counts = FeedCounts()
+
+    async def run(self) -> None:
+        await self._queue.verify_queued()
+        if self._look_is_due():
+            await self._in_pool(THE_LIST, self._read)
+        if self.state.way == "network" and not self.state.mark.gaps:
+            await self._visit_wallets()
+        await self._queue.verify_queued()
+        if self.state.way == "network":
+            await self._prove()
+        self._report()
+
+    def result(self) -> TaskResult:
+        """How it ended."""
+        self.counts.unverified = self._queue.unverified
+        pool = self._pool
+        return feed_result(self.counts, self._counters(), self.state, pool.stop, pool.first_failure)
+
+    def _counters(self) -> FreeForm:
+        return feed_counters(self.counts, self.state, self._queue.tally, self._pool.threw)
+
+    def _look_is_due(self) -> bool:
+        state, now = self.state, self._context.clock.now()
+        if self._pool.stop is not None:
+            return False
+        if state.way == "contracts":
+            return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
+        waited = now - (state.looked_at or 0)
+        return not state.quiet or bool(state.mark.gaps) or not 0 <= waited < QUIET_MS or self._context.by_hand
+
+    async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
+        async with aclosing(self._pool.run([unit], work)) as results:
+            async for _ in results:
+                pass
+
+    # Reading
+
+    async def _read(self, _unit: str) -> None:
+        """Look at the head, then fill gaps, the newest first."""
+        try:
+            if self.state.way == "contracts":
+                await self._ask_for_traffic()
+                return
+            if len(self.state.mark.gaps) < GAPS_MAX:
+                await self._look()
+            while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
+                self._context.checkpoint()
+                await self._fill(self.state.mark.gaps[0])
+                self._report()
+        except _ListMissing:
+            await self._change_way("contracts", MISSING)
+
+    async def _look(self) -> None:
+        """Read the first page. While nothing is unread, an unchanged list is not even sent."""
+        state = self.state
+        answer = await self._hiro.network_transactions(self._context.session, etag=state.etag)
+        if _is_missing(answer):
+            raise _ListMissing
+        head = value_or_raise(answer)
+        assert head is not None
+        self.counts.looked = True
+        now = self._context.clock.now()
+        if head.value is None:
+            self.counts.unchanged = True
+            self.state = replace(state, looked_at=now, quiet=True)
+            await save_state(self._context.db, self.state, now).run()
+            return
+        self.counts.pages += 1
+        if head.value.total:
+            self.state = replace(self.state, traffic=measured(self.state.traffic, now, head.value.total))
+        await self._take(head.value, None, etag=head.etag)
+        way, reason = self._choice()
+        if way != self.state.way:
+            await self._change_way(way, reason)
+        else:
+            self.state = replace(self.state, reason=reason)
+
+    async def _fill(self, gap: FeedGap) -> None:
+        """Read on where an earlier look ended."""
+        answer = await self._hiro.network_transactions(self._context.session, gap.cursor)
+        self.counts.pages += 1
+        if isinstance(answer, NotFound | BadRequest):  # an outdated cursor: from the head again
+            self.state = replace(self.state, mark=self.state.mark.without(gap), etag=None, quiet=False)
+            await save_state(self._context.db, self.state, self._context.clock.now()).run()
+            raise NoAnswer(
+                Malformed("hiro does not accept its own cursor: the list is read from its head again")
+            )
+        page = value_or_raise(answer)
+        assert page is not None
+        assert page.value is not None, "no ETag was sent"
+        await self._take(page.value, gap)
+
+    async def _take(self, page: Page[Transaction], gap: FeedGap | None, etag: str | None = None) -> None:
+        """Queue what a page shows, together with how far the list was read."""
+        db, now, before = self._context.db, self._context.clock.now(), self.state
+        taken = take_page(before.mark, page, gap, self._rules.start_s)
+        _check(taken, page, gap)
+        tiers = await tiers_of(db, (used.account for row in taken.fresh for used in row.nonces))
+        rows = relevant_calls(taken.fresh, tiers, self._rules)
+        listed = {row.tx_id for row in page.items}
+        gone = {txid for txid in await self._recorded(taken) if txid not in listed}
+        eligible: dict[str, Tier] = {wallet: tier for wallet, tier in tiers.items() if tier == "eligible"}
+        restarted = taken.restarted or before.started_at is None
+        state = replace(
+            before,
+            mark=taken.mark,
+            etag=None if taken.mark.gaps else etag if gap is None else before.etag,
+            looked_at=now if gap is None else before.looked_at,
+            started_at=now if restarted else before.started_at,
+            quiet=not rows and (gap is None or before.quiet),
+        )
+        kept = [save_state(db, state, now)]
+        if restarted:
+            kept.append(nonces.forget_all(db))
+        else:
+            kept += await nonces.record_seen(db, nonces.seen_in(taken.fresh, eligible))
+        read = await self._pages.add(rows, tiers, doubtful={*gone, *page.unreadable}, kept=kept)
+        self.state = state
+        if taken.restarted and before.mark.anchors:
+            self._context.logger.warn("feed.restarted", block=taken.mark.top_block)
+        self._count(read, len(taken.fresh))
+
+    async def _recorded(self, taken: FeedStep) -> list[str]:
+        """The swaps that we have in the stretch of the chain that a page covers."""
+        statement = self._context.db.prepare(_IN_STRETCH).bind(*taken.above, *taken.below)
+        return [row["txid"] for row in (await statement.all()).results]
+
+    # The other way
+
+    async def _ask_for_traffic(self) -> None:
+        """One call, to know whether the network's list is there and what it would cost."""
+        answer = await self._hiro.network_transactions(self._context.session)
+        self.counts.pages += 1
+        now = self._context.clock.now()
+        if _is_missing(answer):
+            self.state = replace(self.state, asked_at=now, traffic=None, reason=MISSING)
+            await save_state(self._context.db, self.state, now).run()
+            return
+        page = value_or_raise(answer)
+        if page is not None and page.value is not None and page.value.total:
+            self.state = replace(self.state, traffic=measured(self.state.traffic, now, page.value.total))
+        way, reason = self._choice()
+        if way == "network":
+            await self._change_way(way, reason)
+            return
+        self.state = replace(self.state, asked_at=now, reason=reason)
+        await save_state(self._context.db, self.state, now).run()
+
+    def _choice(self) -> tuple[Way, str]:
+        per_day = None if self.state.traffic is None else self.state.traffic.per_day
+        return choose_way(self.state.way, per_day, len(self._rules.allowlist.contracts), self._sweep_ms)
+
+    async def _change_way(self, way: Way, reason: str) -> None:
+        """From now on the other way finds swaps. The network's list is followed from its head on, when it is again."""
+        now = self._context.clock.now()
+        self.state = FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic)
+        await save_state(self._context.db, self.state, now).run()
+        self._context.logger.warn("feed.way_changed", way=way, reason=reason)
+
+    # Wallets
+
+    async def _visit_wallets(self) -> None:
+        """Read the lists of wallets that have made a transaction which the network's list did not show."""
+        db = self._context.db
+        lacking = await nonces.lacking(db, VISITS_MAX)
+        if not lacking or self._pool.stop is not None:
+            return
+        for wallet, count in lacking.items():
+            self._context.logger.warn("wallet.nonce_missing", wallet=wallet, count=count)
+        marks = {
+            wallet: mark
+            for wallet, (rules, mark) in (await load_marks(db, lacking)).items()
+            if rules == self._rules.for_principal(wallet)
+        }
+        reader = ListReader(self._context, self._rules, await tiers_of(db, lacking), marks)
+
+        async def visit(wallet: str) -> None:
+            async for page in reader.pages(wallet, pages_max=VISIT_PAGES_MAX):
+                self._count(page, 0)
+
+        async with aclosing(self._pool.run(lacking, visit)) as results:
+            async for result in results:
+                self.counts.visited += 1
+                if result.end != "done" and self._pool.stop is None:
+                    self.counts.failed_visits += 1
+                    rules = self._rules.for_principal(result.unit)
+                    await count_failure(db, result.unit, rules, self._context.clock.now()).run()
+
+    async def _prove(self) -> None:
+        """How far the record is complete: what the list did not show, and whether all others were read since."""
+        db, state, counts = self._context.db, self.state, self.counts
+        counts.missing_nonces, counts.proven_block = await nonces.proof(db)
+        if state.started_at is not None and state.rests_on != self._rules.version:
+            ages = await list_ages(db, self._rules.allowlist.contracts)
+            if all(read_at is not None and read_at >= state.started_at for read_at in ages.values()):
+                self.state = replace(state, rests_on=self._rules.version)
+                await save_state(db, self.state, self._context.clock.now()).run()
+        counts.rests = self.state.rests_on == self._rules.version
+
+    # Counting
+
+    def _count(self, read: PageRead, transactions: int) -> None:
+        self.counts.transactions += transactions
+        self.counts.found += read.found
+        self._queue.tally.already_known += read.already_known
+        self.counts.refused.update(read.refused)
+
+    def _report(self) -> None:
+        gaps = len(self.state.mark.gaps)
+        self._context.progress(self.counts.pages, self.counts.pages + gaps, **self._counters())
+
+
+def _is_missing(answer: Answer[Versioned[Page[Transaction]]]) -> bool:
+    """Whether the server does not have the list: an older one, or one that has switched it off."""
+    unknown_route = isinstance(answer, BadRequest) and answer.status == 404
+    return unknown_route or isinstance(answer, NotFound | Gone)
+
+
+def _check(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> None:
+    """A page must lead down the list, or a broken upstream could keep us busy, or make the chain seem to end."""
+    if taken.ends_early:
+        raise NoAnswer(Malformed("hiro broke its contract: the list of all transactions ends too early"))
+    if gap is not None and any(anchor_at(row).position >= gap.bottom for row in page.items):
+        raise NoAnswer(Malformed("hiro broke its contract: its cursor does not lead further down the list"))

@@ -1,0 +1,63 @@
+"""Which way swaps are found: by the network's list, or by the lists of the contracts. Pure.
+
+The network's list costs one call for fifty transactions of anybody, however many contracts and wallets there are. The
+contracts' lists cost one call for each contract in every sweep, however busy the network is. What costs less is used.
+Both are compared at the cadence of the sweep; the two bounds keep the choice from swinging. A server that does not have
+the network's list leaves no choice, and is asked again from time to time.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tocsin.upstream.hiro import LIST_PAGE
+
+Way: TypeAlias = Literal["network", "contracts"]
+
+DAY_MS = 86_400_000
+LEAVE_AT = 1.25  # leave the network's list when it costs this many times as much as the contracts'
+RETURN_AT = 0.8  # and return to it at this
+FIRST_MEASURE_MS = 600_000
+MEASURE_MS = 3_600_000
+ASK_AGAIN_MS = 3_600_000  # one call, while the other way is used
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How busy the network is: the length of its list at a time, and from an earlier one the rate."""
+
+    at: int
+    total: int
+    per_day: int | None = None
+
+
+def measured(before: Traffic | None, now: int, total: int) -> Traffic:
+    """The traffic after another look at the length of the list. A reorg may shorten it; then it is measured again."""
+    if before is None or total < before.total or now < before.at:
+        return Traffic(now, total, None if before is None else before.per_day)
+    elapsed = now - before.at
+    if elapsed < (FIRST_MEASURE_MS if before.per_day is None else MEASURE_MS):
+        return before
+    return Traffic(now, total, round((total - before.total) * DAY_MS / elapsed))
+
+
+def network_calls(per_day: int, sweep_ms: int) -> float:
+    """Calls a day to read the network's list once in every sweep."""
+    return per_day / LIST_PAGE + DAY_MS / sweep_ms
+
+
+def contract_calls(contracts: int, sweep_ms: int) -> float:
+    return contracts * DAY_MS / sweep_ms
+
+
+def choose_way(way: Way, per_day: int | None, contracts: int, sweep_ms: int) -> tuple[Way, str]:
+    """The way to use from now on, and why."""
+    if per_day is None:
+        return way, "the network's traffic is not measured yet"
+    network, lists = network_calls(per_day, sweep_ms), contract_calls(contracts, sweep_ms)
+    costs = (
+        f"the network's {per_day:,} transactions a day are {network:,.0f} calls,"
+        f" the lists of {contracts} contracts {lists:,.0f}"
+    )
+    if way == "network":
+        return ("contracts" if network > LEAVE_AT * lists else "network"), costs
+    return ("network" if network < RETURN_AT * lists else "contracts"), costs

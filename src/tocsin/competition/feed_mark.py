@@ -1,0 +1,122 @@
+"""How far the network's list was read: anchors and gaps. Pure decisions.
+
+The list of all transactions is read from its head down to an anchor: a transaction that is still in the block in which
+it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The head of every look
+becomes an anchor. Of the older ones few are kept, the further down the fewer, so that a reorg costs about as much as
+it is deep. When it is deeper than all anchors, or nothing was read yet, the list is followed from its head on
+(`restarted`), and the lists of contracts and wallets have what is below.
+
+A look that could not come down to an anchor leaves a gap, and the next one begins at the head again: the newest
+transactions come first, and gaps are filled after them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tocsin.chain_model import Page, Transaction
+from tocsin.competition.walk import ABOVE_ALL, BELOW_ALL, Anchor, Position, anchor_at
+
+
+@dataclass(frozen=True, slots=True)
+class FeedGap:
+    """Unread: what lies below `bottom`, down to the next anchor. `cursor` leads there."""
+
+    cursor: str
+    bottom: Position
+
+
+@dataclass(frozen=True, slots=True)
+class FeedMark:
+    """Anchors and gaps, newest first."""
+
+    anchors: tuple[Anchor, ...] = ()
+    gaps: tuple[FeedGap, ...] = ()
+
+    @property
+    def top_block(self) -> int | None:
+        """The newest block that was seen."""
+        return self.anchors[0].height if self.anchors else None
+
+    @property
+    def complete_block(self) -> int | None:
+        """The block up to which everything was read."""
+        if not self.gaps:
+            return self.top_block
+        lowest = self.gaps[-1].bottom
+        return next((anchor.height for anchor in self.anchors if anchor.position < lowest), None)
+
+    def without(self, gap: FeedGap) -> "FeedMark":
+        """For a gap whose cursor is not accepted: everything above its end is read again, from the head."""
+        return FeedMark(
+            tuple(anchor for anchor in self.anchors if anchor.position < gap.bottom),
+            tuple(other for other in self.gaps if other.bottom < gap.bottom),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStep:
+    """What a page gives: new rows, the stretch of the chain that it covers, and the mark after it."""
+
+    fresh: tuple[Transaction, ...]
+    above: Position  # the stretch: higher than this
+    below: Position  # and lower than this
+    mark: FeedMark
+    done: bool  # no gap is left behind
+    restarted: bool = False
+    ends_early: bool = False  # the list ends above an anchor, which no reorg can do: the page is wrong
+
+
+def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, start_s: int) -> FeedStep:
+    """Take the page at the head of the list, or the one that a gap's cursor leads to."""
+    below = ABOVE_ALL if gap is None else gap.bottom
+    if not page.items:  # it says nothing
+        return FeedStep((), below, below, mark, done=gap is None)
+    higher = [anchor for anchor in mark.anchors if anchor.position >= below]
+    lower = [anchor for anchor in mark.anchors if anchor.position < below]
+    fresh: list[Transaction] = []
+    reached = False
+    above = BELOW_ALL
+    for row in page.items:
+        place = anchor_at(row)
+        while lower and lower[0] != place and lower[0].position >= place.position:
+            lower.pop(0)  # it should be here or above: the chain below it has changed
+        if lower and lower[0] == place:
+            reached, above = True, place.position
+            break
+        if row.mined is not None and row.mined.burn_block_time < start_s:
+            reached = True
+            break
+        fresh.append(row)
+    ends_early = not reached and page.next_cursor is None and bool(lower)
+    reached = reached or page.next_cursor is None
+    restarted = not reached and not lower
+    bottom = anchor_at(page.items[-1]).position
+    if not reached:
+        above = (bottom[0], bottom[1] - 1)  # the last row itself is part of the stretch
+    passed = BELOW_ALL if restarted else above
+    gaps = [each for each in mark.gaps if each.bottom > below or each.bottom <= passed]
+    if not reached and not restarted:
+        assert page.next_cursor is not None
+        gaps.append(FeedGap(page.next_cursor, bottom))
+    if gap is None and anchor_at(page.items[0]) not in lower:
+        higher = [anchor_at(page.items[0])]
+    gaps.sort(key=lambda each: each.bottom, reverse=True)
+    new = thinned(FeedMark((*higher, *lower), tuple(gaps)))
+    return FeedStep(tuple(fresh), above, below, new, reached or restarted, restarted, ends_early)
+
+
+def thinned(mark: FeedMark) -> FeedMark:
+    """Without the anchors that are not needed: few are kept far below the head, and one below each gap."""
+    if not mark.anchors:
+        return mark
+    needed = {0} | {_below(mark.anchors, gap.bottom) for gap in mark.gaps}
+    of_depth: dict[int, int] = {}
+    for number, anchor in enumerate(mark.anchors):
+        depth = max(0, mark.anchors[0].height - anchor.height)
+        of_depth[depth.bit_length() // 2] = number  # the deepest of its kind, to become the next kind's
+    needed |= set(of_depth.values())
+    return FeedMark(tuple(anchor for at, anchor in enumerate(mark.anchors) if at in needed), mark.gaps)
+
+
+def _below(anchors: Sequence[Anchor], position: Position) -> int:
+    return next((at for at, anchor in enumerate(anchors) if anchor.position < position), -1)

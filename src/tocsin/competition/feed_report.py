@@ -1,0 +1,137 @@
+"""What a look at the network's list did, and how it ended. Pure."""
+
+from dataclasses import dataclass, field
+
+from tocsin.bindings import JSON
+from tocsin.competition.codes import Code
+from tocsin.competition.feed_state import FeedState
+from tocsin.competition.unit_pool import StopReason
+from tocsin.competition.verify import Tally
+from tocsin.scheduler.task import TaskResult
+from tocsin.shapes.base import FreeForm
+
+LASTING = ("Unauthorised", "Gone")  # answers that will not change by themselves
+
+EMPTY_RESULT: FreeForm = {
+    "way": "network",
+    "reason": "",
+    "looked": False,
+    "unchanged": False,
+    "pages": 0,
+    "transactions": 0,
+    "found": 0,
+    "inserted": 0,
+    "alreadyKnown": 0,
+    "pending": 0,
+    "withdrawn": 0,
+    "rejected": 0,
+    "rejectionReasons": {},
+    "failed": 0,
+    "visited": 0,
+    "missingNonces": 0,
+    "completeUntilBlock": None,
+    "blocksBehind": 0,
+    "transactionsPerDay": None,
+}
+
+
+@dataclass(slots=True)
+class FeedCounts:
+    """What a run did."""
+
+    looked: bool = False
+    unchanged: bool = False
+    pages: int = 0
+    transactions: int = 0
+    found: int = 0
+    refused: dict[str, Code] = field(default_factory=dict)
+    visited: int = 0
+    failed_visits: int = 0
+    missing_nonces: int = 0
+    proven_block: int | None = None  # up to it no wallet lacks a nonce; None: nowhere
+    rests: bool = False  # the contracts' lists were read since the network's is followed
+    unverified: int = 0
+
+
+def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int) -> FreeForm:
+    """As `status()` shows them; `threw` is how often our own code failed."""
+    codes = tally.reasons.copy()
+    codes.update(code for code in counts.refused.values() if code is not Code.CONTRACT_NOT_ALLOWLISTED)
+    reasons: dict[str, JSON] = {str(code): number for code, number in sorted(codes.items())}
+    if threw:
+        reasons[str(Code.VERIFY_THREW)] = threw
+    return {
+        "way": state.way,
+        "reason": state.reason,
+        "looked": counts.looked,
+        "unchanged": counts.unchanged,
+        "pages": counts.pages,
+        "transactions": counts.transactions,
+        "found": counts.found,
+        "inserted": tally.inserted,
+        "alreadyKnown": tally.already_known,
+        "pending": tally.pending,
+        "withdrawn": tally.withdrawn,
+        "rejected": codes.total() + threw,
+        "rejectionReasons": reasons,
+        "failed": tally.failed,
+        "visited": counts.visited,
+        "missingNonces": counts.missing_nonces,
+        "completeUntilBlock": complete_block(counts, state),
+        "blocksBehind": blocks_behind(state),
+        "transactionsPerDay": None if state.traffic is None else state.traffic.per_day,
+    }
+
+
+def complete_block(counts: FeedCounts, state: FeedState) -> int | None:
+    """The block up to which the record is proven complete: all was read, and no wallet lacks a nonce."""
+    if state.way != "network" or not counts.rests:
+        return None
+    blocks = [block for block in (state.mark.complete_block, counts.proven_block) if block is not None]
+    return min(blocks, default=None)
+
+
+def blocks_behind(state: FeedState) -> int:
+    """From the newest block that was seen down to the one up to which everything was read."""
+    top, complete = state.mark.top_block, state.mark.complete_block
+    return 0 if state.way != "network" or top is None or complete is None else top - complete
+
+
+def feed_result(
+    counts: FeedCounts,
+    counters: FreeForm,
+    state: FeedState,
+    stop: StopReason | None,
+    first_failure: str | None,
+) -> TaskResult:
+    """How it ended. A run that left something unread is not complete; one that nobody will let in has failed."""
+    if stop is not None and stop.error_kind in LASTING:
+        return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+    undone = _undone(counts, state)
+    if stop is None and not undone:
+        return (
+            TaskResult(counters) if first_failure is None else TaskResult(counters, incomplete=first_failure)
+        )
+    reason = first_failure if stop is None else stop.reason
+    return TaskResult(
+        counters,
+        limited_until=None if stop is None else stop.limited_until,
+        incomplete="; ".join(part for part in (undone or "not everything was done", reason) if part),
+        by_budget=stop is not None and stop.by_budget,
+        progressed=bool(counts.pages or counts.looked),
+    )
+
+
+def _undone(counts: FeedCounts, state: FeedState) -> str:
+    """What is left to do; empty when everything was done."""
+    parts = []
+    if state.mark.gaps:
+        parts.append(
+            f"the network's list is read up to block {state.mark.complete_block},"
+            f" {blocks_behind(state):,} blocks behind"
+        )
+    if counts.failed_visits:
+        parts.append(f"wallets whose list could not be read: {counts.failed_visits}")
+    if counts.unverified:
+        parts.append(f"transactions that could not be verified: {counts.unverified}")
+    return ", ".join(parts)

@@ -1,0 +1,59 @@
+"""What is kept of the network's list between runs, as one value in the database."""
+
+import json
+from dataclasses import dataclass, field
+
+from tocsin.bindings import Database, Statement
+from tocsin.competition.feed_choice import Traffic, Way
+from tocsin.competition.feed_mark import FeedMark
+from tocsin.competition.kept_values import get_value, set_value
+from tocsin.errors import MalformedShape
+from tocsin.shapes.base import SnakeShape
+
+KEY = "competition_feed"
+TRUSTED_SWEEPS = (
+    2  # without a look for this many of its cadences, the sweep reads the contracts' lists itself
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState(SnakeShape):
+    """`started_at`: since then the list is followed without a break. `looked_at`: the newest look at its head.
+
+    `quiet`: that look showed nothing for us. `etag` is that of the head, while nothing is unread. `asked_at`: when the
+    other way is used, the newest look at the length of the list. `rests_on`: the rules under which all contracts'
+    lists were read since `started_at`, so that nothing is missing before it either.
+    """
+
+    way: Way = "network"
+    reason: str = ""
+    mark: FeedMark = field(default_factory=FeedMark)
+    etag: str | None = None
+    started_at: int | None = None
+    looked_at: int | None = None
+    quiet: bool = False
+    asked_at: int | None = None
+    rests_on: str | None = None
+    traffic: Traffic | None = None
+
+    def finds_swaps(self, now: int, sweep_ms: int) -> bool:
+        """Whether the sweep may rely on it."""
+        looked_at = self.looked_at
+        return (
+            self.way == "network" and looked_at is not None and now - looked_at <= TRUSTED_SWEEPS * sweep_ms
+        )
+
+
+async def load_state(db: Database) -> FeedState:
+    """The kept state; a new one when there is none, or none that can be read."""
+    text = await get_value(db, KEY)
+    if text is None:
+        return FeedState()
+    try:
+        return FeedState.from_json(json.loads(text))
+    except (ValueError, MalformedShape):
+        return FeedState()
+
+
+def save_state(db: Database, state: FeedState, now: int) -> Statement:
+    return set_value(db, KEY, json.dumps(state.to_json()), now)

@@ -1,0 +1,134 @@
+"""Which nonces of each wallet were seen: a missing one is a transaction that no list has shown.
+
+The chain numbers the transactions of an account without gaps, whether it sends or sponsors them. What was seen is kept
+as ranges. While everything was read, more than one range means that something between them was left out, and the
+wallet's own list is read at once. When that list was read to its end, nothing more can be learned: `settled`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tocsin.bindings import Database, Statement
+from tocsin.chain_model import Transaction
+from tocsin.competition.walk import FAILURES_MAX
+
+RANGES_MAX = 50  # of one wallet; the lowest are joined when there are more
+
+_LOAD = "SELECT wallet, ranges_json FROM nonces WHERE wallet IN (SELECT value FROM json_each(?))"
+_SAVE = """
+INSERT INTO nonces (wallet, ranges_json, missing, missing_above)
+SELECT json_extract(n.value, '$[0]'), json_extract(n.value, '$[1]'), json_extract(n.value, '$[2]'),
+  json_extract(n.value, '$[3]')
+FROM json_each(?) n
+WHERE true
+ON CONFLICT (wallet) DO UPDATE SET ranges_json = excluded.ranges_json, missing = excluded.missing,
+  missing_above = excluded.missing_above"""
+_LACKING = """
+SELECT n.wallet, n.missing FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible'
+LEFT JOIN marks m ON m.principal = n.wallet
+WHERE n.missing > 0 AND coalesce(m.failures, 0) < ? ORDER BY n.missing_above LIMIT ?"""
+_PROOF = """
+SELECT coalesce(sum(n.missing), 0) AS missing, min(n.missing_above) AS block
+FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible' WHERE n.missing > 0"""
+_FORGET = "DELETE FROM nonces"
+
+
+@dataclass(frozen=True, slots=True)
+class NonceRange:
+    """Nonces that were all seen. `block` is the height at which the highest was."""
+
+    low: int
+    high: int
+    block: int
+
+
+Ranges = tuple[NonceRange, ...]  # in order, with something missing between any two
+
+
+def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
+    """The ranges with one more nonce."""
+    joined = NonceRange(nonce, nonce, block)
+    kept = []
+    for each in ranges:
+        if each.high + 1 < joined.low or joined.high + 1 < each.low:
+            kept.append(each)
+        else:
+            highest = max(each, joined, key=lambda part: part.high)
+            joined = NonceRange(min(each.low, joined.low), highest.high, highest.block)
+    ordered = sorted((*kept, joined), key=lambda each: each.low)
+    while len(ordered) > RANGES_MAX:
+        lowest, second = ordered[:2]
+        ordered[:2] = [NonceRange(lowest.low, second.high, second.block)]
+    return tuple(ordered)
+
+
+def settled(ranges: Ranges) -> Ranges:
+    """One range: what is missing in it is not in the wallet's own list either."""
+    return (NonceRange(ranges[0].low, ranges[-1].high, ranges[-1].block),) if ranges else ()
+
+
+def missing(ranges: Ranges) -> int:
+    """How many nonces are missing between the lowest and the highest."""
+    return sum(higher.low - lower.high - 1 for lower, higher in pairwise(ranges))
+
+
+def seen_in(rows: Iterable[Transaction], wallets: Mapping[str, object]) -> dict[str, list[tuple[int, int]]]:
+    """The nonces that these wallets used in these transactions, each with its block."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for row in rows:
+        for used in row.nonces:
+            if used.account in wallets and row.mined is not None:
+                seen.setdefault(used.account, []).append((used.nonce, row.mined.height))
+    return seen
+
+
+async def record_seen(
+    db: Database, seen: Mapping[str, Sequence[tuple[int, int]]], *, settle: bool = False
+) -> list[Statement]:
+    """Add what was seen; with `settle`, these wallets' own lists were read to their end."""
+    if not seen:
+        return []
+    known = await _load(db, list(seen))
+    rows = []
+    for wallet, nonces in seen.items():
+        ranges = known.get(wallet, ())
+        for nonce, block in nonces:
+            ranges = add_seen(ranges, nonce, block)
+        if settle:
+            ranges = settled(ranges)
+        if ranges != known.get(wallet, ()):
+            above = ranges[0].block if len(ranges) > 1 else None
+            rows.append([wallet, _encoded(ranges), missing(ranges), above])
+    return [db.prepare(_SAVE).bind(json.dumps(rows))] if rows else []
+
+
+async def lacking(db: Database, limit: int) -> dict[str, int]:
+    """Eligible wallets of which something was not shown, and how much; without those whose list keeps failing."""
+    rows = (await db.prepare(_LACKING).bind(FAILURES_MAX, limit).all()).results
+    return {row["wallet"]: row["missing"] for row in rows}
+
+
+async def proof(db: Database) -> tuple[int, int | None]:
+    """How many nonces of eligible wallets are missing, and the block up to which none is; None: nowhere."""
+    row = await db.prepare(_PROOF).first()
+    return (0, None) if row is None else (row["missing"], row["block"])
+
+
+def forget_all(db: Database) -> Statement:
+    """After a time that was not read, nothing can be told from what was seen before it."""
+    return db.prepare(_FORGET)
+
+
+async def _load(db: Database, wallets: Sequence[str]) -> dict[str, Ranges]:
+    rows = (await db.prepare(_LOAD).bind(json.dumps(wallets)).all()).results
+    return {row["wallet"]: _decoded(row["ranges_json"]) for row in rows}
+
+
+def _encoded(ranges: Ranges) -> str:
+    return json.dumps([[each.low, each.high, each.block] for each in ranges])
+
+
+def _decoded(text: str) -> Ranges:
+    return tuple(NonceRange(*each) for each in json.loads(text))

@@ -1,0 +1,85 @@
+"""Queues what a page of a list shows, in one batch with how far the list was read.
+
+So reading may stop after any page, and continues there.
+
+Emits `contract.unlisted`: an agent's call that looks like a swap, of a contract that does not count.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tocsin.bindings import Statement
+from tocsin.chain_model import ContractCall, Transaction
+from tocsin.competition import swap_store
+from tocsin.competition.codes import Code
+from tocsin.competition.eligibility import Tier
+from tocsin.competition.rules import Rules
+from tocsin.competition.swap_store import Candidate
+from tocsin.competition.triage import triage
+from tocsin.scheduler.work_context import TaskContext
+
+
+@dataclass(frozen=True, slots=True)
+class PageRead:
+    """What one page gave. `not_found`: Hiro says that there is no such principal."""
+
+    not_found: bool = False
+    found: int = 0
+    already_known: int = 0
+    queued: int = 0
+    refused: tuple[tuple[str, Code], ...] = ()  # by transaction
+
+
+class PageQueue:
+    """Queues pages for one run."""
+
+    def __init__(self, context: TaskContext, rules: Rules) -> None:
+        self._context = context
+        self._rules = rules
+        self._reported: set[ContractCall] = set()
+
+    async def add(
+        self,
+        rows: Sequence[Transaction],
+        tiers: Mapping[str, Tier],
+        *,
+        doubtful: Collection[str],
+        kept: Sequence[Statement],
+    ) -> PageRead:
+        """Queue rows that matter, and transactions of which the page raises a doubt, together with what is kept.
+
+        Doubtful are swaps that it should show and does not, and rows that cannot be read: they may be swaps.
+        """
+        db, now = self._context.db, self._context.clock.now()
+        known = await swap_store.known(db, [row.tx_id for row in rows])
+        triaged = triage(rows, known, tiers, self._rules)
+        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in doubtful)]
+        await db.batch(
+            [
+                *swap_store.enqueue(db, candidates, now),
+                *swap_store.refuse(db, triaged.refusals, self._rules, now),
+                *kept,
+            ]
+        )
+        for refusal in triaged.refusals:
+            if refusal.code is Code.CONTRACT_NOT_ALLOWLISTED:
+                self._report_unlisted(refusal.transaction)
+        return PageRead(
+            found=triaged.found,
+            already_known=triaged.already_known,
+            queued=len(triaged.candidates),
+            refused=tuple((refusal.transaction.tx_id, refusal.code) for refusal in triaged.refusals),
+        )
+
+    def _report_unlisted(self, transaction: Transaction) -> None:
+        """Once per call and run."""
+        call = transaction.contract_call
+        if call is None or call in self._reported:
+            return
+        self._reported.add(call)
+        self._context.logger.warn(
+            "contract.unlisted",
+            contract=call.contract_id,
+            function=call.function_name,
+            txid=transaction.tx_id,
+        )

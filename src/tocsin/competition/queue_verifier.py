@@ -1,0 +1,91 @@
+"""Verifies what is queued and due, twenty transactions at a time; each of them once in a run.
+
+Two runs of the object may be at it at the same time. What one of them has in hand, the other leaves alone.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+from tocsin.competition import swap_store
+from tocsin.competition.rules import Rules
+from tocsin.competition.swap_store import Candidate
+from tocsin.competition.unit_pool import UnitPool
+from tocsin.competition.verify import RETRY_MS, Tally, Verifier
+from tocsin.scheduler.work_context import TaskContext
+from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
+
+ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that it harms no others
+QUEUE_PART = 1_000  # candidates taken from the queue at once
+
+
+class QueueVerifier:
+    """Verifies the queue for one run. `unverified` counts what could not be, but for those that never can.
+
+    `plan` is told how many groups there are, `group_done` is called after each.
+    """
+
+    def __init__(
+        self,
+        context: TaskContext,
+        rules: Rules,
+        pool: UnitPool,
+        *,
+        plan: Callable[[int], None] = lambda _: None,
+        group_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._context = context
+        self._verifier = Verifier(context, rules)
+        self._pool = pool
+        self._plan = plan
+        self._group_done = group_done
+        self._verified: set[str] = set()
+        self.tally = Tally()
+        self.unverified = 0
+
+    async def verify_queued(self) -> None:
+        """Verify until nothing is due, or the pool stops."""
+        now, in_hand = self._context.clock.now(), self._context.in_hand
+        while self._pool.stop is None:
+            due = await swap_store.due(self._context.db, now, QUEUE_PART)
+            candidates = [
+                candidate
+                for candidate in due
+                if candidate.txid not in self._verified and candidate.txid not in in_hand
+            ]
+            if not candidates:
+                return
+            txids = {candidate.txid for candidate in candidates}
+            self._verified |= txids
+            in_hand |= txids
+            try:
+                await self._verify(candidates)
+            finally:
+                in_hand -= txids
+
+    async def _verify(self, candidates: Sequence[Candidate]) -> None:
+        groups = _groups(candidates)
+        self._plan(len(groups))
+        async with aclosing(self._pool.run(groups, self._verifier.verify)) as results:
+            async for result in results:
+                if result.value is not None:
+                    self.tally.add(result.value)
+                elif self._pool.stop is None:  # a run that must end leaves the queue as it is
+                    self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
+                    await self._postpone(result.unit, broken=result.end == "broken")
+                self._group_done()
+
+    async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
+        self.tally.failed += len(group)
+        db, due_at = self._context.db, self._context.clock.now() + RETRY_MS
+        txids = [candidate.txid for candidate in group]
+        await db.batch(swap_store.postpone(db, txids, due_at, attempts=int(broken)))
+
+
+def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
+    """Twenty together; those that failed several times are alone."""
+    together = [candidate for candidate in candidates if candidate.attempts < ALONE_AFTER]
+    alone = [[candidate] for candidate in candidates if candidate.attempts >= ALONE_AFTER]
+    return [
+        *(together[at : at + EVENTS_TXIDS_MAX] for at in range(0, len(together), EVENTS_TXIDS_MAX)),
+        *alone,
+    ]
