@@ -107,7 +107,6 @@ class ChainTransaction:
 
     tx_id: str
     sender: str
-    nonce: int
     fee: int
     payload: SimulatedCall | TokenTransfer
     events: tuple[ChainEvent, ...]
@@ -116,6 +115,7 @@ class ChainTransaction:
     received_height: int
     swap: IntendedSwap | None = None
     sponsor: str | None = None
+    nonce: int = 0  # see AccountNonces
     sponsor_nonce: int = 0
     state: TxState = "mempool"
     status: str = "pending"
