@@ -170,6 +170,7 @@ def test_positions_stay_unique_and_ordered_through_reorgs() -> None:
     assert len(set(positions)) == len(positions)
     assert heights == sorted(set(heights))
     assert all(tx.state == "mined" for block in chain.blocks for tx in block.transactions)
+    assert chain.index.all == [tx for block in chain.blocks for tx in block.transactions]
 
 
 def test_blocks_of_the_same_instant_have_different_heights() -> None:

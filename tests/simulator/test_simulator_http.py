@@ -216,6 +216,10 @@ async def test_commands_control_the_simulator() -> None:
         assert (await caller.control("calm"))[1]["badTimes"] is False
         _, state = await caller.control("switch", deprecated_gone=True, index_lag_ms=5)
         assert (state["deprecatedGone"], state["v3Absent"], state["indexLagMs"]) == (True, False, 5)
+        _, state = await caller.control("switch", network_list="gone", omitted_share=0.25, list_lag_ms=7)
+        assert (state["networkList"], state["omittedShare"], state["listLagMs"]) == ("gone", 0.25, 7)
+        assert (await caller.control("switch", v3_absent=False))[1] == state  # what is not named stays
+        assert (await caller.get(f"{caller.address.hiro}/extended/v3/transactions"))[0] == 410
         await caller.control("price", token="stx", usd=3.5, quoting="text")
         _, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens/stx")
         assert json.loads(body)["data"]["price_usd"] == "3.5"
@@ -257,6 +261,9 @@ async def test_wrong_commands_get_an_error_with_the_fix() -> None:
             await caller.control("price", token="stx", quoting="loud"),
             await caller.control("bad-times", kinds=["fun"]),
             await caller.control("mine", now=True),
+            await caller.control("switch", network_list="hidden"),
+            await caller.control("switch", omitted_share=1.5),
+            await caller.control("switch", list_lag_ms="long"),
             await caller.control("fault", kind="hang", seconds="long"),
         ]
 

@@ -324,7 +324,11 @@ def test_an_older_server_has_no_v3() -> None:
     simulator, wallet, ids = busy_wallet(1)
     simulator.hiro.v3_absent = True
 
-    for target in (f"{V3}/principals/{wallet}/transactions", f"{V3}/transactions/{ids[0]}"):
+    for target in (
+        f"{V3}/principals/{wallet}/transactions",
+        f"{V3}/transactions/{ids[0]}",
+        f"{V3}/transactions",
+    ):
         reply = ask(simulator, target)
         assert (reply.status, json.loads(reply.body)["message"]) == (404, f"Route GET:{target} not found")
     v1 = ask(simulator, f"{V1}/tx/{ids[0]}")

@@ -14,6 +14,7 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from tocsin.errors import UsageError
+from tocsin.simulator.account_nonces import AccountNonces
 from tocsin.simulator.addresses import address_of, digest
 from tocsin.simulator.call_drafts import draw_trade
 from tocsin.simulator.call_kinds import CALL_KINDS
@@ -76,7 +77,7 @@ class Chain:
         self.blocks: list[Block] = []
         self.index = PrincipalIndex()
         self._rng = Random(f"{seed}:commands")  # noqa: S311 - a repeatable model, not a secret
-        self._nonces: dict[str, int] = {}
+        self._nonces = AccountNonces()
         self._extra_blocks = 0
         self._forks: list[int] = []  # the first height of every fork so far
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap of time, order, action
@@ -177,7 +178,6 @@ class Chain:
         tx = ChainTransaction(
             tx_id=digest(f"{self.seed}:tx:{len(self.transactions)}"),
             sender=sender,
-            nonce=self._next_nonce(sender),
             fee=fee,
             payload=payload,
             events=tuple(events),
@@ -186,8 +186,8 @@ class Chain:
             received_height=self.tip_height,
             swap=swap,
             sponsor=sponsor,
-            sponsor_nonce=self._next_nonce(sponsor) if sponsor else 0,
         )
+        self._nonces.preview(tx)
         self.transactions[tx.tx_id] = tx
         if wait_ms is not None:
             self._mine_later(tx, wait_ms)
@@ -197,7 +197,7 @@ class Chain:
         """Put a transaction that left the chain or the mempool into the mempool again, with the same id."""
         if tx.state == "mined":
             raise UsageError(f"{tx.tx_id} is mined; a mined transaction cannot be broadcast again")
-        tx.set_state("mempool", "pending")
+        self._wait(tx)
         if wait_ms is not None:
             self._mine_later(tx, wait_ms)
 
@@ -230,6 +230,7 @@ class Chain:
         while self.blocks and self.blocks[-1].height >= first:
             orphans[:0] = self.blocks.pop().transactions
         self.index.remove(orphans)
+        self._nonces.take_back(orphans)
         self._forks.append(first)
         remined = []
         for tx in orphans:
@@ -296,6 +297,7 @@ class Chain:
         )
         for tx in chosen:
             tx.block, tx.index = block, len(block.transactions)
+            self._nonces.use(tx)
             tx.set_state("mined", tx.outcome)
             block.transactions.append(tx)
             self.index.add(tx)
@@ -304,7 +306,7 @@ class Chain:
 
     def _orphan(self, tx: ChainTransaction, fate: Fate) -> None:
         if fate == "pending":
-            tx.set_state("mempool", "pending")
+            self._wait(tx)
             self._mine_later(tx, 0)
         elif fate == "dropped":
             tx.set_state("dropped", "dropped_replace_across_fork")
@@ -313,10 +315,9 @@ class Chain:
         elif fate == "vanished":
             tx.set_state("vanished", "")
 
-    def _next_nonce(self, address: str) -> int:
-        nonce = self._nonces.get(address, 0)
-        self._nonces[address] = nonce + 1
-        return nonce
+    def _wait(self, tx: ChainTransaction) -> None:
+        self._nonces.preview(tx)
+        tx.set_state("mempool", "pending")
 
     @staticmethod
     def _address(wallet: Wallet | str) -> str:

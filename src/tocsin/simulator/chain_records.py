@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -107,7 +107,6 @@ class ChainTransaction:
 
     tx_id: str
     sender: str
-    nonce: int
     fee: int
     payload: SimulatedCall | TokenTransfer
     events: tuple[ChainEvent, ...]
@@ -116,6 +115,7 @@ class ChainTransaction:
     received_height: int
     swap: IntendedSwap | None = None
     sponsor: str | None = None
+    nonce: int = 0  # see AccountNonces
     sponsor_nonce: int = 0
     state: TxState = "mempool"
     status: str = "pending"
@@ -179,27 +179,38 @@ def _asset_key(event: AssetEvent | NftEvent) -> AssetKey:
 
 
 class PrincipalIndex:
-    """Mined transactions by principal, oldest first. A reorg removes the newest."""
+    """Mined transactions, all of them and by principal, oldest first. A reorg removes the newest."""
 
     def __init__(self) -> None:
+        self.all: list[ChainTransaction] = []
         self._lists: dict[str, list[ChainTransaction]] = defaultdict(list)
 
     def add(self, tx: ChainTransaction) -> None:
+        self.all.append(tx)
         for principal in tx.principals():
             self._lists[principal].append(tx)
 
     def remove(self, orphans: Iterable[ChainTransaction]) -> None:
         """Remove transactions, which must be the newest of every principal that they involve."""
         removed = set(orphans)
+        _remove_newest(self.all, removed)
         for tx in removed:
             for principal in tx.principals():
-                transactions = self._lists[principal]
-                while transactions and transactions[-1] in removed:
-                    transactions.pop()
+                _remove_newest(self._lists[principal], removed)
 
     def of(self, principal: str) -> Sequence[ChainTransaction]:
         return self._lists.get(principal, ())
 
     def up_to(self, principal: str, position: ChainPosition) -> int:
         """The number of a principal's transactions at or before this position."""
-        return bisect_right(self.of(principal), position, key=lambda tx: tx.position)
+        return count_up_to(self.of(principal), position)
+
+
+def count_up_to(transactions: Sequence[ChainTransaction], position: ChainPosition) -> int:
+    """The number of transactions at or before this position, of a list that is oldest first."""
+    return bisect_right(transactions, position, key=lambda tx: tx.position)
+
+
+def _remove_newest(transactions: list[ChainTransaction], removed: Collection[ChainTransaction]) -> None:
+    while transactions and transactions[-1] in removed:
+        transactions.pop()

@@ -14,6 +14,17 @@ from tocsin.simulator.simulator import Simulator
 CommandValues = Mapping[str, Any]
 T = TypeVar("T")
 
+SWITCHES = (
+    "deprecated_gone",
+    "v3_absent",
+    "keys_ignored",
+    "index_lag_ms",
+    "network_list",
+    "omitted_share",
+    "list_lag_ms",
+    "hook",
+)
+
 
 def state(simulator: Simulator) -> dict[str, Any]:
     """The chain's progress, and the faults and switches that are on."""
@@ -32,6 +43,9 @@ def state(simulator: Simulator) -> dict[str, Any]:
         "v3Absent": simulator.hiro.v3_absent,
         "keysIgnored": simulator.hiro_rate_limit.keys_ignored,
         "indexLagMs": simulator.hiro.index_lag_ms,
+        "networkList": simulator.hiro.network_list,
+        "omittedShare": simulator.hiro.omitted_share,
+        "listLagMs": simulator.hiro.list_lag_ms,
         "hook": simulator.hiro.hooks.state,
     }
 
@@ -64,11 +78,15 @@ def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
 
 
 def switch(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
-    _check_names(values, "deprecated_gone", "v3_absent", "keys_ignored", "index_lag_ms", "hook")
+    _check_names(values, *SWITCHES)
     hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
     hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
     hiro.index_lag_ms = _get(values, "index_lag_ms", int, hiro.index_lag_ms)
+    hiro.list_lag_ms = _get(values, "list_lag_ms", int, hiro.list_lag_ms)
+    hiro.omitted_share = _share(values, "omitted_share", hiro.omitted_share)
+    if "network_list" in values:
+        hiro.set_network_list(_get(values, "network_list", str, ""))
     if "hook" in values:
         hiro.hooks.set_state(_get(values, "hook", str, ""))
     rate_limit.keys_ignored = _get(values, "keys_ignored", bool, rate_limit.keys_ignored)
@@ -200,6 +218,13 @@ def _number(values: CommandValues, name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name} must be a number, not {value!r}")
     return float(value)
+
+
+def _share(values: CommandValues, name: str, default: float) -> float:
+    share = _number(values, name, default)
+    if not 0 <= share <= 1:
+        raise UsageError(f"{name} must be a number from 0 to 1, not {share!r}")
+    return share
 
 
 def _plan(values: CommandValues, name: str, current: LimitPlan) -> LimitPlan:

@@ -3,13 +3,18 @@
 Modelled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
 404 and 410. `deprecated_gone` switches the deprecated v1 routes off (410), `v3_absent` makes it an older
 server without v3 (404), and `index_lag_ms` is how long look-ups by id do not find a new transaction.
+
+The list of the whole network has its own switches: `network_list` switches it off, `omitted_share` is the share
+of transactions that it never shows, and `list_lag_ms` is how far it is behind, as a read replica can be.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
+from tocsin.errors import UsageError
 from tocsin.simulator import hiro_pages as pages
 from tocsin.simulator import hiro_v1, hiro_v3
 from tocsin.simulator.chain import Chain
@@ -26,7 +31,9 @@ PRINCIPAL_PATTERN = r"^S[0-9A-HJKMNP-TV-Z]{28,41}(\.[a-zA-Z][a-zA-Z0-9_-]{0,127}
 TX_ID = re.compile(r"(0x)?[a-fA-F0-9]{64}")
 TX_ID_RULE = 'params/tx_id must match pattern "^(0x)?[a-fA-F0-9]{64}$"'
 TX_IDS_MAX = 20
+NETWORK_LIST_PATH = "/extended/v3/transactions"
 
+NetworkListState: TypeAlias = Literal["served", "absent", "gone"]
 HiroHandler: TypeAlias = Callable[["HiroApi", HiroQuery, Mapping[str, str]], SimulatedReply]
 
 
@@ -47,7 +54,17 @@ class HiroApi:
         self.deprecated_gone = False
         self.v3_absent = False
         self.index_lag_ms = 0
+        self.network_list: NetworkListState = "served"
+        self.omitted_share = 0.0
+        self.list_lag_ms = 0
         self.hooks = HookApi(chain)
+
+    def set_network_list(self, state: str) -> None:
+        for known in get_args(NetworkListState):
+            if state == known:
+                self.network_list = known
+                return
+        raise UsageError(f"network_list must be one of {', '.join(get_args(NetworkListState))}")
 
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """The reply to a request, without limits and faults."""
@@ -71,7 +88,7 @@ class HiroApi:
         if self.v3_absent and request.path.startswith("/extended/v3/"):
             raise _no_route(request)
         if route.deprecated and self.deprecated_gone:
-            return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
+            return _gone()
         try:
             _check_params(request, params)
             reply = route.handler(self, HiroQuery(request), params)
@@ -132,6 +149,21 @@ class HiroApi:
         if query.has_etag(etag):
             return _not_modified(etag)
         return _tagged(page.body(limit, lambda tx: hiro_v3.principal_transaction(tx, principal)), etag)
+
+    def v3_network_transactions(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
+        if self.network_list == "absent":
+            raise HiroHttpError(404, f"Route GET:{NETWORK_LIST_PATH} not found")
+        if self.network_list == "gone":
+            return _gone()
+        limit, cursor = query.integer("limit", 20, 1, 50), query.text("cursor", r"\d+:\d+:\d+")
+        end = self._network_list_end()
+        etag = _index_hash(self.chain.index.all[end - 1]) if end else ""
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        page = pages.v3_network_transactions(self.chain.index.all, end, limit, cursor, self._is_listed)
+        if cursor is not None and not page.rows:
+            raise HiroHttpError(404, "Cursor not found")
+        return _tagged(page.body(limit, hiro_v3.summary), etag)
 
     def v3_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         ids, limit = _tx_ids(query), query.integer("limit", 20, 1, 50)
@@ -201,6 +233,15 @@ class HiroApi:
             return None
         return None if self.chain.now_ms < tx.received_ms + self.index_lag_ms else tx
 
+    def _network_list_end(self) -> int:
+        """How many of the chain's transactions are old enough for the network's list."""
+        newest_s = (self.chain.now_ms - self.list_lag_ms) // 1000
+        return bisect_right(self.chain.index.all, newest_s, key=_block_time_s)
+
+    def _is_listed(self, tx: ChainTransaction) -> bool:
+        """Whether the network's list shows it. The id decides: a larger share omits the same ones and more."""
+        return int(tx.tx_id[2:14], 16) >= self.omitted_share * 16**12
+
     def _principal_tag(self, principal: str) -> str:
         """The newest id only: a transaction that is mined again in another block does not change it."""
         transactions = self.chain.index.of(principal)
@@ -246,7 +287,19 @@ def _change_with_tx(row: tuple[ChainTransaction, AssetKey, int, int]) -> dict[st
 
 
 def _transaction_tag(tx: ChainTransaction) -> str:
-    return f"{tx.tx_id}:{tx.block.index_hash if tx.block and tx.state == 'mined' else ''}:{tx.status}"
+    return f"{tx.tx_id}:{_index_hash(tx) if tx.state == 'mined' else ''}:{tx.status}"
+
+
+def _index_hash(tx: ChainTransaction) -> str:
+    return tx.block.index_hash if tx.block else ""
+
+
+def _block_time_s(tx: ChainTransaction) -> int:
+    return tx.block.time_s if tx.block else 0
+
+
+def _gone() -> SimulatedReply:
+    return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
 
 
 def _tagged(body: Any, etag: str) -> SimulatedReply:
@@ -275,6 +328,7 @@ HIRO_ROUTES = _routes(
         HiroApi.v3_transaction_balance_changes,
         False,
     ),
+    (NETWORK_LIST_PATH, HiroApi.v3_network_transactions, False),
     ("/extended/v3/transactions/{tx_id}", HiroApi.v3_transaction, False),
     ("/extended/v3/transactions/{tx_id}/events", HiroApi.v3_events, False),
     ("/extended/v1/tx/multiple", HiroApi.v1_multiple, False),

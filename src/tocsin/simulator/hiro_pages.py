@@ -7,6 +7,7 @@ newest page is always a full one, so it may repeat rows of the page below it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from tocsin.simulator.chain import Chain
@@ -16,6 +17,7 @@ from tocsin.simulator.chain_records import (
     ChainEvent,
     ChainPosition,
     ChainTransaction,
+    count_up_to,
 )
 from tocsin.simulator.hiro_query import HiroHttpError, HiroQuery
 
@@ -77,6 +79,28 @@ def v3_transactions(
     transactions = chain.index.of(principal)
     count = len(transactions) if cursor is None else chain.index.up_to(principal, _position(cursor))
     return cut_page(_NewestFirst(transactions), len(transactions) - count, limit, _transaction_cursor)
+
+
+def v3_network_transactions(
+    transactions: Sequence[ChainTransaction],
+    end: int,
+    limit: int,
+    cursor: str | None,
+    is_shown: Callable[[ChainTransaction], bool],
+) -> HiroPage[ChainTransaction]:
+    """A page of the first `end` transactions of the chain. The total counts those that are not shown, too."""
+    first = end if cursor is None else min(end, count_up_to(transactions, _position(cursor)))
+    older = (transactions[at] for at in range(first - 1, -1, -1))
+    newer = (transactions[at] for at in range(first, end))
+    below = list(islice(filter(is_shown, older), limit + 1))
+    above = list(islice(filter(is_shown, newer), limit))
+    return HiroPage(
+        rows=below[:limit],
+        total=end,
+        current=_transaction_cursor(below[0]) if below else None,
+        next=_transaction_cursor(below[limit]) if len(below) > limit else None,
+        previous=_transaction_cursor(above[-1]) if above else None,
+    )
 
 
 ChangeRow = tuple[ChainTransaction, AssetKey, int, int]

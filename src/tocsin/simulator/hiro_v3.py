@@ -24,7 +24,7 @@ INCLUDES = ("function_args", "post_conditions", "source_code", "result")
 
 def transaction(tx: ChainTransaction, include: Collection[str]) -> HiroRow:
     """One transaction, with the optional fields that were requested."""
-    row = {**(_summary(tx) if tx.state == "mined" else _in_mempool(tx))}
+    row = {**(summary(tx) if tx.state == "mined" else _in_mempool(tx))}
     if "post_conditions" in include:
         row |= {"post_condition_mode": "deny", "post_conditions": []}
     if "function_args" in include and isinstance(tx.payload, SimulatedCall):
@@ -51,6 +51,27 @@ def transaction(tx: ChainTransaction, include: Collection[str]) -> HiroRow:
     }
 
 
+def summary(tx: ChainTransaction) -> HiroRow:
+    """A mined transaction as every list shows it."""
+    if "v3" not in tx.rendered:
+        block = _block(tx)
+        tx.rendered["v3"] = {
+            **_parties(tx),
+            "block": {
+                "height": block.height,
+                "hash": block.hash,
+                "index_hash": block.index_hash,
+                "time": block.time_s,
+                "tx_index": tx.index,
+            },
+            "bitcoin_block": {"height": block.burn_height, "time": block.burn_time_s},
+            "status": tx.status,
+            **_payload(tx),
+        }
+    row: HiroRow = tx.rendered["v3"]
+    return row
+
+
 def principal_transaction(tx: ChainTransaction, principal: str) -> HiroRow:
     """A row of a principal's list: the transaction's summary and its effect on the principal."""
     key = "v3:" + principal
@@ -59,7 +80,7 @@ def principal_transaction(tx: ChainTransaction, principal: str) -> HiroRow:
         sent, received = changes.get((STX_KIND, "stx"), (0, 0))
         kinds = {kind for kind, _ in changes}
         tx.rendered[key] = {
-            "transaction": _summary(tx),
+            "transaction": summary(tx),
             "involvement": _involvement(tx, principal),
             "balance_changes": {"stx": _change(sent, received)},
             "affected_balances": {
@@ -103,26 +124,6 @@ def _amount(event: AssetEvent) -> HiroRow:
         return {"asset_identifier": event.asset, "amount": str(event.amount)}
     memo = {"memo": None} if event.action == "transfer" else {}
     return {"amount": str(event.amount), **memo}
-
-
-def _summary(tx: ChainTransaction) -> HiroRow:
-    if "v3" not in tx.rendered:
-        block = _block(tx)
-        tx.rendered["v3"] = {
-            **_parties(tx),
-            "block": {
-                "height": block.height,
-                "hash": block.hash,
-                "index_hash": block.index_hash,
-                "time": block.time_s,
-                "tx_index": tx.index,
-            },
-            "bitcoin_block": {"height": block.burn_height, "time": block.burn_time_s},
-            "status": tx.status,
-            **_payload(tx),
-        }
-    summary: HiroRow = tx.rendered["v3"]
-    return summary
 
 
 def _in_mempool(tx: ChainTransaction) -> HiroRow:

@@ -14,6 +14,7 @@ from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.faults import BadTimes, FaultInjector
 from tocsin.simulator.http_app import CUT_CONNECTION, simulator_app
+from tocsin.simulator.network_traffic import NetworkTraffic
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import Traffic, start_traffic
@@ -50,6 +51,7 @@ class SimulatorOptions:
     history_hours: float = 6.0  # how long before its start the chain begins
     traffic: Traffic = TRAFFIC  # from the beginning of the chain
     more_traffic: Traffic | None = None  # in addition, from the start of the simulator
+    network: float = 120.0  # other transactions per hour, from the start; few, because a chain only grows
     campaign_start_s: int | None = None  # None: the start of the real competition
     limits: bool = True
     bad_times: bool = False
@@ -69,6 +71,8 @@ def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
     chain.advance(now_ms)
     if options.more_traffic is not None:
         start_traffic(chain, options.more_traffic, "more traffic")
+    if options.network > 0:
+        NetworkTraffic(chain, options.network, "network").schedule_next()
     return Simulator(
         chain,
         clock,

@@ -1,7 +1,7 @@
 """Random traffic on a chain: calls of every kind, transfers, drops, floods of dust and reorgs.
 
-Everything is drawn from one seeded random stream, one arrival after the other, so the result does not depend
-on the number of steps in which the chain is advanced.
+Everything is drawn from seeded random streams, one arrival after the other, so the result does not depend on
+the number of steps in which the chain is advanced.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from random import Random
 
 from tocsin.simulator.chain import DROP_STATUSES, Chain
 from tocsin.simulator.chain_records import ChainTransaction
+from tocsin.simulator.network_traffic import NetworkTraffic
 from tocsin.simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
@@ -57,12 +58,17 @@ class Traffic:
     transfers: float = 90.0  # between a registered wallet and a stranger
     floods: float = 0.2  # of 26 to 79 dust transfers to one wallet at once
     reorgs: float = 0.25
+    network: float = 0.0  # other transactions of the whole network: see network_traffic
     kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
 
 
 def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
     """Add traffic whenever the chain is advanced from now on. Each traffic needs its own stream."""
-    _TrafficGenerator(chain, traffic, stream).schedule_next()
+    generator = _TrafficGenerator(chain, traffic, stream)
+    if generator.rate > 0:
+        generator.schedule_next()
+    if traffic.network > 0:
+        NetworkTraffic(chain, traffic.network, f"{stream}:network").schedule_next()
 
 
 class _TrafficGenerator:
@@ -71,10 +77,11 @@ class _TrafficGenerator:
         self._rng = Random(f"{chain.seed}:{stream}")  # noqa: S311 - a repeatable model, not a secret
         self._arrivals = (self._swap, self._stranger, self._transfer, self._flood, self._reorg)
         self._rates = (traffic.swaps, traffic.strangers, traffic.transfers, traffic.floods, traffic.reorgs)
+        self.rate = sum(self._rates)
         self._kinds, self._weights = list(traffic.kinds), list(traffic.kinds.values())
 
     def schedule_next(self) -> None:
-        gap_ms = self._rng.expovariate(sum(self._rates) / HOUR_MS)
+        gap_ms = self._rng.expovariate(self.rate / HOUR_MS)
         self._chain.schedule(self._chain.now_ms + 1 + int(gap_ms), self._arrive)
 
     def _arrive(self) -> None:
