@@ -6,6 +6,7 @@ stored twice.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -99,10 +100,14 @@ class TransferEvent:
 
 @dataclass(frozen=True, slots=True)
 class TransactionWithEvents:
-    """A transaction and its transfers, mints and burns; None when the answer does not have all its events."""
+    """A transaction and its transfers, mints and burns; None when the answer does not have all its events.
+
+    `arguments` are those of its call by name, as Clarity prints them; None when they were not asked for.
+    """
 
     transaction: Transaction
     events: tuple[TransferEvent, ...] | None
+    arguments: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

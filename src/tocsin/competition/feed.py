@@ -34,7 +34,7 @@ from tocsin.shapes.base import FreeForm
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, Versioned, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-QUIET_MS = 120_000  # while nobody trades, the time between two looks
+QUIET_MS = 90_000  # while nobody trades, no look is made sooner: with one a minute, every second is left out
 PAGES_MAX = 40  # of a run: two thousand transactions; a longer way is read over several runs
 GAPS_MAX = 8  # then they are filled before the head is looked at again
 VISITS_MAX = 5  # wallets of which a nonce is missing, per run
@@ -73,7 +73,8 @@ class Feed:
         self.counts = FeedCounts()
 
     async def run(self) -> None:
-        await self._queue.verify_queued()
+        """What an earlier run left comes first; what has become due since is verified with what this run finds."""
+        await self._queue.verify_queued(due_by=self.state.looked_at or 0)
         if self._look_is_due():
             await self._in_pool(THE_LIST, self._read)
         if self.state.way == "network" and not self.state.mark.gaps:

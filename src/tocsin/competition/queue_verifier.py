@@ -10,11 +10,10 @@ from tocsin.competition import swap_store
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import Candidate
 from tocsin.competition.unit_pool import UnitPool
-from tocsin.competition.verify import RETRY_MS, Tally, Verifier
+from tocsin.competition.verify import ALONE_AFTER, RETRY_MS, Tally, Verifier
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
-ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that it harms no others
 QUEUE_PART = 1_000  # candidates taken from the queue at once
 
 
@@ -42,11 +41,12 @@ class QueueVerifier:
         self.tally = Tally()
         self.unverified = 0
 
-    async def verify_queued(self) -> None:
-        """Verify until nothing is due, or the pool stops."""
-        now, in_hand = self._context.clock.now(), self._context.in_hand
+    async def verify_queued(self, due_by: int | None = None) -> None:
+        """Verify until nothing is left that is due by then, by default now, or the pool stops."""
+        until = self._context.clock.now() if due_by is None else due_by
+        in_hand = self._context.in_hand
         while self._pool.stop is None:
-            due = await swap_store.due(self._context.db, now, QUEUE_PART)
+            due = await swap_store.due(self._context.db, until, QUEUE_PART)
             candidates = [
                 candidate
                 for candidate in due

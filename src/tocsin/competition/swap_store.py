@@ -67,13 +67,14 @@ ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
   block_hash = excluded.block_hash, legs_json = excluded.legs_json,
   allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
 _ENQUEUE = """
-INSERT INTO candidates (txid, source, added_at, due_at)
-SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?
+INSERT INTO candidates (txid, source, added_at, due_at, contract_id)
+SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?,
+  json_extract(c.value, '$[2]')
 FROM json_each(?) c
 LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
 ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
-  added_at = max(added_at, excluded.added_at)"""
+  added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id)"""
 _FORGET = (
     "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
     "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
@@ -85,7 +86,7 @@ _OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= 
 _CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
 _OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
 _DUE = """
-SELECT txid, source, attempts, added_at FROM candidates WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?"""
+SELECT txid, source, attempts, added_at, contract_id FROM candidates WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Candidate:
     source: SwapSource
     attempts: int = 0
     added_at: int = 0
+    contract_id: str | None = None  # where it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
     """Queue transactions for verification; those that are queued keep their place and their first reporter."""
     if not candidates:
         return []
-    rows = json.dumps([[candidate.txid, candidate.source] for candidate in candidates])
+    rows = json.dumps([[each.txid, each.source, each.contract_id] for each in candidates])
     return [db.prepare(_ENQUEUE).bind(now, now, rows)]
 
 

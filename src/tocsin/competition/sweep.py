@@ -36,6 +36,8 @@ from tocsin.competition.swap_store import Candidate, Refusal
 from tocsin.competition.sweep_report import SweepCounts, counters_of, sweep_result
 from tocsin.competition.unit_pool import UnitPool
 from tocsin.competition.walk import (
+    TURN_AFTER_LOOKS,
+    TURN_AFTER_MS,
     Mark,
     Visits,
     choose_visits,
@@ -43,6 +45,7 @@ from tocsin.competition.walk import (
     due_contracts,
     load_marks,
     reading_order,
+    turn_of,
 )
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -73,10 +76,10 @@ _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))
 
 
 async def sweep(
-    context: TaskContext, rules: Rules, *, cadence_ms: int, with_feed: bool = False
+    context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None
 ) -> TaskResult:
-    """All of a sweep, and how it ended. `with_feed`: the task `feed` follows the network's list."""
-    made = Sweep(context, rules, cadence_ms=cadence_ms, with_feed=with_feed)
+    """All of a sweep, and how it ended. `feed_ms` is the cadence of the task `feed`, if there is one."""
+    made = Sweep(context, rules, cadence_ms=cadence_ms, feed_ms=feed_ms)
     await made.run()
     return made.result()
 
@@ -85,12 +88,12 @@ class Sweep:
     """One sweep. `run` is all of it; its parts are public so that they can be measured apart."""
 
     def __init__(
-        self, context: TaskContext, rules: Rules, *, cadence_ms: int, with_feed: bool = False
+        self, context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None
     ) -> None:
         self._context = context
         self._rules = rules
         self._cadence_ms = cadence_ms
-        self._with_feed = with_feed
+        self._feed_ms = feed_ms
         self._followed_since: int | None = (
             None  # the network's list, which finds the swaps; None: it does not
         )
@@ -134,7 +137,7 @@ class Sweep:
             same = rules == self._rules.for_principal(principal)
             self._marks[principal] = mark if same else Mark(failures=mark.failures, tried_at=mark.tried_at)
         self.counts.cursor = await self._state(CURSOR)
-        if self._with_feed and not self._context.by_hand:
+        if self._feed_ms is not None and not self._context.by_hand:
             feed = await load_state(db)
             if feed.finds_swaps(self._context.clock.now(), self._cadence_ms):
                 self._followed_since = feed.started_at
@@ -148,20 +151,19 @@ class Sweep:
     def _due_contracts(self) -> Sequence[str]:
         """All of them; while the network's list finds the swaps, those it cannot vouch for, and one in turn."""
         listed = self._rules.allowlist.contracts
-        if self._followed_since is None:
+        if self._followed_since is None or self._feed_ms is None:
             return tuple(listed)
-        return due_contracts(listed, self._marks, self._followed_since, in_turn=self._turn() == 0)
-
-    def _turn(self) -> int:
-        """Contracts and wallets take turns: 0 or 1."""
-        return self._context.started_at // self._cadence_ms % 2
+        now, turn_before = self._context.started_at, None
+        if turn_of(now // self._cadence_ms) == "contract":
+            turn_before = now - max(TURN_AFTER_MS, TURN_AFTER_LOOKS * self._feed_ms)
+        return due_contracts(listed, self._marks, self._followed_since, turn_before=turn_before)
 
     def visits(self) -> Visits:
         """The wallets whose turn it is."""
         eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
         share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
         if self._followed_since is not None:
-            share = self._turn()
+            share = int(turn_of(self._context.started_at // self._cadence_ms) == "wallet")
         cursor = self.counts.cursor
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
 

@@ -49,7 +49,8 @@ def triage(
         if before is not None and _is_unchanged(before, row, code):
             triaged.already_known += before.kind == "swap"
         elif check is None or code is None:
-            triaged.candidates.append(Candidate(row.tx_id, "cron"))
+            contract = None if row.contract_call is None else row.contract_call.contract_id
+            triaged.candidates.append(Candidate(row.tx_id, "cron", contract_id=contract))
         elif MEANINGS[code].final:
             triaged.refusals.append(Refusal(row, code, check.detail, "cron"))
     return triaged

@@ -24,7 +24,9 @@ from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
+ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that it harms no others
 LOOKS_MIN = 3  # by sweeps, at a call that succeeded without any event, before it is refused
+PROVIDER = "provider"  # the argument that names who referred a trade
 RETRY_MS = 60_000  # after a call that failed: the next run
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
@@ -71,8 +73,10 @@ class Verifier:
     async def verify(self, candidates: Sequence[Candidate]) -> Tally:
         """Verify up to twenty candidates."""
         txids = [candidate.txid for candidate in candidates]
-        session = self._context.session
-        transactions = value_or_raise(await self._hiro.transactions_with_events(txids, session)) or {}
+        answer = await self._hiro.transactions_with_events(
+            txids, self._context.session, arguments=self._with_arguments(candidates)
+        )
+        transactions = value_or_raise(answer) or {}
         mined: list[tuple[TransactionWithEvents, Candidate]] = []
         unmined: list[Candidate] = []
         unreadable: list[Candidate] = []
@@ -107,7 +111,7 @@ class Verifier:
             else:
                 findings.undecided.append(candidate)
         moved = await nets(self._hiro, self._context.session, [found for found, _ in counting])
-        providers = await self._providers([found.transaction for found, _ in counting])
+        providers = await self._providers([found for found, _ in counting])
         for found, candidate in counting:
             if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:
                 findings.undecided.append(candidate)
@@ -116,20 +120,28 @@ class Verifier:
                 _sort(found.transaction, moves, candidate, providers, findings)
         return await self._write(findings)
 
-    async def _providers(self, transactions: Sequence[Transaction]) -> Mapping[str, str | None]:
+    def _with_arguments(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether to ask for arguments in the same call: not for one that keeps failing, as its answer may be long."""
+        naming = self._rules.allowlist.attribution
+        failing = any(candidate.attempts >= ALONE_AFTER for candidate in candidates)
+        return not failing and any(candidate.contract_id in naming for candidate in candidates)
+
+    async def _providers(self, counting: Sequence[TransactionWithEvents]) -> Mapping[str, str | None]:
         """Who referred each trade, for the contracts whose calls name it."""
-        naming = [
-            transaction.tx_id
-            for transaction in transactions
-            if transaction.contract_call is not None
-            and transaction.contract_call.contract_id in self._rules.allowlist.attribution
-        ]
-        if not naming:
-            return {}
-        arguments = (
-            value_or_raise(await self._hiro.call_argument(naming, "provider", self._context.session)) or {}
-        )
-        return {txid: provider_of(argument) for txid, argument in arguments.items()}
+        named: dict[str, str | None] = {}
+        unknown: list[str] = []
+        for found in counting:
+            call, txid = found.transaction.contract_call, found.transaction.tx_id
+            if call is None or call.contract_id not in self._rules.allowlist.attribution:
+                continue
+            if found.arguments is None:
+                unknown.append(txid)
+            else:
+                named[txid] = found.arguments.get(PROVIDER)
+        if unknown:
+            answer = await self._hiro.call_argument(unknown, PROVIDER, self._context.session)
+            named |= value_or_raise(answer) or {}
+        return {txid: provider_of(argument) for txid, argument in named.items()}
 
     async def _write(self, findings: _Findings) -> Tally:
         db, now = self._context.db, self._context.clock.now()

@@ -11,7 +11,7 @@ A long walk is stored page by page: the gap says where it began and how far it c
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import Page, Transaction
@@ -19,6 +19,10 @@ from tocsin.chain_model import Page, Transaction
 FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
 CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait for ever
+SWEEPS_PER_TURN = 2
+TURNS_PER_WALLET = 12
+TURN_AFTER_MS = 85_000_000  # nearly a day: no contract's list has its turn sooner,
+TURN_AFTER_LOOKS = 400  # nor sooner than after so many looks at the network's list: the proof must cost less
 DEEP_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
 
 Position: TypeAlias = tuple[int, int]  # height, index in the block
@@ -182,15 +186,27 @@ def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mappi
     return order + left
 
 
+def turn_of(sweep_number: int) -> Literal["contract", "wallet"] | None:
+    """Whose list has its turn, while the network's list finds the swaps: one list in every second sweep.
+
+    At 96 sweeps a day, 44 contracts and 4 wallets may have theirs.
+    """
+    turn, left = divmod(sweep_number, SWEEPS_PER_TURN)
+    if left:
+        return None
+    return "wallet" if turn % TURNS_PER_WALLET == 0 else "contract"
+
+
 def due_contracts(
-    contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, in_turn: bool
+    contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, turn_before: int | None
 ) -> tuple[str, ...]:
-    """Contracts whose lists were not read to the end since then; with `in_turn`, at least the one read longest ago."""
+    """Contracts whose lists were not read to the end since then; else the one read longest ago, if before its turn."""
     read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in contracts}
     due = tuple(contract for contract in read_at if read_at[contract] < since)
-    if due or not in_turn or not read_at:
+    if due or turn_before is None or not read_at:
         return due
-    return (min(read_at, key=lambda contract: (read_at[contract], contract)),)
+    oldest = min(read_at, key=lambda contract: (read_at[contract], contract))
+    return (oldest,) if read_at[oldest] <= turn_before else ()
 
 
 def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:

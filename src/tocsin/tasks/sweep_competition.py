@@ -16,9 +16,10 @@ def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
     """The task under the rules of the settings, or under others."""
     in_force = rules_of(settings) if rules is None else rules
     cadence_ms, contracts = settings.sweep_cadence, len(in_force.allowlist.contracts)
+    feed_ms = settings.feed_cadence if settings.feed_enabled else None
 
     async def run(context: TaskContext) -> TaskResult:
-        return await sweep(context, in_force, cadence_ms=cadence_ms, with_feed=settings.feed_enabled)
+        return await sweep(context, in_force, cadence_ms=cadence_ms, feed_ms=feed_ms)
 
     return Task(
         name="sweep",

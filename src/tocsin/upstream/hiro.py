@@ -74,16 +74,18 @@ class HiroClient:
         self.client = client
 
     async def transactions_with_events(
-        self, txids: Sequence[str], session: CallSession
+        self, txids: Sequence[str], session: CallSession, *, arguments: bool = False
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
         """Up to 20 transactions of any senders in one call, with the events of all but the longest.
+
+        With `arguments`, those of their calls as well, which makes the answer longer.
 
         A transaction whose row cannot be read is missing: nothing is known about it, so ask again later.
         """
         asked = _batch(txids, EVENTS_TXIDS_MAX)
         target = (
-            f"/extended/v1/tx/multiple?event_limit={EVENTS_PAGE}&exclude_function_args=true"
-            f"&tx_id={','.join(asked)}"
+            f"/extended/v1/tx/multiple?event_limit={EVENTS_PAGE}"
+            f"{'' if arguments else '&exclude_function_args=true'}&tx_id={','.join(asked)}"
         )
         latest_s = self._latest_s()
         answer = await self._multiple(

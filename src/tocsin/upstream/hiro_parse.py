@@ -236,7 +236,7 @@ def transactions_with_events_v1(
 def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
     """One named argument of each call, as Clarity prints it."""
     rows = {key.lower(): value for key, value in as_record(body, "body").items()}
-    return {tx_id: _entry(rows, tx_id, lambda row: _argument(row, name)) for tx_id in asked}
+    return {tx_id: _entry(rows, tx_id, lambda row: (_arguments(row) or {}).get(name)) for tx_id in asked}
 
 
 def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T | None:
@@ -259,17 +259,21 @@ def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionW
     if len(indexes) == transaction.event_count and sorted(indexes) != list(range(len(indexes))):
         raise MalformedBody("events: some are listed twice")
     complete = len(indexes) == transaction.event_count
-    return TransactionWithEvents(transaction, events_v1(row) if complete else None)
+    return TransactionWithEvents(transaction, events_v1(row) if complete else None, _arguments(row))
 
 
-def _argument(row: JsonObject, name: str) -> str | None:
+def _arguments(row: JsonObject) -> dict[str, str] | None:
+    """The arguments of a call by name, as Clarity prints them; None where the row has none."""
     call = optional_record(row, "contract_call")
     listed = None if call is None else call.get("function_args")
-    for argument in listed if isinstance(listed, list) else ():
-        if isinstance(argument, dict) and argument.get("name") == name:
-            printed = argument.get("repr")
-            return printed if isinstance(printed, str) else None
-    return None
+    if not isinstance(listed, list):
+        return None
+    named = [argument for argument in listed if isinstance(argument, dict)]
+    return {
+        argument["name"]: argument["repr"]
+        for argument in named
+        if isinstance(argument.get("name"), str) and isinstance(argument.get("repr"), str)
+    }
 
 
 def _event_v3(row: JsonObject) -> TransferEvent | None:

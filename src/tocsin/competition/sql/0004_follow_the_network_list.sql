@@ -10,3 +10,6 @@ CREATE TABLE nonces (
 ) WITHOUT ROWID;
 
 CREATE INDEX nonces_missing ON nonces (wallet) WHERE missing > 0;
+
+-- The contract that a candidate calls, where it is known: some are asked for with their arguments, in the same call.
+ALTER TABLE candidates ADD COLUMN contract_id TEXT;

@@ -209,7 +209,8 @@ CREATE TABLE candidates (
   source TEXT NOT NULL CHECK (source IN ('agent', 'cron', 'chainhook')),
   attempts INTEGER NOT NULL DEFAULT 0,
   added_at INTEGER NOT NULL,
-  due_at INTEGER NOT NULL
+  due_at INTEGER NOT NULL,
+  contract_id TEXT -- where it is known
 );
 
 CREATE INDEX candidates_by_due ON candidates (due_at);
