@@ -48,8 +48,13 @@ async def watching(
 
 def test_without_a_hook_there_is_nothing_to_watch() -> None:
     """The task exists when the settings name a hook."""
-    assert [task.name for task in tasks(Settings())] == ["tenero", "sweep"]
-    assert [task.name for task in tasks(Settings(chainhook_id=PATH))] == ["tenero", "sweep", "chainhook"]
+    assert [task.name for task in tasks(Settings())] == ["tenero", "feed", "sweep"]
+    assert [task.name for task in tasks(Settings(chainhook_id=PATH))] == [
+        "tenero",
+        "feed",
+        "sweep",
+        "chainhook",
+    ]
 
 
 async def test_a_streaming_hook_costs_one_call_an_hour(tmp_path: Path) -> None:

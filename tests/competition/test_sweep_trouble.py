@@ -234,10 +234,10 @@ async def test_a_transaction_that_trips_our_code_harms_itself(
         poison = sent[7].tx_id
         whole = world.hiro.transactions_with_events
 
-        async def tripping(txids: Any, session: Any) -> Any:
+        async def tripping(txids: Any, session: Any, **options: Any) -> Any:
             if poison in txids:
                 raise ZeroDivisionError
-            return await whole(txids, session)
+            return await whole(txids, session, **options)
 
         monkeypatch.setattr(world.hiro, "transactions_with_events", tripping)
         first = await sweep(world)

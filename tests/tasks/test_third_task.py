@@ -48,9 +48,10 @@ def test_the_recipe_passes_the_checks(tmp_path: Path) -> None:
 
 def test_the_line_of_the_recipe_extends_the_line_that_there_is() -> None:
     """Without the new task it is the `return` of `tasks()`."""
-    (line,) = re.findall(r"^    return \(.*COUNT_AGENTS\)$", RECIPE.read_text(), re.MULTILINE)
+    (lines,) = re.findall(r"^    return \(\n.*?^    \)$", RECIPE.read_text(), re.MULTILINE | re.DOTALL)
 
-    assert line.replace(", COUNT_AGENTS", "") in inspect.getsource(tasks)
+    assert "        COUNT_AGENTS,\n" in lines
+    assert lines.replace("        COUNT_AGENTS,\n", "") in inspect.getsource(tasks)
 
 
 async def test_a_third_job_is_a_file_and_a_line(tmp_path: Path) -> None:

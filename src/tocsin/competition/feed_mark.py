@@ -1,10 +1,10 @@
 """How far the network's list was read: anchors and gaps. Pure decisions.
 
 The list of all transactions is read from its head down to an anchor: a transaction that is still in the block in which
-it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The head of every look
-becomes an anchor. Of the older ones few are kept, the further down the fewer, so that a reorg costs about as much as
-it is deep. When it is deeper than all anchors, or nothing was read yet, the list is followed from its head on
-(`restarted`), and the lists of contracts and wallets have what is below.
+it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The first row of every
+page becomes an anchor. Few are kept, the further down the fewer, so that a reorg costs about as much as it is deep.
+When it is deeper than all anchors, or nothing was read yet, the list is followed from its head on (`restarted`), and
+the lists of contracts and wallets have what is below.
 
 A look that could not come down to an anchor leaves a gap, and the next one begins at the head again: the newest
 transactions come first, and gaps are filled after them.
@@ -98,8 +98,8 @@ def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, star
     if not reached and not restarted:
         assert page.next_cursor is not None
         gaps.append(FeedGap(page.next_cursor, bottom))
-    if gap is None and anchor_at(page.items[0]) not in lower:
-        higher = [anchor_at(page.items[0])]
+    if fresh:
+        higher.append(anchor_at(fresh[0]))
     gaps.sort(key=lambda each: each.bottom, reverse=True)
     new = thinned(FeedMark((*higher, *lower), tuple(gaps)))
     return FeedStep(tuple(fresh), above, below, new, reached or restarted, restarted, ends_early)
@@ -110,11 +110,13 @@ def thinned(mark: FeedMark) -> FeedMark:
     if not mark.anchors:
         return mark
     needed = {0} | {_below(mark.anchors, gap.bottom) for gap in mark.gaps}
-    of_depth: dict[int, int] = {}
+    shallowest: dict[int, int] = {}
+    deepest: dict[int, int] = {}
     for number, anchor in enumerate(mark.anchors):
-        depth = max(0, mark.anchors[0].height - anchor.height)
-        of_depth[depth.bit_length() // 2] = number  # the deepest of its kind, to become the next kind's
-    needed |= set(of_depth.values())
+        kind = max(0, mark.anchors[0].height - anchor.height).bit_length()
+        shallowest.setdefault(kind, number)
+        deepest[kind] = number  # to become the next kind's
+    needed |= {*shallowest.values(), *deepest.values()}
     return FeedMark(tuple(anchor for at, anchor in enumerate(mark.anchors) if at in needed), mark.gaps)
 
 
