@@ -31,6 +31,7 @@ from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.truth import TrueSwap
 from tocsin.simulator.wallets import Wallet
+from tocsin.tasks.follow_network import follow_network_tasks
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
@@ -50,8 +51,11 @@ class World:
     rules: Rules
     hiro: HiroClient
     log: CapturedLog = field(default_factory=CapturedLog)
+    in_hand: set[str] = field(default_factory=set)  # runs of one object share it
 
-    def run(self, *, stop_after: int | None = None, slice_s: float = 600.0) -> TaskContext:
+    def run(
+        self, *, stop_after: int | None = None, slice_s: float = 600.0, by_hand: bool = False
+    ) -> TaskContext:
         """A context for one run of a task; after this many checkpoints the next one stops it, as a pause does."""
         checkpoints = count(1)
 
@@ -62,6 +66,7 @@ class World:
             self._bindings(),
             task_session(self.log),
             slice_ms=int(slice_s * 1000),
+            by_hand=by_hand,
             stop_reason=stop_reason,
         )
 
@@ -70,7 +75,7 @@ class World:
         return WorkContext(self._bindings(), request_session(self.log))
 
     def _bindings(self) -> ContextBindings:
-        return ContextBindings(self.clock, {"hiro": self.hiro}, self.db)
+        return ContextBindings(self.clock, {"hiro": self.hiro}, self.db, in_hand=self.in_hand)
 
     async def rows(self) -> list[dict[str, Any]]:
         """The recorded swaps as the simulator's truth writes them."""
@@ -84,6 +89,10 @@ class World:
 
     def calls(self, part: str = "") -> int:
         return sum(part in request.path for request in self.simulator.requests)
+
+    def paths(self, since: int = 0) -> list[str]:
+        """The paths of the requests after the first ones, as many as `calls` returned then."""
+        return [request.path for request in self.simulator.requests][since:]
 
 
 _SWAPS = """
@@ -153,6 +162,28 @@ def as_rows(truth: Iterable[TrueSwap]) -> list[dict[str, Any]]:
 async def sweep(world: World, context: TaskContext | None = None, rules: Rules | None = None) -> TaskResult:
     """One run of the task."""
     return await sweep_task(Settings(), rules or world.rules).run(context or world.run())
+
+
+async def feed(
+    world: World,
+    context: TaskContext | None = None,
+    rules: Rules | None = None,
+    settings: Settings | None = None,
+) -> TaskResult:
+    """One run of the task that follows the network's list."""
+    (task,) = follow_network_tasks(settings or Settings(), rules or world.rules)
+    return await task.run(context or world.run())
+
+
+async def follow(world: World, minutes: int) -> list[TaskResult]:
+    """The feed every minute and the sweep every fifteen, beginning a minute from now; the results of the feed."""
+    results = []
+    for minute in range(minutes):
+        await world.clock.sleep(60)
+        results.append(await feed(world))
+        if minute % 15 == 0:
+            await sweep(world)
+    return results
 
 
 async def sweep_within(world: World, slice_s: float) -> RunRecord:
