@@ -26,7 +26,7 @@ from tocsin.competition.reader import ListReader
 from tocsin.competition.rules import Rules
 from tocsin.competition.triage import relevant_calls
 from tocsin.competition.unit_pool import UnitPool
-from tocsin.competition.walk import anchor_at, count_failure, list_ages, load_marks
+from tocsin.competition.walk import anchor_at, count_failure, load_marks
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -45,6 +45,10 @@ MISSING = "Hiro does not have the list of all transactions"
 
 _IN_STRETCH = """
 SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
+
+_NEVER_READ = """
+SELECT 1 FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
+WHERE t.tier = 'eligible' AND m.walked_at IS NULL LIMIT 1"""
 
 
 async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int) -> TaskResult:
@@ -261,15 +265,25 @@ class Feed:
                     await count_failure(db, result.unit, rules, self._context.clock.now()).run()
 
     async def _prove(self) -> None:
-        """How far the record is complete: what the list did not show, and whether all others were read since."""
+        """How far the record is complete: what the list did not show, and whether all others were read."""
         db, state, counts = self._context.db, self.state, self.counts
         counts.missing_nonces, counts.proven_block = await nonces.proof(db)
         if state.started_at is not None and state.rests_on != self._rules.version:
-            ages = await list_ages(db, self._rules.allowlist.contracts)
-            if all(read_at is not None and read_at >= state.started_at for read_at in ages.values()):
+            read = await self._read_since(state.started_at)
+            if read >= self._rules.allowlist.contracts.keys():
                 self.state = replace(state, rests_on=self._rules.version)
                 await save_state(db, self.state, self._context.clock.now()).run()
-        counts.rests = self.state.rests_on == self._rules.version
+        never_read = await db.prepare(_NEVER_READ).first()
+        counts.rests = self.state.rests_on == self._rules.version and never_read is None
+
+    async def _read_since(self, since: int) -> set[str]:
+        """The contracts whose lists were read to their end since then, under the rules in force."""
+        marks = await load_marks(self._context.db, self._rules.allowlist.contracts)
+        return {
+            contract
+            for contract, (rules, mark) in marks.items()
+            if rules == self._rules.for_principal(contract) and (mark.walked_at or 0) >= since
+        }
 
     # Counting
 

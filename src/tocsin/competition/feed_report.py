@@ -49,7 +49,7 @@ class FeedCounts:
     failed_visits: int = 0
     missing_nonces: int = 0
     proven_block: int | None = None  # up to it no wallet lacks a nonce; None: nowhere
-    rests: bool = False  # the contracts' lists were read since the network's is followed
+    rests: bool = False  # the contracts' lists were read since the network's is followed, the wallets' once
     unverified: int = 0
 
 
