@@ -70,7 +70,8 @@ def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, star
     """Take the page at the head of the list, or the one that a gap's cursor leads to."""
     below = ABOVE_ALL if gap is None else gap.bottom
     if not page.items:  # it says nothing
-        return FeedStep((), below, below, mark, done=gap is None)
+        early = any(anchor.position < below for anchor in mark.anchors)
+        return FeedStep((), below, below, mark, done=gap is None, ends_early=early)
     higher = [anchor for anchor in mark.anchors if anchor.position >= below]
     lower = [anchor for anchor in mark.anchors if anchor.position < below]
     fresh: list[Transaction] = []

@@ -1,0 +1,141 @@
+"""A chain and the list of all its transactions, as small as can be, and a reader that drives `take_page` as the feed does."""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from tocsin.chain_model import MinedAt, Page, Transaction
+from tocsin.competition.feed_mark import FeedGap, FeedMark, FeedStep, take_page
+from tocsin.competition.walk import Anchor, Position, anchor_at
+
+START_S = 1_000
+GAPS_MAX = 8
+ALL = 10**9  # an index that no block has
+
+
+def transaction(number: int, height: int, index: int, fork: int, time_s: int = START_S) -> Transaction:
+    return Transaction(
+        tx_id=f"0x{number:x}",
+        sender="S",
+        sponsored=False,
+        fee=0,
+        status="success",
+        type="token_transfer",
+        contract_call=None,
+        mined=MinedAt(height, f"{height}/{fork}", index, time_s),
+        canonical=True,
+        event_count=None,
+    )
+
+
+@dataclass
+class ModelChain:
+    """Blocks with transactions. `page` is what the list shows: positions are its cursors, as Hiro's are."""
+
+    page_rows: int = 5
+    height: int = 100
+    rows: list[Transaction] = field(default_factory=list)  # oldest first
+    made: int = 0
+    forks: int = 0
+
+    def grow(self, *sizes: int, time_s: int = START_S) -> None:
+        """A block for each size."""
+        for size in sizes:
+            self.height += 1
+            for index in range(size):
+                self.made += 1
+                self.rows.append(transaction(self.made, self.height, index, self.forks, time_s))
+
+    def reorg(self, depth: int) -> None:
+        """The newest blocks are gone; some of their heights are used again by the blocks that follow."""
+        self.forks += 1
+        self.height = max(100, self.height - depth)
+        while self.rows and position(self.rows[-1])[0] > self.height:
+            self.rows.pop()
+
+    def page(self, cursor: str | None = None, lag: int = 0) -> Page[Transaction]:
+        """Fifty rows are five here. With a lag the newest blocks are not shown yet."""
+        end = bisect_right(self.rows, (self.height - lag, ALL), key=position)
+        if cursor is not None:
+            height, index = cursor.split(":")
+            end = min(end, bisect_right(self.rows, (int(height), int(index)), key=position))
+        first = max(0, end - self.page_rows)
+        next_cursor = "{}:{}".format(*position(self.rows[first - 1])) if first else None
+        return Page(tuple(reversed(self.rows[first:end])), next_cursor)
+
+    def has(self, anchor: Anchor) -> bool:
+        """Whether it is still in its block."""
+        at = bisect_left(self.rows, anchor.position, key=position)
+        return self.rows[at : at + 1] != [] and anchor_at(self.rows[at]) == anchor
+
+
+def position(row: Transaction) -> Position:
+    assert row.mined is not None
+    return row.mined.position
+
+
+def place(row: Transaction) -> tuple[str, str]:
+    """A transaction in its block."""
+    assert row.mined is not None
+    return row.tx_id, row.mined.block_hash
+
+
+@dataclass
+class ModelReader:
+    """Reads the list: the head first, then the newest gap, as `feed.py` does."""
+
+    chain: ModelChain
+    mark: FeedMark = field(default_factory=FeedMark)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    steps: list[FeedStep] = field(default_factory=list)
+    since: Position = (0, 0)  # below this the lists of contracts have everything
+    top: Position = (0, 0)  # of the newest look
+    rows_read: int = 0
+
+    def run(self, pages_max: int, lag: int = 0) -> None:
+        pages = 0
+        if len(self.mark.gaps) < GAPS_MAX:
+            self._take(self.chain.page(lag=lag), None)
+            pages += 1
+        while self.mark.gaps and pages < pages_max:
+            gap = self.mark.gaps[0]
+            self._take(self.chain.page(gap.cursor, lag), gap)
+            pages += 1
+
+    def refuse_cursor(self) -> None:
+        """The newest gap's cursor is not accepted."""
+        if self.mark.gaps:
+            self.mark = self.mark.without(self.mark.gaps[0])
+
+    def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
+        taken = take_page(self.mark, page, gap, START_S)
+        self.rows_read += len(page.items)
+        self.steps.append(taken)
+        if taken.ends_early:  # feed.py refuses it; the mark stays
+            if gap is not None:  # the cursor leads nowhere in this model: read from the head again
+                self.mark = self.mark.without(gap)
+            return
+        self.mark = taken.mark
+        self.seen |= {place(row) for row in taken.fresh}
+        if gap is None and page.items:
+            self.top = position(page.items[0])
+        if taken.restarted:
+            self.since = position(page.items[-1])
+
+    def unread(self) -> list[Transaction]:
+        """What lies between the restart and the newest look, was never returned, and is in no gap."""
+        return [
+            row
+            for row in self.chain.rows
+            if self.since <= position(row) <= self.top
+            and place(row) not in self.seen
+            and not self.in_a_gap(position(row))
+        ]
+
+    def in_a_gap(self, at: Position) -> bool:
+        """Whether it is in a declared gap: below its bottom, and above the next anchor that is still there."""
+        anchors = [anchor for anchor in self.mark.anchors if self.chain.has(anchor)]
+        for gap in self.mark.gaps:
+            floor = next((anchor.position for anchor in anchors if anchor.position < gap.bottom), (0, 0))
+            if floor < at < gap.bottom:
+                return True
+        return False
