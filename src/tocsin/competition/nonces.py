@@ -30,7 +30,7 @@ SELECT n.wallet, n.missing FROM nonces n JOIN agent_tiers t ON t.stx_address = n
 LEFT JOIN marks m ON m.principal = n.wallet
 WHERE n.missing > 0 AND coalesce(m.failures, 0) < ? ORDER BY n.missing_above LIMIT ?"""
 _PROOF = """
-SELECT coalesce(sum(n.missing), 0) AS missing, min(n.missing_above) AS block
+SELECT coalesce(sum(n.missing), 0) AS missing, min(n.missing_above) - 1 AS block
 FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible' WHERE n.missing > 0"""
 _FORGET = "DELETE FROM nonces"
 
@@ -55,7 +55,7 @@ def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
         if each.high + 1 < joined.low or joined.high + 1 < each.low:
             kept.append(each)
         else:
-            highest = max(each, joined, key=lambda part: part.high)
+            highest = max(joined, each, key=lambda part: part.high)  # seen again, it may be in another block
             joined = NonceRange(min(each.low, joined.low), highest.high, highest.block)
     ordered = sorted((*kept, joined), key=lambda each: each.low)
     while len(ordered) > RANGES_MAX:

@@ -1,0 +1,153 @@
+"""Nonces: what was seen is kept as ranges, and what is missing between them is known."""
+
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.competition import World, chain_of, open_world, register
+from tocsin.chain_model import AccountNonce, MinedAt, Transaction
+from tocsin.competition import nonces
+from tocsin.competition.nonces import NonceRange, Ranges, add_seen, missing, settled
+from tocsin.competition.walk import count_failure
+from tocsin.simulator.wallets import Wallet
+
+numbers = st.lists(st.integers(0, 70), max_size=60)
+
+
+def ranges_of(seen: list[int]) -> Ranges:
+    ranges: Ranges = ()
+    for nonce in seen:
+        ranges = add_seen(ranges, nonce, 1_000 + nonce)
+    return ranges
+
+
+@given(numbers)
+def test_ranges_are_the_set_of_what_was_seen(seen: list[int]) -> None:
+    """In any order and however often: maximal ranges, each with the block of its highest nonce."""
+    ranges = ranges_of(seen)
+
+    assert [number for each in ranges for number in range(each.low, each.high + 1)] == sorted(set(seen))
+    assert all(lower.high + 1 < higher.low for lower, higher in pairwise(ranges))
+    assert all(each.block == 1_000 + each.high for each in ranges)
+    assert missing(ranges) == (max(seen) - min(seen) + 1 - len(set(seen)) if seen else 0)
+
+
+@given(numbers)
+def test_settled_nonces_lack_nothing(seen: list[int]) -> None:
+    """One range from the lowest to the highest, and what comes next continues it."""
+    ranges = settled(ranges_of(seen))
+
+    assert missing(ranges) == 0
+    if seen:
+        assert ranges == (NonceRange(min(seen), max(seen), 1_000 + max(seen)),)
+        assert len(add_seen(ranges, max(seen) + 1, 5_000)) == 1
+        assert missing(add_seen(ranges, max(seen) + 3, 5_000)) == 2
+    else:
+        assert ranges == ()
+
+
+@given(st.permutations(range(0, 140, 2)))
+def test_at_most_fifty_ranges_are_kept(seen: list[int]) -> None:
+    """The lowest are joined: the highest, which tell what is missing now, stay exact."""
+    ranges = ranges_of(seen)
+
+    assert len(ranges) <= 50
+    assert [each.low for each in ranges[-40:]] == list(range(60, 140, 2))[-40:]
+    assert ranges[-1] == NonceRange(138, 138, 1_138)
+
+
+def test_a_nonce_that_is_seen_in_another_block_has_that_one() -> None:
+    """After a reorg its transaction is mined again, perhaps further down."""
+    assert add_seen((NonceRange(0, 5, 100),), 5, 97) == (NonceRange(0, 5, 97),)
+    assert add_seen((NonceRange(0, 5, 100),), 4, 97) == (NonceRange(0, 5, 100),)
+
+
+def row(number: int, height: int, *used: tuple[str, int]) -> Transaction:
+    return Transaction(
+        tx_id=f"0x{number}",
+        sender=used[0][0],
+        sponsored=len(used) > 1,
+        fee=0,
+        status="success",
+        type="token_transfer",
+        contract_call=None,
+        mined=MinedAt(height, "0x", 0, 0),
+        canonical=True,
+        event_count=None,
+        nonces=tuple(AccountNonce(account, nonce) for account, nonce in used),
+    )
+
+
+def test_senders_and_sponsors_are_seen_and_nobody_else() -> None:
+    rows = [row(1, 50, ("A", 3), ("B", 7)), row(2, 49, ("C", 1)), row(3, 48, ("B", 6))]
+
+    assert nonces.seen_in(rows, {"A": None, "B": None}) == {"A": [(3, 50)], "B": [(7, 50), (6, 48)]}
+    assert nonces.seen_in(rows, {}) == {}
+
+
+async def store(world: World, wallet: str, *seen: tuple[int, int], settle: bool = False) -> int:
+    """How many statements it took."""
+    statements = await nonces.record_seen(world.db, {wallet: list(seen)}, settle=settle)
+    if statements:
+        await world.db.batch(statements)
+    return len(statements)
+
+
+async def test_what_was_seen_is_kept_and_what_is_missing_is_found(tmp_path: Path) -> None:
+    """Nothing is written when nothing is new; a wallet that lacks nothing is not returned."""
+    async with open_world(tmp_path, chain_of(3)) as world:
+        first, second, third = (wallet.address for wallet in world.simulator.chain.wallets)
+        written = [
+            await store(world, first, (4, 100), (5, 101)),
+            await store(world, first, (5, 101)),
+            await store(world, first),
+            await store(world, first, (9, 105), (8, 105)),
+            await store(world, second, (0, 90), (2, 110)),
+            await store(world, third, (0, 90), (1, 91)),
+        ]
+        lacking = await nonces.lacking(world.db, 5)
+        one = await nonces.lacking(world.db, 1)
+        proof = await nonces.proof(world.db)
+        await store(world, second, (1, 92))
+        later = await nonces.lacking(world.db, 5), await nonces.proof(world.db)
+        await store(world, first, settle=True)
+        settled_now = await nonces.lacking(world.db, 5), await nonces.proof(world.db)
+
+    assert written == [1, 0, 0, 1, 1, 1]
+    assert lacking == {second: 1, first: 2}
+    assert one == {second: 1}  # what is missing lowest comes first
+    assert proof == (3, 89)  # a transaction of block 90 itself may be missing
+    assert later == ({first: 2}, (2, 100))
+    assert settled_now == ({}, (0, None))
+
+
+async def test_only_eligible_wallets_that_can_be_read_are_visited(tmp_path: Path) -> None:
+    """Others' nonces do not count; a wallet whose list keeps failing is not visited, and proves nothing."""
+    async with open_world(tmp_path, chain_of(3)) as world:
+        good, failing, other = world.simulator.chain.wallets
+        for wallet in (good, failing, other):
+            await store(world, wallet.address, (1, 100), (3, 102))
+        await register(world.db, [Wallet(other.address, "registered", other.btc_address)])
+        for _ in range(5):
+            await count_failure(world.db, failing.address, "rules", 1).run()
+        lacking = await nonces.lacking(world.db, 5)
+        proof = await nonces.proof(world.db)
+        await nonces.forget_all(world.db).run()
+        forgotten = await nonces.lacking(world.db, 5), await nonces.proof(world.db)
+
+    assert lacking == {good.address: 1}
+    assert proof == (2, 99)
+    assert forgotten == ({}, (0, None))
+
+
+async def test_a_wallet_that_lost_its_eligibility_is_not_visited(tmp_path: Path) -> None:
+    async with open_world(tmp_path, chain_of(1)) as world:
+        (wallet,) = world.simulator.chain.wallets
+        await store(world, wallet.address, (1, 100), (3, 102))
+        before = await nonces.lacking(world.db, 5)
+        await world.db.prepare("DELETE FROM claims").run()
+        after = await nonces.lacking(world.db, 5)
+
+    assert (before, after) == ({wallet.address: 1}, {})
