@@ -28,6 +28,7 @@ async def started(world: World) -> None:
     await feed(world)
     await sweep(world)
     await world.clock.sleep(120)
+    world.simulator.advance()
 
 
 async def test_the_first_look_begins_at_the_head(tmp_path: Path) -> None:

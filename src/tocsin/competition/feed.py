@@ -186,6 +186,7 @@ class Feed:
             looked_at=now if gap is None else before.looked_at,
             started_at=now if restarted else before.started_at,
             quiet=not rows and (gap is None or before.quiet),
+            rests_on=None if restarted else before.rests_on,
         )
         kept = [save_state(db, state, now)]
         if restarted:

@@ -1,0 +1,342 @@
+"""The feed in trouble: reorgs, cursors that are not accepted, and pages that break Hiro's contract."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
+from tocsin.bindings import FetchResponse
+from tocsin.competition import totals
+from tocsin.competition.allowlist import built_in
+from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.simulator.simulator import Simulator
+
+CONTRACTS = len(built_in().contracts)
+NETWORK_LIST = "/extended/v3/transactions"
+
+
+async def started(world: World) -> None:
+    """The feed has begun on a list of several pages, and the sweep has read everything once."""
+    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
+    world.simulator.chain.mine()
+    await feed(world)
+    await sweep(world)
+    await world.clock.sleep(120)
+    world.simulator.advance()
+
+
+def many(world: World, count: int = 130) -> None:
+    """More transactions of strangers than a page holds."""
+    world.simulator.chain.dust(world.simulator.chain.strangers[1], count)
+    world.simulator.chain.mine()
+
+
+class ChangedFetch:
+    """Hiro, with another body for pages of the network's list."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._fetch = SimulatedFetch(simulator)
+        self.change: Callable[[str, dict[str, Any]], None] = lambda _, __: None
+
+    async def __call__(self, url: str, **options: Any) -> FetchResponse:
+        answer = await self._fetch(url, **options)
+        if NETWORK_LIST + "?" not in url or answer.status != 200:
+            return answer
+        body = json.loads(answer.body)
+        self.change(url, body)
+        return FetchResponse(200, answer.headers, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("fate", ["dropped", "forked", "vanished"])
+async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, tmp_path: Path) -> None:
+    """It is no longer in the list, and the look-up confirms it; mined again, it is back."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        sent = [chain.swap(wallet) for wallet in chain.wallets]
+        chain.mine()
+        await feed(world)
+        before = await world.rows()
+        chain.reorg(3, fate)
+        many(world, 3)
+        await world.clock.sleep(60)
+        result = await feed(world)
+        after, drift = await world.rows(), await totals.drift(world.db)
+        for tx in sent:
+            chain.rebroadcast(tx)
+        chain.mine()
+        await world.clock.sleep(120)
+        await feed(world)
+        back = await world.rows()
+
+    assert len(before) == 2
+    assert (after, drift) == ([], {})
+    assert result.counters["withdrawn"] == 2
+    assert back == as_rows(chain.truth())
+    assert len(back) == 2
+
+
+@pytest.mark.parametrize("kind", ["simple", "sponsored"])
+async def test_a_swap_that_is_mined_in_another_block_is_moved(kind: str, tmp_path: Path) -> None:
+    """Its block is the new one, and it is not counted twice."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        tx = chain.swap(chain.wallets[0], kind)
+        first = chain.mine()
+        await feed(world)
+        chain.reorg(5, "dropped")
+        many(world, 3)
+        await world.clock.sleep(60)
+        chain.rebroadcast(tx)
+        second = chain.mine()
+        result = await feed(world)
+        blocks = await world.all("SELECT block_height, block_hash FROM swaps")
+        rows, drift = await world.rows(), await totals.drift(world.db)
+
+    assert first.hash != second.hash
+    assert blocks == [{"block_height": second.height, "block_hash": second.hash}]
+    assert rows == as_rows(chain.truth())
+    assert (drift, result.counters["missingNonces"]) == ({}, 0)
+
+
+async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: Path) -> None:
+    """It is logged, and the sweep reads all contracts' lists again: the swaps that the new chain has below the head."""
+    async with open_world(tmp_path, chain_of(3)) as world:
+        chain = world.simulator.chain
+        many(world, 200)
+        await world.clock.sleep(60)
+        world.simulator.advance()
+        await started(world)
+        for wallet in chain.wallets:
+            chain.swap(wallet)
+        chain.mine()
+        await feed(world)
+        gone = await world.rows()
+        chain.reorg(chain.tip_height - chain.blocks[0].height, "vanished")
+        chain.swap(chain.wallets[0])
+        chain.mine()
+        many(world)
+        await world.clock.sleep(60)
+        first = await feed(world)
+        swept = await sweep(world)
+        rows, drift = await world.rows(), await totals.drift(world.db)
+        await world.clock.sleep(60)
+        second = await feed(world)
+
+    assert len(gone) == 3
+    assert len(world.log.of("feed.restarted")) == 1
+    assert (first.counters["pages"], first.counters["completeUntilBlock"]) == (3, None)
+    assert swept.counters["contractsScanned"] == CONTRACTS
+    assert (rows, drift) == (as_rows(chain.truth()), {})
+    assert len(rows) == 1
+    assert second.counters["completeUntilBlock"] == chain.blocks[-1].height
+
+
+async def test_a_long_way_is_read_in_one_run(tmp_path: Path) -> None:
+    """Two hundred transactions are four pages and one; nothing is left for later."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world, 199)
+        result = await feed(world)
+        rows = await world.rows()
+
+    assert (result.counters["pages"], result.counters["transactions"]) == (5, 200)
+    assert (result.incomplete, result.counters["blocksBehind"]) == (None, 0)
+    assert rows == as_rows(chain.truth())
+
+
+@pytest.mark.parametrize("status", [404, 400])
+async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: Path) -> None:
+    """The run says so and is not complete; the next one reads from the head again and misses nothing."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world)
+        whole = world.hiro.client._fetch
+
+        async def refusing(url: str, **options: Any) -> FetchResponse:
+            if NETWORK_LIST in url and "cursor" in url:
+                return FetchResponse(status, {}, b'{"statusCode":404,"message":"Cursor not found"}')
+            return await whole(url, **options)
+
+        world.hiro.client._fetch = refusing
+        first = await feed(world)
+        early = await world.rows()
+        world.hiro.client._fetch = whole
+        await world.clock.sleep(60)
+        second = await feed(world)
+        rows = await world.rows()
+
+    assert early == []
+    assert first.incomplete is not None
+    assert "does not accept its own cursor" in first.incomplete
+    assert (first.error, second.error, second.incomplete) == (None, None, None)
+    assert rows == as_rows(chain.truth())
+    assert len(rows) == 1
+
+
+async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
+    """A server that ignores the cursor costs two calls a run, not forty, and nothing is lost."""
+    simulator = chain_of(2)
+    async with open_world(tmp_path, simulator) as world:
+        chain = simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world)
+        whole = world.hiro.client._fetch
+
+        async def circling(url: str, **options: Any) -> FetchResponse:
+            return await whole(url.split("&cursor")[0] if NETWORK_LIST in url else url, **options)
+
+        world.hiro.client._fetch = circling
+        before = world.calls()
+        first = await feed(world)
+        made = world.calls() - before
+        world.hiro.client._fetch = whole
+        await world.clock.sleep(60)
+        second = await feed(world)
+        rows = await world.rows()
+
+    assert made == 2
+    assert first.incomplete is not None
+    assert "its cursor does not lead further down the list" in first.incomplete
+    assert "blocks behind" in first.incomplete
+    assert (second.incomplete, second.counters["blocksBehind"]) == (None, 0)
+    assert rows == as_rows(chain.truth())
+
+
+@pytest.mark.parametrize("where", ["head", "cursor"])
+async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
+    """A list that was long and is empty is wrong. It costs one call or two, and is not taken for a look."""
+    simulator = chain_of(2)
+    fetch = ChangedFetch(simulator)
+
+    def emptied(url: str, body: dict[str, Any]) -> None:
+        if ("cursor=" in url) == (where == "cursor"):
+            body |= {"results": [], "total": 0, "cursor": {"next": None, "previous": None, "current": None}}
+
+    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+        chain = simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world)
+        fetch.change = emptied
+        before = world.calls()
+        first = await feed(world)
+        made = world.calls() - before
+        await world.clock.sleep(1_801)
+        swept = await sweep(world)
+        found = await world.rows()
+        fetch.change = lambda _, __: None
+        second = await feed(world)
+        rows = await world.rows()
+
+    assert made == (1 if where == "head" else 2)
+    assert first.incomplete is not None
+    assert "the list of all transactions ends too early" in first.incomplete
+    assert swept.counters["way"] == "contracts"
+    assert found == rows == as_rows(chain.truth())
+    assert second.incomplete is None
+
+
+async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    """Two rows and no cursor, while we know of older ones: nothing below is taken for gone."""
+    simulator = chain_of(2)
+    fetch = ChangedFetch(simulator)
+
+    def cut(_: str, body: dict[str, Any]) -> None:
+        body["results"] = body["results"][:2]
+        body["cursor"]["next"] = None
+
+    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+        chain = simulator.chain
+        await started(world)
+        many(world, 10)
+        chain.swap(chain.wallets[0])
+        chain.mine()
+        fetch.change = cut
+        first = await feed(world)
+        fetch.change = lambda _, __: None
+        second = await feed(world, world.run(by_hand=True))
+        rows = await world.rows()
+
+    assert first.incomplete is not None
+    assert "ends too early" in first.incomplete
+    assert (second.incomplete, second.counters["withdrawn"]) == (None, 0)
+    assert rows == as_rows(chain.truth())
+
+
+async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
+    """It may be a swap: its transaction is queued, and recorded from the look-up. The others are read."""
+    simulator = chain_of(3)
+    fetch = ChangedFetch(simulator)
+    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+        chain = simulator.chain
+        await started(world)
+        sent = [chain.swap(wallet) for wallet in chain.wallets]
+        chain.mine()
+
+        def spoilt(_: str, body: dict[str, Any]) -> None:
+            for row in body["results"]:
+                if row["tx_id"] == sent[1].tx_id:
+                    row["block"] = "none"
+
+        fetch.change = spoilt
+        result = await feed(world)
+        rows = await world.rows()
+
+    assert result.incomplete is None
+    assert rows == as_rows(chain.truth())
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (SimulatedFault(kind="wrong_json", path=NETWORK_LIST), "not JSON"),
+        (SimulatedFault(kind="truncated", path=NETWORK_LIST), "not JSON"),
+        (SimulatedFault(kind="status", status=503, path=NETWORK_LIST), "answered 503"),
+        (SimulatedFault(kind="hang", path=NETWORK_LIST), "gave no answer"),
+        (SimulatedFault(kind="limited", retry_after=600, path=NETWORK_LIST), ""),
+    ],
+)
+async def test_a_list_that_cannot_be_read_says_why_and_loses_nothing(
+    fault: SimulatedFault, words: str, tmp_path: Path
+) -> None:
+    """The run is not complete, the way stays the network's, and the next good look has everything."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world)
+        world.simulator.faults.add(fault)
+        first = await feed(world)
+        world.simulator.faults.clear()
+        await world.clock.sleep(900)
+        second = await feed(world)
+        rows = await world.rows()
+
+    assert (first.limited_until is not None) == (fault.kind == "limited")
+    assert first.incomplete is not None
+    assert words in first.incomplete
+    assert (first.counters["looked"], first.counters["way"]) == (False, "network")
+    assert (second.error, second.incomplete) == (None, None)
+    assert number(second.counters, "inserted") == 1
+    assert rows == as_rows(chain.truth())
+
+
+async def test_a_refused_key_is_a_failure(tmp_path: Path) -> None:
+    async with open_world(tmp_path, chain_of(1)) as world:
+        world.simulator.faults.add(SimulatedFault(kind="status", status=403))
+        result = await feed(world)
+
+    assert result.error_kind == "Unauthorised"
+    assert result.error is not None
