@@ -156,6 +156,8 @@ class Feed:
     async def _fill(self, gap: FeedGap) -> None:
         """Read on where an earlier look ended."""
         answer = await self._hiro.network_transactions(self._context.session, gap.cursor)
+        if isinstance(answer, Gone):
+            raise _ListMissing
         self.counts.pages += 1
         if isinstance(answer, NotFound | BadRequest):  # an outdated cursor: from the head again
             self.state = replace(self.state, mark=self.state.mark.without(gap), etag=None, quiet=False)
