@@ -13,6 +13,7 @@ from tocsin.competition.nonces import NonceRange, Ranges, add_seen, missing, set
 from tocsin.competition.walk import count_failure
 from tocsin.simulator.wallets import Wallet
 
+NOW = 1_778_700_600_000
 numbers = st.lists(st.integers(0, 70), max_size=60)
 
 
@@ -107,13 +108,13 @@ async def test_what_was_seen_is_kept_and_what_is_missing_is_found(tmp_path: Path
             await store(world, second, (0, 90), (2, 110)),
             await store(world, third, (0, 90), (1, 91)),
         ]
-        lacking = await nonces.lacking(world.db, 5)
-        one = await nonces.lacking(world.db, 1)
+        lacking = await nonces.lacking(world.db, 5, NOW)
+        one = await nonces.lacking(world.db, 1, NOW)
         proof = await nonces.proof(world.db)
         await store(world, second, (1, 92))
-        later = await nonces.lacking(world.db, 5), await nonces.proof(world.db)
+        later = await nonces.lacking(world.db, 5, NOW), await nonces.proof(world.db)
         await store(world, first, settle=True)
-        settled_now = await nonces.lacking(world.db, 5), await nonces.proof(world.db)
+        settled_now = await nonces.lacking(world.db, 5, NOW), await nonces.proof(world.db)
 
     assert written == [1, 0, 0, 1, 1, 1]
     assert lacking == {second: 1, first: 2}
@@ -124,20 +125,22 @@ async def test_what_was_seen_is_kept_and_what_is_missing_is_found(tmp_path: Path
 
 
 async def test_only_eligible_wallets_that_can_be_read_are_visited(tmp_path: Path) -> None:
-    """Others' nonces do not count; a wallet whose list keeps failing is not visited, and proves nothing."""
+    """Others' nonces do not count; a wallet whose list keeps failing is visited once an hour."""
     async with open_world(tmp_path, chain_of(3)) as world:
         good, failing, other = world.simulator.chain.wallets
         for wallet in (good, failing, other):
             await store(world, wallet.address, (1, 100), (3, 102))
         await register(world.db, [Wallet(other.address, "registered", other.btc_address)])
         for _ in range(5):
-            await count_failure(world.db, failing.address, "rules", 1).run()
-        lacking = await nonces.lacking(world.db, 5)
+            await count_failure(world.db, failing.address, "rules", NOW).run()
+        lacking = await nonces.lacking(world.db, 5, NOW + 3_599_000)
+        later = await nonces.lacking(world.db, 5, NOW + 3_600_000)
         proof = await nonces.proof(world.db)
         await nonces.forget_all(world.db).run()
-        forgotten = await nonces.lacking(world.db, 5), await nonces.proof(world.db)
+        forgotten = await nonces.lacking(world.db, 5, NOW), await nonces.proof(world.db)
 
     assert lacking == {good.address: 1}
+    assert later == {good.address: 1, failing.address: 1}
     assert proof == (2, 99)
     assert forgotten == ({}, (0, None))
 
@@ -146,8 +149,8 @@ async def test_a_wallet_that_lost_its_eligibility_is_not_visited(tmp_path: Path)
     async with open_world(tmp_path, chain_of(1)) as world:
         (wallet,) = world.simulator.chain.wallets
         await store(world, wallet.address, (1, 100), (3, 102))
-        before = await nonces.lacking(world.db, 5)
+        before = await nonces.lacking(world.db, 5, NOW)
         await world.db.prepare("DELETE FROM claims").run()
-        after = await nonces.lacking(world.db, 5)
+        after = await nonces.lacking(world.db, 5, NOW)
 
     assert (before, after) == ({wallet.address: 1}, {})

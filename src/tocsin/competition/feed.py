@@ -243,7 +243,7 @@ class Feed:
     async def _visit_wallets(self) -> None:
         """Read the lists of wallets that have made a transaction which the network's list did not show."""
         db = self._context.db
-        lacking = await nonces.lacking(db, VISITS_MAX)
+        lacking = await nonces.lacking(db, VISITS_MAX, self._context.clock.now())
         if not lacking or self._pool.stop is not None:
             return
         for wallet, count in lacking.items():

@@ -15,6 +15,7 @@ from tocsin.chain_model import Transaction
 from tocsin.competition.walk import FAILURES_MAX
 
 RANGES_MAX = 50  # of one wallet; the lowest are joined when there are more
+FAILING_WAIT_MS = 3_600_000  # between two tries of a list that keeps failing
 
 _LOAD = "SELECT wallet, ranges_json FROM nonces WHERE wallet IN (SELECT value FROM json_each(?))"
 _SAVE = """
@@ -28,7 +29,7 @@ ON CONFLICT (wallet) DO UPDATE SET ranges_json = excluded.ranges_json, missing =
 _LACKING = """
 SELECT n.wallet, n.missing FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible'
 LEFT JOIN marks m ON m.principal = n.wallet
-WHERE n.missing > 0 AND coalesce(m.failures, 0) < ? ORDER BY n.missing_above LIMIT ?"""
+WHERE n.missing > 0 AND (coalesce(m.failures, 0) < ? OR m.tried_at <= ?) ORDER BY n.missing_above LIMIT ?"""
 _PROOF = """
 SELECT coalesce(sum(n.missing), 0) AS missing, min(n.missing_above) - 1 AS block
 FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible' WHERE n.missing > 0"""
@@ -104,9 +105,9 @@ async def record_seen(
     return [db.prepare(_SAVE).bind(json.dumps(rows))] if rows else []
 
 
-async def lacking(db: Database, limit: int) -> dict[str, int]:
-    """Eligible wallets of which something was not shown, and how much; without those whose list keeps failing."""
-    rows = (await db.prepare(_LACKING).bind(FAILURES_MAX, limit).all()).results
+async def lacking(db: Database, limit: int, now: int) -> dict[str, int]:
+    """Eligible wallets of which something was not shown, and how much; rarely those whose list keeps failing."""
+    rows = (await db.prepare(_LACKING).bind(FAILURES_MAX, now - FAILING_WAIT_MS, limit).all()).results
     return {row["wallet"]: row["missing"] for row in rows}
 
 
