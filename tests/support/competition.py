@@ -172,7 +172,7 @@ async def feed(
 ) -> TaskResult:
     """One run of the task that follows the network's list."""
     (task,) = follow_network_tasks(settings or Settings(), rules or world.rules)
-    return await task.run(context or world.run())
+    return await task.run(context or world.run(slice_s=task.slice_ms / 1000))
 
 
 async def follow(world: World, minutes: int) -> list[TaskResult]:

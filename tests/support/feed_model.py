@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from tocsin.chain_model import MinedAt, Page, Transaction
-from tocsin.competition.feed_mark import FeedGap, FeedMark, FeedStep, take_page
+from tocsin.competition.feed_mark import FeedGap, FeedMark, FeedStep, joined, take_page
 from tocsin.competition.walk import Anchor, Position, anchor_at
 
 START_S = 1_000
@@ -90,10 +90,16 @@ class ModelReader:
     since: Position = (0, 0)  # below this the lists of contracts have everything
     top: Position = (0, 0)  # of the newest look
     rows_read: int = 0
+    looked: bool = False  # in the newest run
 
     def run(self, pages_max: int, lag: int = 0) -> None:
+        """After a run that left a gap, a page of it comes before the head."""
         pages = 0
-        if len(self.mark.gaps) < GAPS_MAX:
+        if self.mark.gaps and self.looked:
+            self._take(self.chain.page(self.mark.gaps[0].cursor, lag), self.mark.gaps[0])
+            pages += 1
+        self.looked = pages < pages_max
+        if self.looked:
             self._take(self.chain.page(lag=lag), None)
             pages += 1
         while self.mark.gaps and pages < pages_max:
@@ -114,7 +120,7 @@ class ModelReader:
             if gap is not None:  # the cursor leads nowhere in this model: read from the head again
                 self.mark = self.mark.without(gap)
             return
-        self.mark = taken.mark
+        self.mark = joined(taken.mark, GAPS_MAX)
         self.seen |= {place(row) for row in taken.fresh}
         if gap is None and page.items:
             self.top = position(page.items[0])

@@ -17,7 +17,7 @@ from tocsin.chain_model import Page, Transaction
 from tocsin.competition import nonces
 from tocsin.competition.eligibility import Tier, tiers_of
 from tocsin.competition.feed_choice import ASK_AGAIN_MS, Way, choose_way, measured
-from tocsin.competition.feed_mark import FeedGap, FeedStep, take_page
+from tocsin.competition.feed_mark import FeedGap, FeedStep, joined, take_page
 from tocsin.competition.feed_report import FeedCounts, feed_counters, feed_result
 from tocsin.competition.feed_state import FeedState, load_state, save_state
 from tocsin.competition.page_queue import PageQueue, PageRead
@@ -36,7 +36,7 @@ from tocsin.upstream.hiro import HiroClient
 
 QUIET_MS = 90_000  # while nobody trades, no look is made sooner: with one a minute, every second is left out
 PAGES_MAX = 40  # of a run: two thousand transactions; a longer way is read over several runs
-GAPS_MAX = 8  # then they are filled before the head is looked at again
+GAPS_MAX = 8  # what was read between others is read again
 VISITS_MAX = 5  # wallets of which a nonce is missing, per run
 VISIT_PAGES_MAX = 5
 
@@ -114,13 +114,19 @@ class Feed:
     # Reading
 
     async def _read(self, _unit: str) -> None:
-        """Look at the head, then fill gaps, the newest first."""
+        """Look at the head, then fill gaps, the newest first.
+
+        After a look that left one, a page of it comes before the next look: where a run affords a single call, both
+        have their turn.
+        """
         try:
             if self.state.way == "contracts":
                 await self._ask_for_traffic()
                 return
-            if len(self.state.mark.gaps) < GAPS_MAX:
-                await self._look()
+            waited = self._context.clock.now() - (self.state.looked_at or 0)
+            if self.state.mark.gaps and 0 <= waited < QUIET_MS:
+                await self._fill(self.state.mark.gaps[0])
+            await self._look()
             while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
                 self._context.checkpoint()
                 await self._fill(self.state.mark.gaps[0])
@@ -183,7 +189,7 @@ class Feed:
         restarted = taken.restarted or before.started_at is None
         state = replace(
             before,
-            mark=taken.mark,
+            mark=joined(taken.mark, GAPS_MAX),
             etag=None if taken.mark.gaps else etag if gap is None else before.etag,
             looked_at=now if gap is None else before.looked_at,
             started_at=now if restarted else before.started_at,

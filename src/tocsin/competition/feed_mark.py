@@ -7,7 +7,7 @@ When it is deeper than all anchors, or nothing was read yet, the list is followe
 the lists of contracts and wallets have what is below.
 
 A look that could not come down to an anchor leaves a gap, and the next one begins at the head again: the newest
-transactions come first, and gaps are filled after them.
+transactions come first, and gaps are filled after them. Of many gaps the lowest are joined.
 """
 
 from collections.abc import Sequence
@@ -104,6 +104,16 @@ def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, star
     gaps.sort(key=lambda each: each.bottom, reverse=True)
     new = thinned(FeedMark((*higher, *lower), tuple(gaps)))
     return FeedStep(tuple(fresh), above, below, new, reached or restarted, restarted, ends_early)
+
+
+def joined(mark: FeedMark, gaps_max: int) -> FeedMark:
+    """With at most so many gaps: the lowest become one, and what was read between them is read again."""
+    anchors, gaps = mark.anchors, mark.gaps
+    while len(gaps) > gaps_max:
+        upper, lower = gaps[-2:]
+        anchors = tuple(each for each in anchors if not lower.bottom <= each.position < upper.bottom)
+        gaps = gaps[:-1]
+    return FeedMark(anchors, gaps)
 
 
 def thinned(mark: FeedMark) -> FeedMark:
