@@ -1,8 +1,6 @@
 """More to read than one run may: after days of downtime, and with a single call a minute."""
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -197,22 +195,3 @@ async def test_a_run_that_is_cut_off_goes_on_where_it_stopped(tmp_path: Path) ->
     assert reads <= 11 + 20
     assert rows == as_rows(chain.truth())
     assert len(rows) == 1
-
-
-async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: Path) -> None:
-    """What one run has in hand, the other leaves alone: each swap is asked for once."""
-    async with open_world(tmp_path, chain_of(6), latency_s=0.2) as world:
-        chain = world.simulator.chain
-        await started(world)
-        for wallet in chain.wallets:
-            chain.burst(wallet, 10)
-        chain.mine()
-        before = len(world.simulator.requests)
-        both: list[Any] = await asyncio.gather(feed(world), sweep(world, world.run(by_hand=True)))
-        asked = [request.query for request in list(world.simulator.requests)[before:]]
-        rows = await world.rows()
-
-    asked_ids = "".join(asked)
-    assert all(asked_ids.count(row["txid"]) == 1 for row in rows)
-    assert sum(number(result.counters, "inserted") for result in both) == 60
-    assert rows == as_rows(chain.truth())

@@ -59,16 +59,20 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A walk under way: it began above `top` and has come down to `bottom`; `cursor` leads on."""
+    """A walk under way: it began above `top`, at `begun_at`, and has come down to `bottom`; `cursor` leads on."""
 
     cursor: str
     bottom: Position
     top: Anchor | None
+    begun_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a list was read. `walked_at` is when it was last finished, `tried_at` when it was last asked for."""
+    """How far a list was read. `tried_at` is when it was last asked for.
+
+    `walked_at` is when the newest walk that came to its end began: what is newer may not have been shown.
+    """
 
     anchor: Anchor | None = None
     gap: Gap | None = None
@@ -92,6 +96,7 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
     """Take one page. `mark` is the one that the page before left, `tip` the greatest height seen anywhere."""
     anchor, gap = mark.anchor, mark.gap
     top = gap.top if gap else None
+    begun_at = gap.begun_at if gap else now
     fresh: list[Transaction] = []
     done = page.next_cursor is None
     above = BELOW_ALL
@@ -111,14 +116,14 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
     below = gap.bottom if gap else ABOVE_ALL
     if done:
         kept = anchor if above != BELOW_ALL else None
-        return Step(tuple(fresh), above, below, Mark(top or kept, None, now, tried_at=now), done=True)
+        return Step(tuple(fresh), above, below, Mark(top or kept, None, begun_at, tried_at=now), done=True)
     assert page.next_cursor is not None
     bottom = anchor_at(page.items[-1]).position if page.items else below
     return Step(
         tuple(fresh),
         (bottom[0], bottom[1] - 1),  # the last row itself is part of the stretch
         below,
-        replace(mark, anchor=anchor, gap=Gap(page.next_cursor, bottom, top), tried_at=now),
+        replace(mark, anchor=anchor, gap=Gap(page.next_cursor, bottom, top, begun_at), tried_at=now),
         done=False,
     )
 
@@ -168,7 +173,7 @@ def _mark(row: Row) -> Mark:
     if row["gap_json"] is not None:
         value = json.loads(row["gap_json"])
         top = None if value["top"] is None else Anchor(**value["top"])
-        gap = Gap(value["cursor"], (value["bottom"][0], value["bottom"][1]), top)
+        gap = Gap(value["cursor"], (value["bottom"][0], value["bottom"][1]), top, value.get("begun_at"))
     return Mark(anchor, gap, row["walked_at"], row["failures"], row["tried_at"])
 
 

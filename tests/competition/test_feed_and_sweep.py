@@ -1,0 +1,82 @@
+"""Feed and sweep at the same time: what one leaves to the other is not lost between them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
+from tocsin.simulator.call_kinds import MULTIHOP_ROUTER
+
+
+async def started(world: World) -> None:
+    """The feed has begun, and the sweep has read everything once."""
+    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
+    world.simulator.chain.mine()
+    await feed(world)
+    await sweep(world)
+    await world.clock.sleep(120)
+    world.simulator.advance()
+
+
+async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: Path) -> None:
+    """What one run has in hand, the other leaves alone: each swap is asked for once."""
+    async with open_world(tmp_path, chain_of(6), latency_s=0.2) as world:
+        chain = world.simulator.chain
+        await started(world)
+        for wallet in chain.wallets:
+            chain.burst(wallet, 10)
+        chain.mine()
+        before = len(world.simulator.requests)
+        both: list[Any] = await asyncio.gather(feed(world), sweep(world, world.run(by_hand=True)))
+        asked = [request.query for request in list(world.simulator.requests)[before:]]
+        rows = await world.rows()
+
+    asked_ids = "".join(asked)
+    assert all(asked_ids.count(row["txid"]) == 1 for row in rows)
+    assert sum(number(result.counters, "inserted") for result in both) == 60
+    assert rows == as_rows(chain.truth())
+
+
+async def test_a_list_counts_as_read_from_when_its_walk_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed begins while a contract's list is read: the swaps between its first page and the feed are found."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        chain.burst(chain.wallets[0], 120, "multihop")
+        chain.mine()
+        whole = world.hiro.principal_transactions
+        begun = False
+
+        async def beginning(principal: str, session: Any, cursor: str | None = None) -> Any:
+            nonlocal begun
+            if principal == MULTIHOP_ROUTER and cursor is not None and not begun:
+                begun = True
+                await world.clock.sleep(5)
+                world.simulator.advance()
+                chain.swap(chain.wallets[1], "multihop")
+                chain.mine()
+                chain.dust(chain.strangers[0], 130)
+                chain.mine()
+                await feed(world)
+                await world.clock.sleep(5)
+            return await whole(principal, session, cursor)
+
+        monkeypatch.setattr(world.hiro, "principal_transactions", beginning)
+        await sweep(world)
+        early = len(await world.rows())
+        await world.clock.sleep(120)
+        unproven = await feed(world)
+        await world.clock.sleep(780)
+        await sweep(world)
+        rows = await world.rows()
+        await world.clock.sleep(120)
+        proven = await feed(world)
+
+    assert early == 120
+    assert unproven.counters["completeUntilBlock"] is None
+    assert rows == as_rows(chain.truth())
+    assert len(rows) == 121
+    assert proven.counters["completeUntilBlock"] == chain.blocks[-1].height
