@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
-from tocsin.simulator.call_kinds import MULTIHOP_ROUTER
+from tocsin.simulator.contracts import MULTIHOP_ROUTER
 
 
 async def started(world: World) -> None:
@@ -29,7 +29,7 @@ async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: 
             chain.burst(wallet, 10)
         chain.mine()
         before = len(world.simulator.requests)
-        both: list[Any] = await asyncio.gather(feed(world), sweep(world, world.run(by_hand=True)))
+        both = await asyncio.gather(feed(world), sweep(world, world.run(by_hand=True)))
         asked = [request.query for request in list(world.simulator.requests)[before:]]
         rows = await world.rows()
 

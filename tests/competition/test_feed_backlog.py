@@ -101,11 +101,12 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
         recorded = len(await world.rows())
         throttle.calls = 10_000
         await world.clock.sleep(120)
+        last = await feed(world)
         for _ in range(20):
-            last = await feed(world)
             if last.incomplete is None:
                 break
             await world.clock.sleep(60)
+            last = await feed(world)
         rows = await world.rows()
 
     truth = chain.truth()

@@ -194,7 +194,7 @@ async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
         whole = world.hiro.client._fetch
 
         async def circling(url: str, **options: Any) -> FetchResponse:
-            return await whole(url.split("&cursor")[0] if NETWORK_LIST in url else url, **options)
+            return await whole(url.split("&cursor", maxsplit=1)[0] if NETWORK_LIST in url else url, **options)
 
         world.hiro.client._fetch = circling
         before = world.calls()

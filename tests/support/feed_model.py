@@ -1,4 +1,4 @@
-"""A chain and the list of all its transactions, as small as can be, and a reader that drives `take_page` as the feed does."""
+"""A small chain, the list of all its transactions, and a reader that drives `take_page` as the feed does."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
