@@ -15,6 +15,7 @@ from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens, tracked_tokens
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
+from tocsin.shapes.scheduler import Status
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import RETRY_S, json_response
@@ -84,15 +85,28 @@ class CompetitionRoutes:
         )
         fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
         snapshot = await deps.health()
-        sweep = None if snapshot.status is None else snapshot.status.tasks.get("sweep")
         return Board(
             page.rows,
             now,
             max(fetched, default=None),
             page.next,
-            swept_at=None if sweep is None else sweep.last_success_at,
+            swept_at=None if snapshot.status is None else _swept_at(snapshot.status),
             service=health_of(snapshot, now),
         )
+
+
+def _swept_at(status: Status) -> int | None:
+    """Until when swaps are on the board: the feed's last complete look, or the last complete sweep if that finds them.
+
+    Before the first complete sweep nothing is known about older swaps.
+    """
+    feed, sweep = status.tasks.get("feed"), status.tasks.get("sweep")
+    if sweep is None or sweep.last_success_at is None:
+        return None
+    follows = (status.last_result.get("feed") or {}).get("way") == "network"
+    if feed is None or feed.last_success_at is None or not follows:
+        return sweep.last_success_at
+    return max(feed.last_success_at, sweep.last_success_at)
 
 
 def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
