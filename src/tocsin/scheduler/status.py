@@ -66,6 +66,7 @@ def status_of(
             condition=health.condition,
             sentence=health.sentence,
             problem=health.sentence if health.not_ready else None,
+            overdue_after_ms=task.overdue_after_ms,
         )
 
     return Status(

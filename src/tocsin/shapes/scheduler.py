@@ -136,6 +136,7 @@ class TaskStatus(Shape):
     condition: Condition
     sentence: str
     problem: str | None
+    overdue_after_ms: int = 0  # without a complete run for so long it is overdue, and not before two cadences
 
 
 @dataclass(frozen=True, slots=True)
