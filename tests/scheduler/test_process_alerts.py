@@ -20,6 +20,14 @@ from tocsin.scheduler.scheduler_client import SchedulerClient
 URL = "https://alerts.test/T0/s3cret"
 
 
+@dataclass(frozen=True)
+class LostFile:
+    """A file that was deleted under the process."""
+
+    sentence: str = "kv.sqlite was deleted or replaced while Tocsin runs"
+    loses_writes: bool = True
+
+
 @dataclass
 class Process:
     """A process with a store, an alarm and a receiver that tests break and repair."""
@@ -27,6 +35,7 @@ class Process:
     clock: VirtualClock
     log: CapturedLog = field(default_factory=CapturedLog)
     store_error: str | None = None
+    lost: "LostFile | None" = None
     alarm_late_ms: int = 0
     overdue: bool = False
     receiver_down: bool = False
@@ -78,7 +87,8 @@ async def process() -> AsyncIterator[Process]:
         logger=made.log,
         mask=lambda text: text.replace("hunter2", "***"),
     )
-    watch = HealthWatch(lambda: SchedulerClient(made), made, clock, on_look=sender.look)  # type: ignore[arg-type]  # what the watch uses of a store and a stub
+    client = SchedulerClient(made)  # type: ignore[arg-type]  # what the watch uses of a stub
+    watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.look)  # type: ignore[arg-type]  # and of a store
     watching = asyncio.create_task(watch.watch())
     try:
         yield made
@@ -101,6 +111,18 @@ async def test_a_store_that_cannot_be_written_is_told_within_a_minute() -> None:
     assert made.events == ["not_ready", "ready"]
     assert made.told[0]["state"] == "broken"
     assert made.told[0]["reasons"] == ["the store cannot be written: disk I/O error near ***"]
+
+
+async def test_a_lost_file_is_told() -> None:
+    """With its name, and that it is back."""
+    async with process() as made:
+        made.lost = LostFile()
+        await asyncio.sleep(60)
+        made.lost = None
+        await asyncio.sleep(60)
+
+    assert made.events == ["not_ready", "ready"]
+    assert "kv.sqlite was deleted or replaced" in made.told[0]["reasons"][0]
 
 
 async def test_an_alarm_that_does_not_ring_is_told() -> None:

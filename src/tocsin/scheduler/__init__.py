@@ -10,7 +10,8 @@ state.py          what the object stores; upgrades.py brings the state of an old
 status.py         `status()` out of all this
 service_health.py how the tasks and the service are, in one word and in sentences
 health_watch.py   keeps an eye on the process, for `/readyz`
-alerts.py         what to tell the outside, and when; alert_sender.py tells of the tasks, process_alerts.py of the process
+alerts.py         what to tell the outside, and when
+alert_sender.py   tells it of the tasks; process_alerts.py tells it of the process
 events.py         the newest events, for those who watch
 config.py         what the platforms hand in
 """
