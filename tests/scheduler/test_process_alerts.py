@@ -87,7 +87,7 @@ async def process() -> AsyncIterator[Process]:
         logger=made.log,
         mask=lambda text: text.replace("hunter2", "***"),
     )
-    client = SchedulerClient(made)  # type: ignore[arg-type]  # what the watch uses of a stub
+    client = SchedulerClient(made)
     watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.look)  # type: ignore[arg-type]  # and of a store
     watching = asyncio.create_task(watch.watch())
     try:
