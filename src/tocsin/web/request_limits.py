@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import OrderedDict
-from ipaddress import IPv6Address, ip_address
 from math import ceil
 
 from starlette.types import Message, Receive, Scope
 
 from tocsin.bindings import Clock
+from tocsin.client_address import client_network
 from tocsin.errors import RequestRefused
 
 BODY_MAX = 64 * 1024
@@ -46,14 +46,7 @@ class ClientRateLimit:
 
 def client_of(scope: Scope) -> str:
     """The client that a request counts for: an IPv4 address, or an IPv6 network (/64)."""
-    host = str((scope.get("client") or ("unknown",))[0])
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
-        return f"{int(address) >> 64:x}::/64"
-    return host
+    return client_network(str((scope.get("client") or ("unknown",))[0]))
 
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
