@@ -244,6 +244,23 @@ class Status(Shape):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class TaskCondition(Shape):
+    """What a `TaskStatus` says about the service's health."""
+
+    condition: Condition
+    sentence: str
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCondition(Shape):
+    """What a `Status` says about the service's health."""
+
+    next_alarm_at: int | None
+    tasks: dict[str, TaskCondition]
+
+
 def run_at_name(task: str) -> str:
     return f"last{task[:1].upper()}{task[1:]}RunAt"
 

@@ -123,13 +123,12 @@ class _Path:
         if operation is None:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
-        client = client_of(scope)
         if operation.method == "POST" and operation.doc.key is None:
-            self._limiter.count(client)
+            self._limiter.count(client_of(scope))
         try:
             response = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
         except RequestRefused as refusal:
             if refusal.status == 401:
-                self._limiter.count(client)
+                self._limiter.count(client_of(scope))
             raise
         await response(scope, receive, send)

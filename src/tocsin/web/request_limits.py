@@ -51,16 +51,9 @@ def client_of(scope: Scope) -> str:
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
     """`receive` that refuses a body that is too large, as soon as that is known, or too slow."""
-    too_large = RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
-    too_slow = RequestRefused(
-        408,
-        "body_too_slow",
-        f"The body did not arrive within {BODY_WAIT_S} s: send it again.",
-        retryable=True,
-    )
-    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    if announced.isdigit() and int(announced[:18]) > body_max:
-        raise too_large
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value[:18]) > body_max:
+            raise _too_large(body_max)
     size, complete = 0, False
     ends_at = asyncio.get_running_loop().time() + BODY_WAIT_S
 
@@ -72,11 +65,16 @@ def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
             async with asyncio.timeout_at(ends_at):
                 message = await receive()
         except TimeoutError:
-            raise too_slow from None
+            sentence = f"The body did not arrive within {BODY_WAIT_S} s: send it again."
+            raise RequestRefused(408, "body_too_slow", sentence, retryable=True) from None
         size += len(message.get("body", b""))
         complete = not message.get("more_body", False)
         if size > body_max:
-            raise too_large
+            raise _too_large(body_max)
         return message
 
     return receive_capped
+
+
+def _too_large(body_max: int) -> RequestRefused:
+    return RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
