@@ -2,10 +2,10 @@
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-NEAR, WIDE = 64, 48  # what a household usually has, and what a site may have
+IPV6_PREFIX = 64  # what a household usually has
 
 
-def client_network(host: str, ipv6_prefix: int = NEAR) -> str:
+def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
     """The address as it is for IPv4, also when it is written as IPv6; the network for IPv6; any other text as it is."""
     address = _address(host)
     if isinstance(address, IPv6Address):
