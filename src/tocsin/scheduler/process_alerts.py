@@ -56,7 +56,7 @@ class ProcessAlerts:
     def _health(self, snapshot: HealthSnapshot) -> Health | None:
         """How the process is; None while a problem may still pass."""
         now, now_s = self._clock.now(), self._clock.monotonic()
-        problems = process_problems(snapshot, now)
+        problems = process_problems(snapshot, snapshot.status, now)
         if not problems:
             self._broken_since_s = None
             return health_of(snapshot, now)

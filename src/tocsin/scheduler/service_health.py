@@ -122,7 +122,7 @@ def is_overdue(facts: TaskFacts) -> bool:
 def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None = None) -> Health:
     """How the service is: by the snapshot's status, or by a newer one."""
     status = newer or snapshot.status
-    reasons = _process_problems(snapshot, status, now)
+    reasons = process_problems(snapshot, status, now)
     states: set[ServiceState] = {"broken"} if reasons else set()
     notes = []
     for task in status.tasks.values() if status is not None else ():
@@ -137,7 +137,7 @@ def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None 
     return Health(not reasons, state, reasons, notes)
 
 
-def _process_problems(
+def process_problems(
     snapshot: HealthSnapshot, status: Status | StatusCondition | None, now: int
 ) -> list[str]:
     """What is wrong with the process, its store or its alarm, as sentences."""
