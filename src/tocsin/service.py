@@ -170,6 +170,7 @@ class Service:
             version=__version__,
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
+            in_one_loop=True,
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
                 "log_lines_dropped": self._writer.dropped,

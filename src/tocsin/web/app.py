@@ -19,7 +19,7 @@ from tocsin.web.health import HealthRoutes
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
-from tocsin.web.price_routes import price_cache
+from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.request_limits import ClientRateLimit
 from tocsin.web.response_cache import ResponseCache
 
@@ -37,7 +37,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
 
 
-def operations(deps: WebDeps, prices: ResponseCache) -> list[Operation]:
+def operations(deps: WebDeps, prices: ResponseCache[PriceQuery]) -> list[Operation]:
     """Every route of the API."""
     competition, chainhook, cron = CompetitionRoutes(deps), ChainhookRoute(deps), CronRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps)
@@ -85,7 +85,7 @@ class _App(Starlette):
     """Sends cached prices without routing: that halves the cost of the route that is asked for most."""
 
     def __init__(
-        self, prices: ResponseCache, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
+        self, prices: ResponseCache[PriceQuery], routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
     ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header
