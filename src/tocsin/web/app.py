@@ -11,6 +11,7 @@ from tocsin.errors import RequestRefused
 from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
+from tocsin.web.client_limits import ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
 from tocsin.web.deps import WebDeps
@@ -20,7 +21,6 @@ from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
 from tocsin.web.price_routes import PriceQuery, price_cache
-from tocsin.web.request_limits import ClientRateLimit
 from tocsin.web.response_cache import ResponseCache
 
 PRICES_PATH = "/api/prices"
@@ -29,10 +29,10 @@ PRICES_PATH = "/api/prices"
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     prices = price_cache(deps)
-    limiter = ClientRateLimit(deps.posts_per_minute_max, deps.clock)
+    limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
     return _App(
         prices,
-        routes=[*routes_of(operations(deps, prices), limiter), *pages],
+        routes=[*routes_of(operations(deps, prices), limits), *pages],
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 

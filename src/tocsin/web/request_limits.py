@@ -16,32 +16,46 @@ CLIENTS_MAX = 10_000  # remembered at once; the one that was quiet longest is fo
 
 
 class ClientRateLimit:
-    """A token bucket per client: a number of posts a minute, bursts allowed."""
+    """A token bucket per client: a number of `what` a minute, bursts allowed."""
 
-    def __init__(self, per_minute_max: int, clock: Clock) -> None:
+    def __init__(self, per_minute_max: int, clock: Clock, what: str = "posts") -> None:
+        self._what = what
         self._burst = float(per_minute_max)
         self._per_s = per_minute_max / 60
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # posts left, as of then
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many are left, as of then
 
     def count(self, client: str) -> None:
-        """Count a post; refuses it when the client has none left."""
+        """Count one; refuses it when the client has none left."""
+        left = self._left_of(client)
         now = self._clock.monotonic()
-        left, then = self._left.pop(client, (self._burst, now))
-        left = min(self._burst, left + (now - then) * self._per_s)
-        allowed = left >= 1
-        self._left[client] = (left - 1 if allowed else left, now)
+        self._left.pop(client, None)
+        self._left[client] = (left - 1 if left >= 1 else left, now)
         if len(self._left) > CLIENTS_MAX:
             self._left.popitem(last=False)
-        if not allowed:
-            wait_s = max(1, ceil((1 - left) / self._per_s))
-            raise RequestRefused(
-                429,
-                "too_many_requests",
-                f"At most {self._burst:.0f} posts a minute are accepted from one client: wait {wait_s} s.",
-                retryable=True,
-                headers={"Retry-After": str(wait_s)},
-            )
+        if left < 1:
+            raise self._refusal(left)
+
+    def check(self, client: str) -> None:
+        """Refuses when the client has none left; counts nothing."""
+        left = self._left_of(client)
+        if left < 1:
+            raise self._refusal(left)
+
+    def _left_of(self, client: str) -> float:
+        now = self._clock.monotonic()
+        left, then = self._left.get(client, (self._burst, now))
+        return min(self._burst, left + (now - then) * self._per_s)
+
+    def _refusal(self, left: float) -> RequestRefused:
+        wait_s = max(1, ceil((1 - left) / self._per_s))
+        return RequestRefused(
+            429,
+            "too_many_requests",
+            f"At most {self._burst:.0f} {self._what} a minute are accepted from one client: wait {wait_s} s.",
+            retryable=True,
+            headers={"Retry-After": str(wait_s)},
+        )
 
 
 def client_of(scope: Scope) -> str:
