@@ -322,5 +322,5 @@ def test_a_key_that_can_be_guessed_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=r"CHAINHOOK_SECRET: its value is too short"):
         read({"CHAINHOOK_SECRET": "a-long-random-text,short"})
 
-    assert read({name: "a-long-random-text"})
+    read({name: "a-long-random-text"})
     assert read({"HIRO_API_KEY": "0123abcd"}).hiro_api_key == "0123abcd"
