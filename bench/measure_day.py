@@ -24,12 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from null_logger import NullLogger
 
-from support.competition import register
+from support.competition import leaderboard, register
 from support.local_store import make_objects_file, open_competition, open_kv
 from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import MODULES, Workerd, running
 from tocsin.bindings import JSON, Clock, Database, DBResult
-from tocsin.competition.board import leaderboard
 from tocsin.competition.totals import traded_tokens
 from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.platform.local.sqlite.database import SqliteDatabase

@@ -109,6 +109,8 @@ def test_the_api_page_lists_the_fields_of_the_status() -> None:
     own = {
         "lastTeneroRunAt",
         "lastTeneroResult",
+        "lastFeedRunAt",
+        "lastFeedResult",
         "lastSweepRunAt",
         "lastSweepResult",
         *schemas["Status"]["properties"],

@@ -312,3 +312,15 @@ def test_every_wrong_line_of_a_file_is_reported() -> None:
         read_env_file(b"what\nA=1\n1B=2\n")
     with pytest.raises(SettingsError, match="UTF-8"):
         read_env_file("A=ä".encode("latin-1"))
+
+
+@pytest.mark.parametrize("name", ["ADMIN_KEY", "CRON_SECRET", "CHAINHOOK_SECRET"])
+def test_a_key_that_can_be_guessed_is_refused(name: str) -> None:
+    """With the command that makes a good one; a key of an upstream has the length that the upstream gave it."""
+    with pytest.raises(SettingsError, match=rf"{name}: its value is too short: .* `openssl rand -hex 16`"):
+        read({name: "password"})
+    with pytest.raises(SettingsError, match=r"CHAINHOOK_SECRET: its value is too short"):
+        read({"CHAINHOOK_SECRET": "a-long-random-text,short"})
+
+    read({name: "a-long-random-text"})
+    assert read({"HIRO_API_KEY": "0123abcd"}).hiro_api_key == "0123abcd"

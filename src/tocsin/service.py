@@ -38,8 +38,10 @@ from tocsin.platform.shared.log_delivery import LOG_APP_ID
 from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.health_watch import HealthWatch
+from tocsin.scheduler.process_alerts import ProcessAlerts
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings, secret_values
 from tocsin.tasks import request_jobs, tasks
 from tocsin.upstream.registry import upstreams
@@ -153,7 +155,9 @@ class Service:
         self._stack.push_async_callback(self.runtime.close)
 
     async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
-        self.health = HealthWatch(self.scheduler, self.kv, self.clock, self._check_files)
+        self.health = HealthWatch(
+            self.scheduler, self.kv, self.clock, self._check_files, self._process_alerts()
+        )
         deps = WebDeps(
             scheduler=self.scheduler,
             kv=self.kv,
@@ -166,6 +170,7 @@ class Service:
             version=__version__,
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
+            in_one_loop=True,
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
                 "log_lines_dropped": self._writer.dropped,
@@ -174,6 +179,21 @@ class Service:
         await self._server.start(create_app(deps, [*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)
         self._stack.callback(deps.closing.set)  # first of all, streams end
+
+    def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
+        """Tells the receiver of alerts, if there is one, when the process itself does not work."""
+        config = scheduler_config(self.settings)
+        if config.alert_target is None:
+            return lambda _: None
+        made = ProcessAlerts(
+            config.alert_target,
+            config.instance,
+            fetch=self.fetch,
+            clock=self.clock,
+            logger=self.logger,
+            mask=self._redact.text,
+        )
+        return made.look
 
     async def _begin(self) -> None:
         """Set the scheduler's alarm: from here on it runs by itself."""

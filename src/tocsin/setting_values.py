@@ -12,6 +12,7 @@ from tocsin.durations import long_duration, parse_duration
 CADENCE_MIN_MS = 1_000
 CADENCE_MAX_MS = 7 * 86_400_000
 SLICE_MIN_MS = 100
+OWN_KEY_MIN = 16  # characters
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -148,9 +149,18 @@ def secret(text: str) -> str:
     return text
 
 
-def secrets(text: str) -> tuple[str, ...]:
-    """One secret, or two with a comma while one replaces the other."""
-    found = tuple(secret(part.strip()) for part in text.split(","))
+def own_key(text: str) -> str:
+    """A key that others must send to us: nobody may guess it."""
+    if len(secret(text)) < OWN_KEY_MIN:
+        raise ValueError(
+            f"is too short: give at least {OWN_KEY_MIN} characters; `openssl rand -hex 16` makes a key"
+        )
+    return text
+
+
+def own_keys(text: str) -> tuple[str, ...]:
+    """One key, or two with a comma while one replaces the other."""
+    found = tuple(own_key(part.strip()) for part in text.split(","))
     if len(found) > 2:
         raise ValueError("has more than two secrets")
     return found

@@ -26,8 +26,9 @@ from tocsin.setting_values import (
     networks,
     number,
     one_of,
+    own_key,
+    own_keys,
     secret,
-    secrets,
     tenero_url,
     time_slice,
     url,
@@ -66,15 +67,15 @@ class Settings:
     """All settings, typed. Field names are the settings' in lower case, without TOCSIN_."""
 
     admin_key: str | None = _setting(
-        "ADMIN_KEY", secret, None, "a-long-random-text",
+        "ADMIN_KEY", own_key, None, "a-long-random-text",
         "opens the console and the admin routes; without it they refuse", is_secret=True,
     )  # fmt: skip
     cron_secret: str | None = _setting(
-        "CRON_SECRET", secret, None, "a-long-random-text",
+        "CRON_SECRET", own_key, None, "a-long-random-text",
         "opens POST /api/competition/cron; without it that route refuses", is_secret=True,
     )  # fmt: skip
     chainhook_secret: tuple[str, ...] = _setting(
-        "CHAINHOOK_SECRET", secrets, (), "new-secret,old-secret",
+        "CHAINHOOK_SECRET", own_keys, (), "a-long-random-text,the-one-before-it",
         "bearer secret of POST /api/chainhook; two while one replaces the other", is_secret=True,
     )  # fmt: skip
     hiro_api_key: str | None = _setting(

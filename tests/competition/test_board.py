@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from support.competition import World, chain_of, open_world, register, sweep
+from support.competition import World, chain_of, leaderboard, open_world, register, sweep
 from tocsin.chain_model import TokenPrice
 from tocsin.competition import page_token
-from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage, leaderboard
+from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage
 from tocsin.errors import UsageError
 from tocsin.platform.shared.json_values import encode
 from tocsin.shapes.competition import BoardRow

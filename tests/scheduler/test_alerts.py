@@ -236,20 +236,22 @@ def test_reasons_are_bounded() -> None:
     st.one_of(st.none(), st.integers(0, 10**8)),
     st.one_of(st.none(), st.integers(0, 10**8)),
     st.integers(1, 10**7),
+    st.integers(0, 10**8),
 )
 def test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue(
-    complete_ago_ms: int | None, armed_ago_ms: int | None, cadence_ms: int
+    complete_ago_ms: int | None, armed_ago_ms: int | None, cadence_ms: int, after_ms: int
 ) -> None:
     """Not a millisecond before, which would ring for nothing, and never in the past."""
 
     def facts(later_ms: int) -> TaskFacts:
         ages = [None if ago is None else ago + later_ms for ago in (complete_ago_ms, armed_ago_ms)]
-        return TaskFacts("sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None)
+        return TaskFacts("sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None, after_ms)
 
     status = task(
         effective_cadence_ms=cadence_ms,
         last_success_at=None if complete_ago_ms is None else NOW - complete_ago_ms,
         overdue=is_overdue(facts(0)),
+        overdue_after_ms=after_ms,
     )
     armed_at = None if armed_ago_ms is None else NOW - armed_ago_ms
     at = ring_at(AlertState(), [status], armed_at, NOW)

@@ -15,12 +15,12 @@ from tocsin.shapes.scheduler import RunRecord
 async def test_history_is_bounded(tmp_path: Path) -> None:
     """The oldest runs leave, in memory and in storage."""
     async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
-        await asyncio.sleep(600)
-        runs = (await made.client().runs(None, 1000)).runs
+        await asyncio.sleep(2_100)
+        runs = (await made.client().runs(None, 3_000)).runs
         stored = [key for key in made.entries() if key.startswith("run:")]
 
-    assert len(runs) == 500
-    assert len(stored) == 500
+    assert len(runs) == 2_000
+    assert len(stored) == 2_000
 
 
 async def test_an_object_that_wakes_reads_the_newest_runs_and_the_others_when_asked(

@@ -1,7 +1,7 @@
 """The competition on a simulated chain: a database, a client with a real budget, and real contexts."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -18,6 +18,7 @@ from tocsin.budget.budget import Quota
 from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import request_session, task_session
 from tocsin.competition.allowlist import built_in
+from tocsin.competition.board import BoardPage, PricedToken, all_rows, board_query, page_of
 from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules
 from tocsin.scheduler.run import Run
@@ -225,3 +226,11 @@ def chain_of(wallets: int, *, all_eligible: bool = True) -> Simulator:
             for number, w in enumerate(chain.wallets, 1)
         )
     return simulator
+
+
+async def leaderboard(
+    db: Database, prices: Mapping[str, PricedToken], *, limit: int = 50, **order: Any
+) -> BoardPage:
+    """A page of the board, computed from the database."""
+    query = board_query(limit=limit, **order)
+    return page_of(await all_rows(db, prices), query)

@@ -29,10 +29,10 @@ from tocsin.shapes.scheduler import (
 )
 from tocsin.web.deps import Keys, WebDeps
 
-ADMIN_KEY = "adm1n-k3y"
-CRON_SECRET = "cr0n-s3cret"
-CHAINHOOK_SECRET = "ch41n-s3cret"
-OLD_CHAINHOOK_SECRET = "0ld-s3cret"
+ADMIN_KEY = "adm1n-k3y-of-a-test"
+CRON_SECRET = "cr0n-s3cret-of-a-test"
+CHAINHOOK_SECRET = "ch41n-s3cret-of-a-test"
+OLD_CHAINHOOK_SECRET = "0ld-s3cret-of-a-test"
 HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, status=scheduler_status())
 
 

@@ -59,6 +59,7 @@ PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
         lambda body: hiro_parse.principal_page_v3(body, LATEST_S),
         ("hiro/v3_principal_transactions_synthetic",),
     ),
+    (lambda body: hiro_parse.network_page_v3(body, LATEST_S), ("hiro/v3_transactions_synthetic",)),
     (hiro_parse.events_page_v3, ("hiro/v3_transaction_events_synthetic",)),
     (
         lambda body: hiro_parse.balance_changes_v3(body, [TXID]),

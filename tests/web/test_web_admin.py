@@ -256,8 +256,8 @@ async def test_the_run_history(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "code", "sentence"),
     [
-        ("limit=0", "bad_limit", "limit is 1 to 500."),
-        ("limit=501", "bad_limit", "limit is 1 to 500."),
+        ("limit=0", "bad_limit", "limit is 1 to 2000."),
+        ("limit=2001", "bad_limit", "limit is 1 to 2000."),
         ("limit=12abc", "bad_limit", "limit=50"),
         ("limit=", "bad_limit", "limit=50"),
         ("limit=-1", "bad_limit", "limit=50"),

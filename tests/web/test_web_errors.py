@@ -28,6 +28,7 @@ from tocsin.errors import BindingMissing, RequestRefused, StoreUnavailable, Usag
 from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.web import request_limits
 from tocsin.web.app import create_app
+from tocsin.web.client_limits import ClientLimits
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.operations import Operation, OperationDoc, routes_of
 from tocsin.web.request_limits import BODY_MAX, ClientRateLimit, client_of
@@ -165,7 +166,7 @@ DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
 def app_of(handler: object, log: CapturedLog, **options: object) -> ASGIApp:
     """An app with one route."""
     operation = Operation("POST", "/it", handler, DOC, **options)  # type: ignore[arg-type]
-    (route,) = routes_of([operation], ClientRateLimit(10, VirtualClock()))
+    (route,) = routes_of([operation], ClientLimits(10, VirtualClock(), CapturedLog()))
     return ErrorMiddleware(route, log)
 
 
@@ -273,7 +274,7 @@ async def test_a_route_may_accept_larger_bodies() -> None:
 async def test_posts_are_limited_per_client_and_minute() -> None:
     """A burst is fine, more is a 429 with the time to wait; other clients are not affected."""
     clock = VirtualClock()
-    (route,) = routes_of([Operation("POST", "/it", echo, DOC)], ClientRateLimit(3, clock))
+    (route,) = routes_of([Operation("POST", "/it", echo, DOC)], ClientLimits(3, clock, CapturedLog()))
     app = ErrorMiddleware(route, CapturedLog())
     statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
     refused = await ask(app, "/it", method="POST")
@@ -288,8 +289,9 @@ async def test_posts_are_limited_per_client_and_minute() -> None:
     assert again == [200, 429]
 
 
-async def test_clients_with_the_key_are_not_limited_by_wrong_guesses() -> None:
-    """Wrong keys are counted, right ones are not: an operator can always pause."""
+async def test_a_client_that_guesses_is_refused_before_its_key_is_compared() -> None:
+    """Ten wrong keys a minute, then not even the right one; other clients are not affected, and the log says it."""
+    clock, log = VirtualClock(), CapturedLog()
 
     async def keyed(request: Request) -> ASGIApp:
         if request.headers.get("x-key") != "right":
@@ -297,17 +299,27 @@ async def test_clients_with_the_key_are_not_limited_by_wrong_guesses() -> None:
         return Response("done")
 
     operation = Operation("POST", "/it", keyed, replace(DOC, key="X-Key"))
-    (route,) = routes_of([operation], ClientRateLimit(3, VirtualClock()))
+    (route,) = routes_of([operation], ClientLimits(3, clock, log))
     app = ErrorMiddleware(route, CapturedLog())
-    guesses = [(await ask(app, "/it", method="POST")).status for _ in range(5)]
-    right = [(await ask(app, "/it", method="POST", headers={"X-Key": "right"})).status for _ in range(9)]
 
-    assert guesses == [401, 401, 401, 429, 429]
-    assert right == [200] * 9
+    async def send(key: str, client: str = "192.0.2.1") -> int:
+        return (await ask(app, "/it", method="POST", headers={"X-Key": key}, client=client)).status
+
+    before = [await send("right") for _ in range(20)]
+    guesses = [await send("wrong") for _ in range(12)]
+    right = await send("right")
+    other = await send("right", "192.0.2.2")
+    await clock.sleep(60)
+    later = await send("right")
+
+    assert before == [200] * 20
+    assert guesses == [401] * 10 + [429, 429]
+    assert (right, other, later) == (429, 200, 200)
+    assert [line["client"] for line in log.named("auth.refused")] == ["192.0.2.1"]
 
 
 def test_a_client_that_sends_before_it_reads_gets_the_error(tmp_path: Path) -> None:
-    """Over a real connection: a refused body is read to its end, and the connection stays usable."""
+    """Over a real connection: the rest of a refused body is read, and the connection stays usable."""
     with served_in_thread(tmp_path) as running, closing(HTTPConnection("127.0.0.1", running.port)) as client:
         for path in ("/api/competition/trades", "/api/chainhook"):
             client.request("POST", path, b"x" * 10_000_000, {"Content-Type": "application/json"})
@@ -367,8 +379,8 @@ async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: py
     ("host", "client"),
     [
         ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "20010db800010002::/64"),
-        ("::ffff:192.0.2.7", "::ffff:192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
         ("testclient", "testclient"),
     ],
 )

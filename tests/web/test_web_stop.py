@@ -12,9 +12,9 @@ from support.captured_log import CapturedLog
 from support.virtual_time import VirtualClock
 from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.platform.local.logs.library_logs import library_logs
+from tocsin.web.client_limits import ClientLimits
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.operations import Handler, Operation, OperationDoc, routes_of
-from tocsin.web.request_limits import ClientRateLimit
 
 DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
 
@@ -22,7 +22,9 @@ DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
 async def stopped_during(handler: Handler, started: asyncio.Event) -> tuple[str, bytes, CapturedLog]:
     """Stop the server while a request is in this handler: head and body of the response, and the log."""
     log = CapturedLog()
-    (route,) = routes_of([Operation("POST", "/it", handler, DOC)], ClientRateLimit(10, VirtualClock()))
+    (route,) = routes_of(
+        [Operation("POST", "/it", handler, DOC)], ClientLimits(10, VirtualClock(), CapturedLog())
+    )
     server = HttpServer("127.0.0.1", 0)
     with library_logs(log):
         await server.start(ErrorMiddleware(route, log))

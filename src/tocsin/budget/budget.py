@@ -158,7 +158,7 @@ class Budget:
         )
 
     def status(self, moment: Moment, waiting: WaitingCallers) -> BudgetStatus:
-        month = self.month_at(moment)
+        month = self.month.counted(moment)
         limit = self.limits.month
         return BudgetStatus(
             plan=self.plan.status(),

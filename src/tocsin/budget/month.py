@@ -80,9 +80,13 @@ class Month:
         """A first month; of its earlier calls nothing is known."""
         return cls(span_of(moment.wall_ms), moment).primed(moment, limit, share)
 
+    def counted(self, moment: Moment) -> "Month":
+        """The month as of now, with the right counts; its buckets are of no use."""
+        return self if self._is_at(moment) else self._rolled_over(moment)
+
     def at(self, moment: Moment, limit: int, share: float) -> "Month":
         """The month as of now: rolled over if it has ended, its buckets refilled up to this moment."""
-        if not self.span.starts_at <= moment.wall_ms < self.span.ends_at:
+        if not self._is_at(moment):
             return self._rolled_over(moment).primed(moment, limit, share)
         if moment.wall_ms < self.seen.wall_ms - BACKWARDS_MS:
             return self.primed(moment, limit, share)
@@ -196,6 +200,9 @@ class Month:
         if self.rolled_over_at is None:
             return True
         return not 0 <= self.seen.wall_ms - self.rolled_over_at < ROLLOVER_EVERY_MIN_MS
+
+    def _is_at(self, moment: Moment) -> bool:
+        return self.span.starts_at <= moment.wall_ms < self.span.ends_at
 
     def _rolled_over(self, moment: Moment) -> "Month":
         past = {**(self.past or {}), self.span.label: self.spent}

@@ -42,6 +42,7 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
         tenero_slice=8_000,
         tenero_plan_minute=ENDLESS,
         tenero_plan_month=ENDLESS,
+        feed_cadence=10_000,
         sweep_cadence=20_000,
         sweep_slice=18_000,
         hiro_plan_second=ENDLESS,

@@ -6,9 +6,10 @@ traded last. Sums in USD have twelve digits; the amounts they are made of are ex
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from tocsin.bindings import Database, Row
@@ -25,6 +26,7 @@ PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
 _OFFSET_MAX = 10**6
+_VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
 
 _AGENTS = """
 SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at
@@ -48,8 +50,7 @@ GROUP BY t.sender"""
 _UNPRICED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
 _UNPRICED_OF = """
 SELECT sender, token_in, token_out FROM pair_totals
-WHERE sender IN (SELECT value FROM json_each(?))
-  AND (token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?)))"""
+WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?))"""
 
 
 class PricedToken(Protocol):
@@ -89,24 +90,42 @@ class _Line:
         return self.gotten_usd - self.given_usd
 
 
-async def leaderboard(
-    db: Database,
-    prices: Mapping[str, PricedToken],
-    *,
-    sort: str = "trades",
-    direction: str = "desc",
-    limit: int = PAGE_DEFAULT,
-    after: str | None = None,
-) -> BoardPage:
-    """A page of the board from the cursor `after` on. Raises `UsageError` for an unknown order."""
+@dataclass(frozen=True, slots=True)
+class BoardQuery:
+    """A page of the board: its order, and where it begins."""
+
+    sort: str = "trades"
+    direction: str = "desc"
+    limit: int = PAGE_DEFAULT
+    offset: int = 0
+
+
+def board_query(
+    sort: str = "trades", direction: str = "desc", limit: int = PAGE_DEFAULT, after: str | None = None
+) -> BoardQuery:
+    """The page from the cursor `after` on. Raises `UsageError` for what does not exist."""
     if sort not in SORTS:
         raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
     if direction not in DIRECTIONS:
         raise UsageError(f"dir is asc or desc, not {direction[:40]!r}.")
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    order = f"{sort}:{direction}"
-    offset = 0 if after is None else _read_cursor(after, order)
+    offset = 0 if after is None else _read_cursor(after, f"{sort}:{direction}")
+    return BoardQuery(sort, direction, limit, offset)
+
+
+def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
+    """A page of all rows, ranked in its order."""
+    ranked = _ranked(rows, query.sort, query.direction)
+    end = query.offset + query.limit
+    page = [replace(row, rank=rank) for rank, row in enumerate(ranked[query.offset : end], query.offset + 1)]
+    more = end < len(ranked)
+    order = f"{query.sort}:{query.direction}"
+    return BoardPage(page, page_token.write([order, end]) if more else None)
+
+
+async def all_rows(db: Database, prices: Mapping[str, PricedToken]) -> list[BoardRow]:
+    """Every agent with a trade, in the default order."""
     units = {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
     agents, worth, unknown = await db.batch(
         [
@@ -115,12 +134,10 @@ async def leaderboard(
             db.prepare(_UNPRICED).bind(json.dumps(list(units))),
         ]
     )
-    lines = _ranked(_lines(agents.results, worth.results), sort, direction)
-    page = lines[offset : offset + limit]
-    unpriced = await _unpriced(db, page, {row["token"] for row in unknown.results})
-    rows = [_row(line, rank, unpriced) for rank, line in enumerate(page, offset + 1)]
-    more = offset + limit < len(lines)
-    return BoardPage(rows, page_token.write([order, offset + limit]) if more else None)
+    lines = _lines(agents.results, worth.results)
+    unpriced = await _unpriced(db, {row["token"] for row in unknown.results})
+    rows = _ranked([_row(line, unpriced) for line in lines], "trades", "desc")
+    return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
 def _per_unit(price: PricedToken) -> float | None:
@@ -153,40 +170,34 @@ def _rounded(usd: float | None) -> float | None:
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
-def _ranked(lines: list[_Line], sort: str, direction: str) -> list[_Line]:
+def _ranked(rows: Sequence[BoardRow], sort: str, direction: str) -> list[BoardRow]:
     """In order. Rows without a value come last either way, ties go to the latest trade."""
     sign = 1 if direction == "asc" else -1
+    value_of = attrgetter(_VALUE_OF[sort])
 
-    def key(line: _Line) -> tuple[Any, ...]:
-        value = {
-            "trades": line.trades,
-            "volume": line.given_usd,
-            "pnl": line.pnl_usd,
-            "latest": line.last_trade_at,
-        }[sort]
-        tie = (-line.last_trade_at, line.wallets[0]["stx_address"])
-        return (value is None, sign * (value or 0), *tie)
+    def key(row: BoardRow) -> tuple[Any, ...]:
+        value = value_of(row)
+        return (value is None, sign * (value or 0), -row.latest_trade_at, row.stx_address)
 
-    return sorted(lines, key=key)
+    return sorted(rows, key=key)
 
 
-async def _unpriced(db: Database, page: list[_Line], tokens: Collection[str]) -> dict[str, set[str]]:
-    """The tokens of each wallet on the page that have no price."""
+async def _unpriced(db: Database, tokens: Collection[str]) -> dict[str, set[str]]:
+    """The tokens of each wallet that have no price."""
     unpriced: dict[str, set[str]] = {}
     if not tokens:
         return unpriced
-    senders = json.dumps([wallet["stx_address"] for line in page for wallet in line.wallets])
     names = json.dumps(sorted(tokens))
-    for row in (await db.prepare(_UNPRICED_OF).bind(senders, names, names).all()).results:
+    for row in (await db.prepare(_UNPRICED_OF).bind(names, names).all()).results:
         unpriced.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
     return unpriced
 
 
-def _row(line: _Line, rank: int, unpriced: Mapping[str, set[str]]) -> BoardRow:
+def _row(line: _Line, unpriced: Mapping[str, set[str]]) -> BoardRow:
     shown, volume, pnl = line.wallets[0], line.given_usd, line.pnl_usd
     tokens = {token for wallet in line.wallets for token in unpriced.get(wallet["stx_address"], ())}
     return BoardRow(
-        rank=rank,
+        rank=0,
         stx_address=shown["stx_address"],
         btc_address=shown["btc_address"],
         display_name=shown["display_name"],

@@ -22,7 +22,7 @@ ASK_AGAIN_MS = 3_600_000  # one call, while the other way is used
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class MeasuredTraffic:
     """How busy the network is: the length of its list at a time, and from an earlier one the rate."""
 
     at: int
@@ -30,14 +30,14 @@ class Traffic:
     per_day: int | None = None
 
 
-def measured(before: Traffic | None, now: int, total: int) -> Traffic:
+def measured(before: MeasuredTraffic | None, now: int, total: int) -> MeasuredTraffic:
     """The traffic after another look at the length of the list. A reorg may shorten it; then it is measured again."""
     if before is None or total < before.total or now < before.at:
-        return Traffic(now, total, None if before is None else before.per_day)
+        return MeasuredTraffic(now, total, None if before is None else before.per_day)
     elapsed = now - before.at
     if elapsed < (FIRST_MEASURE_MS if before.per_day is None else MEASURE_MS):
         return before
-    return Traffic(now, total, round((total - before.total) * DAY_MS / elapsed))
+    return MeasuredTraffic(now, total, round((total - before.total) * DAY_MS / elapsed))
 
 
 def network_calls(per_day: int, sweep_ms: int) -> float:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 from tocsin.bindings import Database, Statement
-from tocsin.competition.feed_choice import Traffic, Way
+from tocsin.competition.feed_choice import MeasuredTraffic, Way
 from tocsin.competition.feed_mark import FeedMark
 from tocsin.competition.kept_values import get_value, set_value
 from tocsin.errors import MalformedShape
@@ -34,7 +34,7 @@ class FeedState(SnakeShape):
     quiet: bool = False
     asked_at: int | None = None
     rests_on: str | None = None
-    traffic: Traffic | None = None
+    traffic: MeasuredTraffic | None = None
 
     def finds_swaps(self, now: int, sweep_ms: int) -> bool:
         """Whether the sweep may rely on it."""

@@ -1,29 +1,26 @@
 """Calls out: alerts when readiness changes, heartbeats while all is well. The decisions are in `alerts.py`.
 
-Everything is sent in the background: no run and no alarm waits for a receiver, and no failure of one is theirs. Each
-exchange is bounded in time and size, and no redirect is followed. What is known of a receiver is stored first, so a
+Everything is sent in the background: no run and no alarm waits for a receiver, and no failure of one is theirs. What is
+known of a receiver is stored first, so a
 process that dies here neither forgets an alert nor repeats one that was taken.
 
 Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 from tocsin.bindings import JSON, Storage
-from tocsin.errors import FetchError, RunStopped
 from tocsin.moments import moment_of
 from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_message import AlertTarget, message
+from tocsin.scheduler.alert_delivery import exchange, post_alert
+from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.service_health import HealthSnapshot, health_of
 from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState, wall_time
 from tocsin.shapes.scheduler import Health, Status
-
-TIMEOUT_S = 10.0
-ANSWER_BYTES_MAX = 64 * 1024
 
 Background = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -81,7 +78,7 @@ class AlertSender:
         return alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
 
     def _health(self, status: Status) -> Health:
-        """Of the tasks: a process that is stuck or dead cannot tell, but its heartbeats end."""
+        """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""
         now = self._env.clock.now()
         health = health_of(HealthSnapshot(None, None, replace(status, next_alarm_at=now)), now)
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
@@ -101,8 +98,7 @@ class AlertSender:
 
     async def _send(self, target: AlertTarget, alert: Alert) -> None:
         self._keep(alerts.attempted(self._state.alert, alert, self._env.clock.now()))
-        post = message(target, alert, self._env.config.instance)
-        problem = await self._exchange(target.url, method="POST", headers=post.headers, body=post.body)
+        problem = await post_alert(self._env.fetch, target, alert, self._env.config.instance)
         fields: dict[str, JSON] = {"ready": alert.ready, "at": alert.at, "attempts": alert.attempts + 1}
         if problem is None:
             self._keep(alerts.delivered(self._state.alert, alert))
@@ -115,7 +111,7 @@ class AlertSender:
             self._env.logger.warn("alert.send_failed", **fields, reason=problem)
 
     async def _send_heartbeat(self, url: str) -> None:
-        problem = await self._exchange(url)
+        problem = await exchange(self._env.fetch, url)
         if (problem is not None) == self._state.heartbeat.failed:
             return
         self._keep_heartbeat(replace(self._state.heartbeat, failed=problem is not None))
@@ -123,25 +119,6 @@ class AlertSender:
             self._env.logger.info("heartbeat.recovered")
         else:
             self._env.logger.warn("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
-
-    async def _exchange(
-        self,
-        url: str,
-        *,
-        method: str = "GET",
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-    ) -> str | None:
-        """Why it did not work, without the URL: that is a secret. None when it did."""
-        try:
-            response = await self._env.fetch(
-                url, method=method, headers=headers, body=body, timeout_s=TIMEOUT_S, body_max=ANSWER_BYTES_MAX
-            )
-        except FetchError as error:
-            return f"{type(error).__name__}: {str(error).rpartition(': ')[2]}"
-        except RunStopped as stopped:  # Cloudflare: this invocation has no subrequests left
-            return str(stopped)
-        return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
 
     def _keep(self, state: AlertState) -> None:
         if state != self._state.alert:

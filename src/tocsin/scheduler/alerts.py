@@ -121,7 +121,7 @@ def overdue_at(task: TaskStatus, armed_at: int | None) -> int | None:
     since = armed_at if task.last_success_at is None else task.last_success_at
     if since is None or not task.enabled or task.overdue:
         return None
-    return since + 2 * task.effective_cadence_ms + 1
+    return since + max(2 * task.effective_cadence_ms, task.overdue_after_ms) + 1
 
 
 def ring_at(state: AlertState, tasks: Iterable[TaskStatus], armed_at: int | None, now: int) -> int | None:

@@ -33,7 +33,7 @@ class FileProblem(Protocol):
 
 
 class HealthWatch:
-    """Watches the scheduler and the store, for `/readyz`. `check_files` is called at every look."""
+    """Watches the scheduler and the store, for `/readyz`. `check_files` is called at every look, `on_look` after it."""
 
     def __init__(
         self,
@@ -41,11 +41,13 @@ class HealthWatch:
         kv: KV,
         clock: Clock,
         check_files: Callable[[], FileProblem | None] = lambda: None,
+        on_look: Callable[[HealthSnapshot], None] = lambda _: None,
     ) -> None:
         self._scheduler = scheduler
         self._kv = kv
         self._clock = clock
         self._check_files = check_files
+        self._on_look = on_look
         self._looked_at = clock.monotonic()
         self._wrote_at: float | None = None
         self._store_error: str | None = None
@@ -80,6 +82,7 @@ class HealthWatch:
             if self._status is not None and self._status.active and self._status.next_alarm_at is None:
                 await self._arm()  # its storage was wiped: it is told once, and goes on
         self._looked_at = self._clock.monotonic()
+        self._on_look(await self.snapshot())
 
     async def _try_to_write(self) -> None:
         now = self._clock.monotonic()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tocsin.bindings import JSON
+from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
 
 
@@ -19,6 +20,11 @@ class SchedulerClient:
 
     async def status(self) -> Status:
         return Status.from_json(await self._stub.status())
+
+    async def status_json(self) -> FreeForm:
+        """The status for one who passes it on: as the object gave it."""
+        status: FreeForm = await self._stub.status()
+        return status
 
     async def refresh(self, task: str) -> RefreshResult:
         return RefreshResult.from_json(await self._stub.refresh_now(task))

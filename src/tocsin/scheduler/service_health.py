@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 
 from tocsin.durations import long_duration, short_duration, utc_time
 from tocsin.settings import Settings
-from tocsin.shapes.scheduler import Condition, Health, Outcome, ServiceState, Status
+from tocsin.shapes.scheduler import Condition, Health, Outcome, ServiceState, Status, StatusCondition
 
 LOOP_TICK_AGE_MAX_S = 5.0
 ALARM_LATE_MAX_MS = 60_000
@@ -119,12 +119,13 @@ def is_overdue(facts: TaskFacts) -> bool:
     return since_ms is not None and since_ms > max(2 * facts.cadence_ms, facts.overdue_after_ms)
 
 
-def health_of(snapshot: HealthSnapshot, now: int) -> Health:
-    """How the service is."""
-    reasons = process_problems(snapshot, now)
+def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None = None) -> Health:
+    """How the service is: by the snapshot's status, or by a newer one."""
+    status = newer or snapshot.status
+    reasons = process_problems(snapshot, status, now)
     states: set[ServiceState] = {"broken"} if reasons else set()
     notes = []
-    for task in snapshot.status.tasks.values() if snapshot.status is not None else ():
+    for task in status.tasks.values() if status is not None else ():
         if task.condition != "ok":
             states.add(task.condition)
         if task.problem is not None:
@@ -136,7 +137,9 @@ def health_of(snapshot: HealthSnapshot, now: int) -> Health:
     return Health(not reasons, state, reasons, notes)
 
 
-def process_problems(snapshot: HealthSnapshot, now: int) -> list[str]:
+def process_problems(
+    snapshot: HealthSnapshot, status: Status | StatusCondition | None, now: int
+) -> list[str]:
     """What is wrong with the process, its store or its alarm, as sentences."""
     problems = []
     if (snapshot.loop_tick_age_s or 0) > LOOP_TICK_AGE_MAX_S:
@@ -145,7 +148,6 @@ def process_problems(snapshot: HealthSnapshot, now: int) -> list[str]:
         problems.append(f"the store cannot be written: {snapshot.store_error}")
     if snapshot.file_problem is not None:
         problems.append(snapshot.file_problem)
-    status = snapshot.status
     if status is None:
         if snapshot.scheduler_error is not None or not problems:
             problems.append(snapshot.scheduler_error or "the scheduler does not answer")

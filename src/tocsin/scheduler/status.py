@@ -28,11 +28,10 @@ def status_of(
     moment: Moment,
 ) -> Status:
     now = moment.wall_ms
-    paused = state.paused_until if state.paused_until is not None and state.paused_until > now else None
+    paused = state.paused_until if (state.paused_until or 0) > now else None
 
     def task_status(task: Task) -> TaskStatus:
         run, memory, cadence = running.get(task.name), state.tasks[task.name], cadences[task.name]
-        due = due_at(schedules[task.name], now=now, paused_until=paused)
         facts = TaskFacts(
             task.name,
             task.enabled,
@@ -55,13 +54,14 @@ def status_of(
             cadence_reason=cadence.reason,
             cadence_why=task.why,
             slice_ms=task.slice_ms,
-            next_due_at=due if task.enabled else None,
+            next_due_at=due_at(schedules[task.name], now=now, paused_until=paused) if task.enabled else None,
             running=None if run is None else run.progress(),
             last_success_at=memory.last_success_at(moment),
             last_error=memory.last_error,
             missed_slots=memory.missed_slots,
             run_counts=dict(memory.run_counts),
             overdue=task.enabled and is_overdue(facts),
+            overdue_after_ms=task.overdue_after_ms,
             failing=memory.consecutive_failures >= config.failing_after,
             condition=health.condition,
             sentence=health.sentence,

@@ -136,6 +136,7 @@ class TaskStatus(Shape):
     condition: Condition
     sentence: str
     problem: str | None
+    overdue_after_ms: int = 0  # without a complete run for so long it is overdue, and not before two cadences
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,23 @@ class Status(Shape):
             "lastRunAt": {task: json.get(run_at_name(task)) for task in tasks},
             "lastResult": {task: json.get(result_name(task)) for task in tasks},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCondition(Shape):
+    """What a `TaskStatus` says about the service's health."""
+
+    condition: Condition
+    sentence: str
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCondition(Shape):
+    """What a `Status` says about the service's health."""
+
+    next_alarm_at: int | None
+    tasks: dict[str, TaskCondition]
 
 
 def run_at_name(task: str) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
-from tocsin.competition.request_jobs import competition_jobs
+from tocsin.bindings import JSON
+from tocsin.competition.request_jobs import RECHECK, SUBMIT, VERIFY_QUEUED, competition_jobs
 from tocsin.competition.rules import rules_of
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 from tocsin.tasks.follow_network import follow_network_tasks
+from tocsin.tasks.publish_board import publishing, publishing_job
 from tocsin.tasks.refresh_prices import refresh_prices_task
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.tasks.watch_chainhook import watch_chainhook_tasks
@@ -15,13 +17,28 @@ from tocsin.tasks.watch_chainhook import watch_chainhook_tasks
 def tasks(settings: Settings) -> tuple[Task, ...]:
     """All jobs, as the settings want them."""
     return (
-        refresh_prices_task(settings),
-        *follow_network_tasks(settings),
-        sweep_task(settings),
+        publishing(refresh_prices_task(settings), always=True),
+        *(publishing(task, always=False) for task in follow_network_tasks(settings)),
+        publishing(sweep_task(settings), always=True),
         *watch_chainhook_tasks(settings),
     )
 
 
 def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
     """What the object does for requests, by name."""
-    return competition_jobs(rules_of(settings))
+    jobs = dict(competition_jobs(rules_of(settings)))
+    for name, changed in ((SUBMIT, _is_recorded), (RECHECK, _is_answered), (VERIFY_QUEUED, _is_verified)):
+        jobs[name] = publishing_job(jobs[name], changed)
+    return jobs
+
+
+def _is_recorded(answer: JSON) -> bool:
+    return isinstance(answer, dict) and answer.get("code") is None
+
+
+def _is_answered(_answer: JSON) -> bool:
+    return True
+
+
+def _is_verified(answer: JSON) -> bool:
+    return isinstance(answer, dict) and bool(answer.get("verified"))

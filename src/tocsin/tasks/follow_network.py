@@ -15,7 +15,7 @@ OVERDUE_SWEEPS = 2  # a swap is then as late as it would be without the feed
 
 def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tuple[Task, ...]:
     """The task under the rules of the settings, or under others; nothing when it is switched off."""
-    if not settings.feed_enabled:
+    if not (settings.feed_enabled and settings.sweep_enabled):
         return ()
     in_force = rules_of(settings) if rules is None else rules
     cadence_ms, sweep_ms = settings.feed_cadence, settings.sweep_cadence

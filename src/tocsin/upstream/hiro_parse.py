@@ -259,7 +259,8 @@ def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionW
     if len(indexes) == transaction.event_count and sorted(indexes) != list(range(len(indexes))):
         raise MalformedBody("events: some are listed twice")
     complete = len(indexes) == transaction.event_count
-    return TransactionWithEvents(transaction, events_v1(row) if complete else None, _arguments(row))
+    arguments = None if transaction.contract_call is None else _arguments(row)
+    return TransactionWithEvents(transaction, events_v1(row) if complete else None, arguments)
 
 
 def _arguments(row: JsonObject) -> dict[str, str] | None:

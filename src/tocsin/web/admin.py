@@ -6,7 +6,7 @@ Emits `refusals.not_counted` when the database does not answer; the status is sh
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -20,9 +20,9 @@ from tocsin.durations import parse_duration
 from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
 from tocsin.scheduler.service_health import health_of
 from tocsin.scheduler.state import RUNS_MAX
-from tocsin.shapes.base import SnakeShape
+from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.scheduler import Refreshed, SchedulerOverview
+from tocsin.shapes.scheduler import Refreshed, StatusCondition
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
@@ -52,12 +52,18 @@ class AdminRoutes:
     async def show(self, request: Request) -> ASGIApp:
         self._authorise(request)
         deps = self._deps
-        status = await deps.scheduler().status()
-        health = health_of(
-            replace(await deps.health(), status=status, scheduler_error=None), deps.clock.now()
-        )
+        status = await deps.scheduler().status_json()
+        health = health_of(await deps.health(), deps.clock.now(), StatusCondition.from_json(status))
         counted = await self._count()
-        return _respond(SchedulerOverview(deps.instance, status, health, counted.refusals, counted.lists))
+        # A `SchedulerOverview`. A `Status` would be made of the status only to be taken apart again.
+        overview: FreeForm = {
+            "name": deps.instance,
+            "status": status,
+            "health": health.to_json(),
+            "refusals": counted.refusals,
+            "lists": counted.lists,
+        }
+        return json_response(overview, headers=HEADERS)
 
     async def act(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -136,7 +142,7 @@ class AdminRoutes:
         except (StoreError, BindingMissing) as error:
             deps.logger.warn("refusals.not_counted", error=str(error))
             return _Counted(now_s)
-        self._counted = _Counted(now_s, refusals, lists)
+        self._counted = _Counted(now_s, {**refusals}, {**lists})
         return self._counted
 
     def _authorise(self, request: Request) -> None:
@@ -148,8 +154,8 @@ class _Counted:
     """What the database knew at a (monotonic) time."""
 
     at_s: float
-    refusals: dict[str, int] | None = None
-    lists: dict[str, int | None] | None = None
+    refusals: FreeForm | None = None
+    lists: FreeForm | None = None
 
 
 class _Stream(StreamingResponse):

@@ -11,6 +11,7 @@ from tocsin.errors import RequestRefused
 from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
+from tocsin.web.client_limits import ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
 from tocsin.web.deps import WebDeps
@@ -19,8 +20,7 @@ from tocsin.web.health import HealthRoutes
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
-from tocsin.web.price_routes import price_cache
-from tocsin.web.request_limits import ClientRateLimit
+from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.response_cache import ResponseCache
 
 PRICES_PATH = "/api/prices"
@@ -29,15 +29,15 @@ PRICES_PATH = "/api/prices"
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     prices = price_cache(deps)
-    limiter = ClientRateLimit(deps.posts_per_minute_max, deps.clock)
+    limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
     return _App(
         prices,
-        routes=[*routes_of(operations(deps, prices), limiter), *pages],
+        routes=[*routes_of(operations(deps, prices), limits), *pages],
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 
 
-def operations(deps: WebDeps, prices: ResponseCache) -> list[Operation]:
+def operations(deps: WebDeps, prices: ResponseCache[PriceQuery]) -> list[Operation]:
     """Every route of the API."""
     competition, chainhook, cron = CompetitionRoutes(deps), ChainhookRoute(deps), CronRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps)
@@ -85,7 +85,7 @@ class _App(Starlette):
     """Sends cached prices without routing: that halves the cost of the route that is asked for most."""
 
     def __init__(
-        self, prices: ResponseCache, routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
+        self, prices: ResponseCache[PriceQuery], routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
     ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header

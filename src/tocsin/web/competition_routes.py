@@ -7,14 +7,16 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.competition import board, trades
+from tocsin.competition.board import BoardQuery
 from tocsin.competition.codes import Code
+from tocsin.competition.published_board import BoardReader
 from tocsin.competition.request_jobs import SUBMIT
-from tocsin.competition.totals import traded_tokens
 from tocsin.errors import UsageError
-from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens, tracked_tokens
+from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
+from tocsin.shapes.scheduler import Status
+from tocsin.tasks.publish_board import board_at
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import RETRY_S, json_response
@@ -31,7 +33,10 @@ class CompetitionRoutes:
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self.board = ResponseCache(deps.clock, BOARD_AGE_S, self._board)
+        self._published = BoardReader(deps.kv)
+        self.board = ResponseCache(
+            deps.clock, BOARD_AGE_S, _board_query, self._board, in_one_loop=deps.in_one_loop
+        )
 
     async def status(self, request: Request) -> ASGIApp:
         counts = await trades.trade_counts(self._deps.db, request.query_params.get("address", ""))
@@ -70,29 +75,45 @@ class CompetitionRoutes:
         )
         return json_response(tracked.to_json(), headers=_aged(STATUS_AGE_S))
 
-    async def _board(self, query: QueryParams) -> Board:
+    async def _board(self, query: BoardQuery) -> Board:
+        """A page of what the object published; computed here only while nothing is."""
         deps, now = self._deps, self._deps.clock.now()
-        tokens = tracked_tokens(await traded_tokens(deps.db))
-        prices = await prices_of(deps.kv, tokens, now)
-        page = await board.leaderboard(
-            deps.db,
-            prices,
-            sort=query.get("sort", "trades"),
-            direction=query.get("dir", "desc"),
-            limit=_limit(query, board.PAGE_DEFAULT),
-            after=query.get("cursor"),
-        )
-        fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
+        published = await self._published.read()
+        if published is None:
+            published = await board_at(deps.db, deps.kv, now)
+        page = board.page_of(published.rows, query)
         snapshot = await deps.health()
-        sweep = None if snapshot.status is None else snapshot.status.tasks.get("sweep")
         return Board(
             page.rows,
-            now,
-            max(fetched, default=None),
+            published.as_of,
+            published.prices_as_of,
             page.next,
-            swept_at=None if sweep is None else sweep.last_success_at,
+            swept_at=None if snapshot.status is None else _swept_at(snapshot.status),
             service=health_of(snapshot, now),
         )
+
+
+def _board_query(query: QueryParams) -> BoardQuery:
+    return board.board_query(
+        query.get("sort", "trades"),
+        query.get("dir", "desc"),
+        _limit(query, board.PAGE_DEFAULT),
+        query.get("cursor"),
+    )
+
+
+def _swept_at(status: Status) -> int | None:
+    """Until when swaps are on the board: the feed's last complete look, or the last complete sweep if that finds them.
+
+    Before the first complete sweep nothing is known about older swaps.
+    """
+    feed, sweep = status.tasks.get("feed"), status.tasks.get("sweep")
+    if sweep is None or sweep.last_success_at is None:
+        return None
+    follows = (status.last_result.get("feed") or {}).get("way") == "network"
+    if feed is None or feed.last_success_at is None or not follows:
+        return sweep.last_success_at
+    return max(feed.last_success_at, sweep.last_success_at)
 
 
 def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:

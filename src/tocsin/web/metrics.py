@@ -17,6 +17,7 @@ from tocsin.errors import BindingMissing, StoreError
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import supported_tokens
 from tocsin.scheduler.service_health import health_of
+from tocsin.shapes.base import FreeForm
 from tocsin.shapes.prices import Price
 from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
 from tocsin.web.deps import WebDeps
@@ -176,6 +177,26 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
             "when the last push of Chainhook was received",
             [("", _seconds(status.last_job_at.get(RECEIVE)))],
         ),
+        *_of_feed(status.last_result.get("feed") or {}),
+    ]
+
+
+def _of_feed(result: FreeForm) -> list[MetricFamily]:
+    """How far the network's list was read; nothing while it is not followed."""
+    shown = {name: value for name, value in result.items() if type(value) is int}
+    return [
+        MetricFamily(
+            "feed_complete_block",
+            "the block up to which the record is proven complete",
+            [("", shown.get("completeUntilBlock"))],
+        ),
+        MetricFamily(
+            "feed_blocks_behind", "blocks whose transactions are unread", [("", shown.get("blocksBehind"))]
+        ),
+        MetricFamily(
+            "feed_missing_nonces", "transactions that no list has shown", [("", shown.get("missingNonces"))]
+        ),
+        MetricFamily("network_transactions_per_day", "of everybody", [("", shown.get("transactionsPerDay"))]),
     ]
 
 

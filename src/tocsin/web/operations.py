@@ -12,7 +12,8 @@ from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody
-from tocsin.web.request_limits import BODY_MAX, ClientRateLimit, capped, client_of
+from tocsin.web.client_limits import ClientLimits
+from tocsin.web.request_limits import BODY_MAX, capped, client_of
 
 Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
@@ -97,22 +98,22 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     return dict(sorted({**derived, **doc.responses}.items()))
 
 
-def routes_of(operations: Iterable[Operation], limiter: ClientRateLimit) -> list[Route]:
+def routes_of(operations: Iterable[Operation], limits: ClientLimits) -> list[Route]:
     """One Starlette route per path. It distinguishes methods itself, so that a 405 names all of them."""
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, _Path(methods, limiter)) for path, methods in by_path.items()]
+    return [Route(path, _Path(methods, limits)) for path, methods in by_path.items()]
 
 
 class _Path:
     """All operations of one path, as an ASGI app.
 
-    A client has a limited number of posts, and of wrong keys. A client with the right key is not limited.
+    A client has a limited number of posts where no key is needed, and of wrong keys where one is.
     """
 
-    def __init__(self, operations: Sequence[Operation], limiter: ClientRateLimit) -> None:
-        self._limiter = limiter
+    def __init__(self, operations: Sequence[Operation], limits: ClientLimits) -> None:
+        self._limits = limits
         self._by_method: dict[str, Operation] = {operation.method: operation for operation in operations}
         if "GET" in self._by_method:
             self._by_method["HEAD"] = self._by_method["GET"]
@@ -123,13 +124,14 @@ class _Path:
         if operation is None:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
-        client = client_of(scope)
-        if operation.method == "POST" and operation.doc.key is None:
-            self._limiter.count(client)
+        if operation.doc.key is not None:
+            self._limits.before_key(client_of(scope))
+        elif operation.method == "POST":
+            self._limits.posts.count(client_of(scope))
         try:
             response = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
         except RequestRefused as refusal:
             if refusal.status == 401:
-                self._limiter.count(client)
+                self._limits.wrong_key(client_of(scope), operation.path)
             raise
         await response(scope, receive, send)

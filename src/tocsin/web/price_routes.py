@@ -3,6 +3,8 @@
 `app.py` looks into this cache before any routing: no route is asked for as often.
 """
 
+from dataclasses import dataclass
+
 from starlette.datastructures import QueryParams
 
 from tocsin.errors import RequestRefused
@@ -17,26 +19,41 @@ TOKENS_MAX = 100
 MAX_AGE_S = 30
 
 
-def price_cache(deps: WebDeps) -> ResponseCache:
+@dataclass(frozen=True, slots=True)
+class PriceQuery:
+    """One token, some tokens, or all that are supported."""
+
+    one: str | None = None
+    some: tuple[str, ...] | None = None
+
+
+def price_cache(deps: WebDeps) -> ResponseCache[PriceQuery]:
     """Kept for a second, or until a refresh through this process has ended."""
 
-    async def respond(query: QueryParams) -> PriceList | OnePrice:
+    async def respond(query: PriceQuery) -> PriceList | OnePrice:
         return await _prices(deps, query)
 
-    return ResponseCache(deps.clock, MAX_AGE_S, respond)
+    return ResponseCache(deps.clock, MAX_AGE_S, price_query, respond, in_one_loop=deps.in_one_loop)
 
 
-async def _prices(deps: WebDeps, query: QueryParams) -> PriceList | OnePrice:
-    kv, now = deps.kv, deps.clock.now()
+def price_query(query: QueryParams) -> PriceQuery:
+    """What is asked for. Refuses what is not a token."""
     one = query.get("token")
     if one is not None:
         _check([one])
+        return PriceQuery(one=one)
+    return PriceQuery(some=tuple(_ids(query)) if "tokens" in query else None)
+
+
+async def _prices(deps: WebDeps, query: PriceQuery) -> PriceList | OnePrice:
+    kv, now, one = deps.kv, deps.clock.now(), query.one
+    if one is not None:
         price = (await prices_of(kv, [one], now)).get(one)
         if price is None:
             return OnePrice(one, None, None, None)
         return OnePrice(one, price.price_usd, price.decimals, price.fetched_at, price.stale, price.source)
     supported = await supported_tokens(kv)
-    wanted = _ids(query) if "tokens" in query else list(supported)
+    wanted = list(supported) if query.some is None else list(query.some)
     prices = await prices_of(kv, wanted, now)
     return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
 

@@ -18,6 +18,9 @@ from tocsin.shapes.responses import ErrorBody
 
 RETRY_S = 5
 
+# Made once, and without looking for cycles: no response contains itself.
+_compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
 
 class _ErrorResponse(NamedTuple):
     """How a client sees an exception. Without a sentence, it sees the exception's own."""
@@ -51,7 +54,7 @@ TABLE: tuple[tuple[type[Exception], _ErrorResponse], ...] = (
 
 
 def json_bytes(value: JSON) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _compact(value).encode()
 
 
 def json_response(value: JSON, status: int = 200, headers: dict[str, str] | None = None) -> Response:

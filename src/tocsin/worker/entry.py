@@ -32,9 +32,9 @@ from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
 from tocsin.shapes.scheduler import Armed
+from tocsin.web.client_limits import ClientLimits
 from tocsin.web.deps import WebDeps
 from tocsin.web.operations import Operation, OperationDoc, ResponseDoc, routes_of
-from tocsin.web.request_limits import ClientRateLimit
 from tocsin.web.respond import error_response, json_response
 from tocsin.web.static_pages import redirects
 from tocsin.worker.worker_app import WorkerApp, request_ctx, scheduler_stub
@@ -121,8 +121,8 @@ def extra_routes(deps: WebDeps) -> Sequence[BaseRoute]:
     async def deployed(_request: Request) -> Response:
         return json_response(Armed(deps.instance, await deps.scheduler().arm()).to_json())
 
-    limiter = ClientRateLimit(deps.posts_per_minute_max, deps.clock)
-    return [*routes_of([Operation("POST", DEPLOYED, deployed, DEPLOYED_DOC)], limiter), *redirects()]
+    limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
+    return [*routes_of([Operation("POST", DEPLOYED, deployed, DEPLOYED_DOC)], limits), *redirects()]
 
 
 async def _arm_quietly(deps: WebDeps) -> None:

@@ -72,10 +72,10 @@ def test_a_script_of_comments_has_no_statement() -> None:
 )
 def test_layout_does_not_count(sql: str) -> None:
     """Layout, case, comments and quotes around names are removed. Text literals stay as they are."""
-    assert plain(sql) == [
+    assert plain(sql) == (
         "create table t",
         "a integer primary key",
         "b text default 'X; y'",
         "check ( a > 1 or b <> '' )",
         ") strict",
-    ]
+    )

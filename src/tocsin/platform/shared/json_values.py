@@ -18,7 +18,7 @@ _DIGITS = 4000  # CPython converts at most 4,300 digits at once; longer integers
 _PIECE = 10**_DIGITS
 
 _TEXT = frozenset({str})
-_TEXT_AND_FLAGS = frozenset({str, bool, type(None)})
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
@@ -26,7 +26,10 @@ _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circul
 def encode(value: JSON, where: str) -> str:
     """The value as JSON text. `where` names it in an error, such as "the value of 'cursor'"."""
     if _are_plain((value,), 0):
-        return _compact(value)
+        try:
+            return _compact(value)
+        except ValueError:  # a float that is not finite, or an integer that is too long
+            pass
     try:
         huge = _check(value, 0)
     except _Refused as refused:
@@ -53,17 +56,16 @@ def _are_plain(items: Iterable[Any], depth: int) -> bool:
     """Whether the standard encoder may have these values. False means: look closer, with `_check`."""
     if depth > DEPTH_MAX:
         return False
+    if _SCALARS.issuperset(map(type, items)):
+        return True
     for item in items:
         kind = type(item)
-        if kind in _TEXT_AND_FLAGS or (kind is int and -_PIECE < item < _PIECE):
+        if kind in _SCALARS:
             continue
         if kind is dict:
             if not _TEXT.issuperset(map(type, item)) or not _are_plain(item.values(), depth + 1):
                 return False
-        elif kind is list:
-            if not _are_plain(item, depth + 1):
-                return False
-        elif kind is not float or item - item != 0:
+        elif kind is not list or not _are_plain(item, depth + 1):
             return False
     return True
 

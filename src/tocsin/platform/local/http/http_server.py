@@ -4,33 +4,19 @@ import asyncio
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tocsin.errors import StartError
+from tocsin.platform.local.http.connections import Connections, connections_max, raise_descriptor_limit
+from tocsin.platform.local.http.http_protocol import HttpProtocol
 
 GRACE_S = 3  # for requests under way when the process stops
 ANSWER_S = 1  # for their answers, when that time is over
 BACKLOG = 1024
-
-# Written before there is a request, so the application cannot format it.
-MALFORMED = (
-    b'{"error":"This is not an HTTP request: check method, path and headers.",'
-    b'"code":"malformed_request","retryable":false}'
-)
-
-
-class HttpProtocol(HttpToolsProtocol):
-    """Refuses malformed requests with the same JSON as every other error."""
-
-    def send_400_response(self, _msg: str) -> None:
-        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        length = b"content-length: %d\r\n\r\n" % len(MALFORMED)
-        self.transport.write(head + length + MALFORMED)
-        self.transport.close()
 
 
 class HttpServer:
@@ -43,12 +29,13 @@ class HttpServer:
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{authority(host, self.port)}"
         self._server: _Server | None = None
+        self.connections = Connections(connections_max(raise_descriptor_limit()), trusted_proxies)
 
     async def start(self, app: ASGIApp, **options: Any) -> None:
         """Serve the app. The options are uvicorn's and are added to ours."""
         config = uvicorn.Config(
             app,
-            **{"http": HttpProtocol, **options},
+            **{"http": partial(HttpProtocol, places=self.connections), **options},
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -240,10 +240,13 @@ class LocalNamespace:
                 f"get() takes an id of this namespace, not {type(id).__name__}: id_from_name(...)"
             )
         self._ids.from_string(id.hex)
-        return Stub(self._runtime, Owner(id.hex, self._name, id.name), id)
+        return self._stub(id)
 
     def get_by_name(self, name: str) -> "Stub":
-        return self.get(self.id_from_name(name))
+        return self._stub(self.id_from_name(name))  # made here, so there is nothing to check
+
+    def _stub(self, id: LocalObjectId) -> "Stub":  # noqa: A002 - Cloudflare's word
+        return Stub(self._runtime, Owner(id.hex, self._name, id.name), id)
 
 
 class Stub:

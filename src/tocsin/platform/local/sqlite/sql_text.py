@@ -3,8 +3,11 @@
 import re
 import sqlite3
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tocsin.platform.shared.sql_rules import SKIPPED, first_word
+
+PLAIN_CACHED = 256  # a file's statements are mostly those of its migrations
 
 _TOKEN = re.compile(
     rf"(?P<skipped>{SKIPPED})|(?P<text>x?'(?:[^']|'')*')"
@@ -38,7 +41,8 @@ def _tokens(sql: str) -> Iterator[str]:
             yield match[0].lower()
 
 
-def plain(sql: str) -> list[str]:
+@lru_cache(PLAIN_CACHED)
+def plain(sql: str) -> tuple[str, ...]:
     """A CREATE statement without comments, case, quotes and layout: its head, then a line per item."""
     lines = [""]
     depth = 0
@@ -51,4 +55,4 @@ def plain(sql: str) -> list[str]:
             lines.append(")")
         else:
             lines[-1] += f" {word}"
-    return [line.strip() for line in lines if line.strip()]
+    return tuple(line.strip() for line in lines if line.strip())

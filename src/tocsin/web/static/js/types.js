@@ -302,6 +302,7 @@
  *   condition: "ok" | "starting" | "partial" | "limited" | "paused" | "overdue" | "failing" | "disabled",
  *   sentence: string,
  *   problem: string | null,
+ *   overdueAfterMs?: number,
  * }} TaskStatus
  */
 

@@ -1,0 +1,115 @@
+"""The board in KV: published when something changed, and what a visitor sees."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.competition import World, chain_of, leaderboard, open_world
+from support.local_store import open_kv
+from tocsin.bindings import JSON
+from tocsin.budget.call_session import task_session
+from tocsin.competition.board import board_query, page_of
+from tocsin.competition.published_board import KEY, BoardReader
+from tocsin.competition.totals import traded_tokens
+from tocsin.errors import RunStopped
+from tocsin.platform.local.sqlite.kv import SqliteKV
+from tocsin.prices.pricing import prices_of
+from tocsin.prices.tracked_tokens import tracked_tokens
+from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
+from tocsin.settings import Settings
+from tocsin.tasks.publish_board import publishing, publishing_job
+from tocsin.tasks.sweep_competition import sweep_task
+
+
+def context_of(world: World, kv: SqliteKV) -> TaskContext:
+    bindings = ContextBindings(world.clock, {"hiro": world.hiro}, world.db, kv)
+    return TaskContext(bindings, task_session(world.log), slice_ms=600_000)
+
+
+def task_with(result: TaskResult | Exception) -> Task:
+    async def run(_context: TaskContext) -> TaskResult:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return Task(name="feed", cadence_ms=60_000, slice_ms=50_000, run=run)
+
+
+async def test_a_sweep_publishes_what_the_database_has(tmp_path: Path) -> None:
+    """Every order and page cut from it is the one that the database gives."""
+    async with open_world(tmp_path, chain_of(7)) as world, open_kv(tmp_path, world.clock) as kv:
+        chain = world.simulator.chain
+        for number, wallet in enumerate(chain.wallets):
+            chain.burst(wallet, number + 1)
+        chain.mine()
+        task = publishing(sweep_task(Settings(), world.rules), always=True)
+        await task.run(context_of(world, kv))
+        published = await BoardReader(kv).read()
+        assert published is not None
+        prices = await prices_of(kv, tracked_tokens(await traded_tokens(world.db)), world.clock.now())
+        for sort in ("trades", "volume", "pnl", "latest"):
+            for direction in ("asc", "desc"):
+                page = page_of(published.rows, board_query(sort, direction, 3))
+                assert page == await leaderboard(world.db, prices, sort=sort, direction=direction, limit=3)
+                rest = page_of(published.rows, board_query(sort, direction, 9, page.next))
+                assert len(page.rows + rest.rows) == 7
+
+    assert [row.trade_count for row in published.rows] == [7, 6, 5, 4, 3, 2, 1]
+    assert published.as_of == world.clock.now()
+
+
+@pytest.mark.parametrize(
+    ("result", "published"),
+    [
+        (TaskResult({"inserted": 0, "withdrawn": 0}), False),
+        (TaskResult({"inserted": 1, "withdrawn": 0}), True),
+        (TaskResult({"inserted": 0, "withdrawn": 2}), True),
+        (RunStopped("paused"), True),
+    ],
+)
+async def test_a_run_without_a_change_publishes_nothing(
+    tmp_path: Path, result: TaskResult | Exception, published: bool
+) -> None:
+    """One that was stopped may have recorded something."""
+    async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
+        try:
+            await publishing(task_with(result), always=False).run(context_of(world, kv))
+        except RunStopped:
+            assert isinstance(result, RunStopped)
+        text = await kv.get(KEY)
+
+    assert (text is not None) is published
+
+
+async def test_a_request_that_recorded_something_publishes(tmp_path: Path) -> None:
+    """So an agent sees its own trade."""
+
+    async def job(_context: WorkContext, argument: JSON) -> JSON:
+        return argument
+
+    async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
+        made = publishing_job(job, lambda answer: answer == "new")
+        await made(context_of(world, kv), "old")
+        before = await kv.get(KEY)
+        await made(context_of(world, kv), "new")
+        after = await kv.get(KEY)
+
+    assert before is None
+    assert after is not None
+
+
+async def test_a_board_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
+    """Of another release, or damaged: then it is computed."""
+    async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
+        for text in ("", "{", '{"rows": 1}', "[]"):
+            await kv.put(KEY, text)
+            assert await BoardReader(kv).read() is None
+
+
+def test_tasks_keep_everything_else() -> None:
+    """Only the run of a task is another."""
+    task = sweep_task(Settings())
+
+    assert replace(publishing(task, always=True), run=task.run) == task
