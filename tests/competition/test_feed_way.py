@@ -10,8 +10,7 @@ import pytest
 from support.competition import World, as_rows, chain_of, feed, follow, number, open_world, sweep
 from tocsin.bindings import FetchResponse
 from tocsin.competition.allowlist import built_in
-from tocsin.competition.feed_choice import Traffic as NetworkLoad
-from tocsin.competition.feed_choice import choose_way, measured
+from tocsin.competition.feed_choice import MeasuredTraffic, choose_way, measured
 from tocsin.competition.feed_mark import FeedGap
 from tocsin.competition.feed_state import FeedState, load_state, save_state
 from tocsin.simulator.simulated_fetch import SimulatedFetch
@@ -259,14 +258,14 @@ def test_a_traffic_between_the_bounds_changes_nothing_ever() -> None:
 def test_traffic_is_measured_over_ten_minutes_first_and_then_over_hours() -> None:
     """Shorter times say little; a list that became shorter is measured from there."""
     first = measured(None, 0, 1_000)
-    assert first == NetworkLoad(0, 1_000, None)
+    assert first == MeasuredTraffic(0, 1_000, None)
     assert measured(first, 599_999, 2_000) == first
     second = measured(first, 600_000, 1_100)
-    assert second == NetworkLoad(600_000, 1_100, 14_400)
+    assert second == MeasuredTraffic(600_000, 1_100, 14_400)
     assert measured(second, 4_199_999, 9_000) == second
-    assert measured(second, 4_200_000, 2_100) == NetworkLoad(4_200_000, 2_100, 24_000)
-    assert measured(second, 4_200_000, 900) == NetworkLoad(4_200_000, 900, 14_400)
-    assert measured(second, 500_000, 2_000) == NetworkLoad(500_000, 2_000, 14_400)
+    assert measured(second, 4_200_000, 2_100) == MeasuredTraffic(4_200_000, 2_100, 24_000)
+    assert measured(second, 4_200_000, 900) == MeasuredTraffic(4_200_000, 900, 14_400)
+    assert measured(second, 500_000, 2_000) == MeasuredTraffic(500_000, 2_000, 14_400)
 
 
 async def test_a_state_that_cannot_be_read_is_begun_again(tmp_path: Path) -> None:
