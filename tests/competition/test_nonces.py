@@ -38,7 +38,7 @@ def test_ranges_are_the_set_of_what_was_seen(seen: list[int]) -> None:
 @given(numbers)
 def test_settled_nonces_lack_nothing(seen: list[int]) -> None:
     """One range from the lowest to the highest, and what comes next continues it."""
-    ranges = settled(ranges_of(seen))
+    ranges = settled(ranges_of(seen), max(seen, default=0))
 
     assert missing(ranges) == 0
     if seen:
@@ -88,9 +88,9 @@ def test_senders_and_sponsors_are_seen_and_nobody_else() -> None:
     assert nonces.seen_in(rows, {}) == {}
 
 
-async def store(world: World, wallet: str, *seen: tuple[int, int], settle: bool = False) -> int:
+async def store(world: World, wallet: str, *seen: tuple[int, int], shown: int | None = None) -> int:
     """How many statements it took."""
-    statements = await nonces.record_seen(world.db, {wallet: list(seen)}, settle=settle)
+    statements = await nonces.record_seen(world.db, {wallet: list(seen)}, shown=shown)
     if statements:
         await world.db.batch(statements)
     return len(statements)
@@ -113,7 +113,7 @@ async def test_what_was_seen_is_kept_and_what_is_missing_is_found(tmp_path: Path
         proof = await nonces.proof(world.db)
         await store(world, second, (1, 92))
         later = await nonces.lacking(world.db, 5, NOW), await nonces.proof(world.db)
-        await store(world, first, settle=True)
+        await store(world, first, shown=1_000)
         settled_now = await nonces.lacking(world.db, 5, NOW), await nonces.proof(world.db)
 
     assert written == [1, 0, 0, 1, 1, 1]
@@ -154,3 +154,13 @@ async def test_a_wallet_that_lost_its_eligibility_is_not_visited(tmp_path: Path)
         after = await nonces.lacking(world.db, 5, NOW)
 
     assert (before, after) == ({wallet.address: 1}, {})
+
+
+def test_what_a_lagging_list_does_not_show_yet_stays_missing() -> None:
+    """Its highest is 5: of 4 nothing more can be learned, of 7 it may."""
+    seen = (NonceRange(1, 3, 10), NonceRange(5, 6, 12), NonceRange(8, 8, 14))
+
+    assert settled(seen, 5) == (NonceRange(1, 6, 12), NonceRange(8, 8, 14))
+    assert settled(seen, 8) == (NonceRange(1, 8, 14),)
+    assert settled(seen, 0) == seen
+    assert settled((), 5) == ()

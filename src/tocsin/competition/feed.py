@@ -26,7 +26,7 @@ from tocsin.competition.reader import ListReader
 from tocsin.competition.rules import Rules
 from tocsin.competition.triage import relevant_calls
 from tocsin.competition.unit_pool import UnitPool
-from tocsin.competition.walk import anchor_at, count_failure, load_marks
+from tocsin.competition.walk import Mark, anchor_at, count_failure, load_marks
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -270,8 +270,14 @@ class Feed:
                 self.counts.visited += 1
                 if result.end != "done" and self._pool.stop is None:
                     self.counts.failed_visits += 1
-                    rules = self._rules.for_principal(result.unit)
-                    await count_failure(db, result.unit, rules, self._context.clock.now()).run()
+                    await self._count_failure(result.unit)
+        for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
+            if wallet in lacking and marks.get(wallet, Mark()).gap is None:
+                await self._count_failure(wallet)  # its list lags, and is not asked for every minute for ever
+
+    async def _count_failure(self, wallet: str) -> None:
+        rules, now = self._rules.for_principal(wallet), self._context.clock.now()
+        await count_failure(self._context.db, wallet, rules, now).run()
 
     async def _prove(self) -> None:
         """How far the record is complete: what the list did not show, and whether all others were read."""

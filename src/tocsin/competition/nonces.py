@@ -2,7 +2,8 @@
 
 The chain numbers the transactions of an account without gaps, whether it sends or sponsors them. What was seen is kept
 as ranges. While everything was read, more than one range means that something between them was left out, and the
-wallet's own list is read at once. When that list was read to its end, nothing more can be learned: `settled`.
+wallet's own list is read at once. When that list was read to its end, nothing more can be learned about what is below
+the newest that it showed: `settled`.
 """
 
 import json
@@ -65,9 +66,15 @@ def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
     return tuple(ordered)
 
 
-def settled(ranges: Ranges) -> Ranges:
-    """One range: what is missing in it is not in the wallet's own list either."""
-    return (NonceRange(ranges[0].low, ranges[-1].high, ranges[-1].block),) if ranges else ()
+def settled(ranges: Ranges, shown: int) -> Ranges:
+    """One range of all that begin below the highest nonce that the wallet's own list shows.
+
+    What is missing in it is not in that list either. What is above may be shown yet: the list may lag.
+    """
+    below = [each for each in ranges if each.low <= shown]
+    if not below:
+        return ranges
+    return (NonceRange(below[0].low, below[-1].high, below[-1].block), *ranges[len(below) :])
 
 
 def missing(ranges: Ranges) -> int:
@@ -86,9 +93,9 @@ def seen_in(rows: Iterable[Transaction], wallets: Mapping[str, object]) -> dict[
 
 
 async def record_seen(
-    db: Database, seen: Mapping[str, Sequence[tuple[int, int]]], *, settle: bool = False
+    db: Database, seen: Mapping[str, Sequence[tuple[int, int]]], *, shown: int | None = None
 ) -> list[Statement]:
-    """Add what was seen; with `settle`, these wallets' own lists were read to their end."""
+    """Add what was seen; with `shown`, a wallet's own list was read to its end, and that was its highest."""
     if not seen:
         return []
     known = await _load(db, list(seen))
@@ -97,8 +104,8 @@ async def record_seen(
         ranges = known.get(wallet, ())
         for nonce, block in nonces:
             ranges = add_seen(ranges, nonce, block)
-        if settle:
-            ranges = settled(ranges)
+        if shown is not None:
+            ranges = settled(ranges, shown)
         if ranges != known.get(wallet, ()):
             above = ranges[0].block if len(ranges) > 1 else None
             rows.append([wallet, _encoded(ranges), missing(ranges), above])

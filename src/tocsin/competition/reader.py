@@ -4,9 +4,11 @@ A page is one batch: what it shows that is new, what it should show and does not
 stop after any page, and continues there.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
+from tocsin.bindings import Statement
+from tocsin.chain_model import Page, Transaction
 from tocsin.competition.eligibility import Tier
 from tocsin.competition.nonces import record_seen, seen_in
 from tocsin.competition.page_queue import PageQueue, PageRead
@@ -39,6 +41,7 @@ class ListReader:
         self._marks = marks
         self._page_queue = PageQueue(context, rules)
         self._tip = 0  # the greatest height seen in this run
+        self._shown: dict[str, int] = {}  # the highest nonce that each wallet's list showed
 
     async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
         """Read one list: first what an interrupted walk left over, then what is new."""
@@ -63,25 +66,32 @@ class ListReader:
             now = self._context.clock.now()
             taken = step(mark, page, start_s=self._rules.start_s, tip=self._tip, now=now)
             _check_progress(mark, taken)
-            read = await self._queue(principal, taken, {row.tx_id for row in page.items}, page.unreadable)
+            read = await self._queue(principal, taken, page)
             mark = self._marks[principal] = taken.mark
             yield read
             if taken.done and not resumed:
                 return
             resumed = resumed and not taken.done
 
-    async def _queue(
-        self, principal: str, taken: Step, listed: set[str], unreadable: Sequence[str]
-    ) -> PageRead:
+    async def _queue(self, principal: str, taken: Step, page: Page[Transaction]) -> PageRead:
         """Queue what a page shows, and what it should show and does not, together with the mark."""
         db = self._context.db
         rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
+        listed = {row.tx_id for row in page.items}
         gone = [txid for txid in await self._recorded(principal, taken) if txid not in listed]
         kept = [save_mark(db, principal, self._rules.for_principal(principal), taken.mark)]
         if self._tiers.get(principal) == "eligible":
-            seen = {principal: seen_in(taken.fresh, {principal: None}).get(principal, [])}
-            kept += await record_seen(db, seen, settle=taken.done)
-        return await self._page_queue.add(rows, self._tiers, doubtful={*gone, *unreadable}, kept=kept)
+            kept += await self._nonces(principal, taken, page)
+        return await self._page_queue.add(rows, self._tiers, doubtful={*gone, *page.unreadable}, kept=kept)
+
+    async def _nonces(self, wallet: str, taken: Step, page: Page[Transaction]) -> list[Statement]:
+        """The nonces that a page shows. At the end of the list, what is missing below the highest stays missing."""
+        on_page = [nonce for nonce, _ in seen_in(page.items, {wallet: None}).get(wallet, [])]
+        self._shown[wallet] = max(self._shown.get(wallet, -1), *on_page, -1)
+        seen = {wallet: seen_in(taken.fresh, {wallet: None}).get(wallet, [])}
+        return await record_seen(
+            db=self._context.db, seen=seen, shown=self._shown[wallet] if taken.done else None
+        )
 
     async def _recorded(self, principal: str, taken: Step) -> list[str]:
         """The swaps that we have in the stretch of the chain that a page covers."""
