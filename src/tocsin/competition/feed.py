@@ -90,8 +90,9 @@ class Feed:
 
     def result(self) -> TaskResult:
         """How it ended."""
+        pool, tally = self._pool, self._queue.tally
         self.counts.unverified = self._queue.unverified
-        pool = self._pool
+        self.counts.verified = tally.inserted + tally.pending + tally.withdrawn + tally.reasons.total()
         return feed_result(self.counts, self._counters(), self.state, pool.stop, pool.first_failure)
 
     def _counters(self) -> FreeForm:
