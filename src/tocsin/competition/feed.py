@@ -35,6 +35,7 @@ from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound
 from tocsin.upstream.hiro import HiroClient
 
 QUIET_MS = 90_000  # while nobody trades, no look is made sooner: with one a minute, every second is left out
+LOOK_MS = 300_000  # with a gap, a run that affords a single call looks at the head this often
 PAGES_MAX = 40  # of a run: two thousand transactions; a longer way is read over several runs
 GAPS_MAX = 8  # what was read between others is read again
 VISITS_MAX = 5  # wallets of which a nonce is missing, per run
@@ -104,8 +105,12 @@ class Feed:
             return False
         if state.way == "contracts":
             return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
-        waited = now - (state.looked_at or 0)
-        return not state.quiet or bool(state.mark.gaps) or not 0 <= waited < QUIET_MS or self._context.by_hand
+        looked = 0 <= self._waited_ms() < QUIET_MS
+        return not state.quiet or bool(state.mark.gaps) or not looked or self._context.by_hand
+
+    def _waited_ms(self) -> int:
+        """Since the newest look; negative when the clock was set back."""
+        return self._context.clock.now() - (self.state.looked_at or 0)
 
     async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
         async with aclosing(self._pool.run([unit], work)) as results:
@@ -117,15 +122,14 @@ class Feed:
     async def _read(self, _unit: str) -> None:
         """Look at the head, then fill gaps, the newest first.
 
-        After a look that left one, a page of it comes before the next look: where a run affords a single call, both
-        have their turn.
+        For minutes after a look that left one, a page of it comes before the next look: where a run affords a single
+        call, and a sweep has every second one, both have their turn.
         """
         try:
             if self.state.way == "contracts":
                 await self._ask_for_traffic()
                 return
-            waited = self._context.clock.now() - (self.state.looked_at or 0)
-            if self.state.mark.gaps and 0 <= waited < QUIET_MS:
+            if self.state.mark.gaps and 0 <= self._waited_ms() < LOOK_MS:
                 await self._fill(self.state.mark.gaps[0])
             await self._look()
             while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
