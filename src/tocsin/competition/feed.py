@@ -151,7 +151,7 @@ class Feed:
         now = self._context.clock.now()
         if head.value is None:
             self.counts.unchanged = True
-            self.state = replace(state, looked_at=now, quiet=True)
+            self.state = replace(state, looked_at=now, complete_at=now, quiet=True)
             await save_state(self._context.db, self.state, now).run()
             return
         self.counts.pages += 1
@@ -192,11 +192,13 @@ class Feed:
         gone = {txid for txid in await self._recorded(taken) if txid not in listed}
         eligible: dict[str, Tier] = {wallet: tier for wallet, tier in tiers.items() if tier == "eligible"}
         restarted = taken.restarted or before.started_at is None
+        looked_at = now if gap is None else before.looked_at
         state = replace(
             before,
             mark=joined(taken.mark, GAPS_MAX),
             etag=None if taken.mark.gaps else etag if gap is None else before.etag,
-            looked_at=now if gap is None else before.looked_at,
+            looked_at=looked_at,
+            complete_at=before.complete_at if taken.mark.gaps else looked_at,
             started_at=now if restarted else before.started_at,
             quiet=not rows and (gap is None or before.quiet),
             rests_on=None if restarted else before.rests_on,
