@@ -223,11 +223,13 @@ class Feed:
 
     async def _ask_for_traffic(self) -> None:
         """One call, to know whether the network's list is there and what it would cost."""
+        now = self._context.clock.now()
+        self.state = replace(self.state, asked_at=now)  # answered or not: nothing is late meanwhile
+        await save_state(self._context.db, self.state, now).run()
         answer = await self._hiro.network_transactions(self._context.session)
         self.counts.pages += 1
-        now = self._context.clock.now()
         if _is_missing(answer):
-            self.state = replace(self.state, asked_at=now, traffic=None, reason=MISSING)
+            self.state = replace(self.state, traffic=None, reason=MISSING)
             await save_state(self._context.db, self.state, now).run()
             return
         page = value_or_raise(answer)
@@ -237,7 +239,7 @@ class Feed:
         if way == "network":
             await self._change_way(way, reason)
             return
-        self.state = replace(self.state, asked_at=now, reason=reason)
+        self.state = replace(self.state, reason=reason)
         await save_state(self._context.db, self.state, now).run()
 
     def _choice(self) -> tuple[Way, str]:
