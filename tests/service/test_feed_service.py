@@ -313,6 +313,16 @@ async def test_restarted_every_45_seconds_it_keeps_looking(tmp_path: Path, laten
     assert late[-1] <= 8 * MINUTE_S
 
 
+async def test_with_a_sweep_more_often_than_quiet_looks_it_is_still_relied_on(tmp_path: Path) -> None:
+    """As in the demo: while nobody trades, looks are further apart than sweeps, and nothing is amiss."""
+    short = Settings(feed_cadence=10_000, sweep_cadence=20_000, sweep_slice=15_000)
+    async with service(tmp_path, chain_of(3), settings=short) as made:
+        await asyncio.sleep(10 * MINUTE_S)
+        ways = {run.result["way"] for run in (await made.runs("sweep"))[1:]}
+
+    assert ways == {"network"}
+
+
 async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Path) -> None:
     """Not a call in the pause, readiness tells when it is too long, and one run reads all of it."""
     simulator = busy()

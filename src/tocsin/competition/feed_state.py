@@ -12,6 +12,7 @@ from tocsin.shapes.base import SnakeShape
 
 KEY = "competition_feed"
 TRUSTED_SWEEPS = 2  # incomplete for this many of its cadences, the sweep reads the contracts' lists itself
+TRUSTED_MIN_MS = 180_000  # two looks while nobody trades, however short the sweep's cadence is
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class FeedState(SnakeShape):
 
     def finds_swaps(self, now: int, sweep_ms: int) -> bool:
         """Whether the sweep may rely on it."""
-        at = self.complete_at
-        return self.way == "network" and at is not None and 0 <= now - at <= TRUSTED_SWEEPS * sweep_ms
+        at, trusted_ms = self.complete_at, max(TRUSTED_SWEEPS * sweep_ms, TRUSTED_MIN_MS)
+        return self.way == "network" and at is not None and 0 <= now - at <= trusted_ms
 
 
 async def load_state(db: Database) -> FeedState:
