@@ -4,7 +4,6 @@ import asyncio
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 
 from support.competition import chain_of
-from support.virtual_time import VirtualClock
-from support.whole_service import SWEEP_ALONE, SWEEP_S, Service, Spy, Throttle, service
+from support.feed_service import busy, clock_of, feed_result, lateness, most_within
+from support.whole_service import SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
 from tocsin.bindings import FetchResponse
 from tocsin.budget.budget import Quota
 from tocsin.competition import COMPETITION_MIGRATIONS
@@ -22,48 +21,12 @@ from tocsin.competition.feed_choice import ASK_AGAIN_MS
 from tocsin.competition.walk import list_ages
 from tocsin.platform.local.sqlite.migrations import load
 from tocsin.settings import Settings
-from tocsin.shapes.base import FreeForm
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
 
 MINUTE_S, HOUR_S = 60, 3_600
 THE_LIST = "/extended/v3/transactions"
 BOUND_S = 2 * SWEEP_S  # without a complete run of the feed for longer, the service is not ready
-
-
-def busy(*, swaps: float = 60, network: float = 600) -> Simulator:
-    """A chain on which everybody trades, without reorgs."""
-    simulator = chain_of(3)
-    traffic = Traffic(swaps=swaps, network=network, floods=0, reorgs=0, kinds={"simple": 1})
-    start_traffic(simulator.chain, traffic)
-    return simulator
-
-
-def clock_of(simulator: Simulator) -> VirtualClock:
-    assert isinstance(simulator.clock, VirtualClock)
-    return simulator.clock
-
-
-async def lateness(made: Service) -> list[float]:
-    """Seconds from the block of each recorded swap until it was on record, the longest last."""
-    rows = (await made.db.prepare("SELECT txid, recorded_at FROM swaps").all()).results
-    blocks = {row["txid"]: made.simulator.chain.transactions[row["txid"]].block for row in rows}
-    late = [row["recorded_at"] / 1000 - block.time_s for row in rows if (block := blocks[row["txid"]])]
-    return sorted(late)
-
-
-async def feed_result(made: Service) -> FreeForm:
-    """What the status says of the feed's last run."""
-    result = (await made.scheduler.client().status()).last_result["feed"]
-    assert result is not None
-    return result
-
-
-def most_within(calls: Iterable[int], window_s: int) -> int:
-    times = list(calls)
-    return max(sum(0 <= other - at < window_s * 1000 for other in times) for at in times)
 
 
 async def test_a_swap_is_on_record_within_two_minutes_of_its_block(tmp_path: Path) -> None:
