@@ -10,11 +10,13 @@ from tocsin.settings import Settings
 
 
 def tasks(settings: Settings) -> Sequence[Task]:
-    prices, sweep, *others = real.tasks(settings)
+    return [_held(task) if task.name == "sweep" else task for task in real.tasks(settings)]
 
-    async def held(context: TaskContext) -> TaskResult:
+
+def _held(task: Task) -> Task:
+    async def run(context: TaskContext) -> TaskResult:
         while await context.kv.get("hold") is not None:
             await context.clock.sleep(0.05)
-        return await sweep.run(context)
+        return await task.run(context)
 
-    return prices, replace(sweep, run=held), *others
+    return replace(task, run=run)

@@ -32,7 +32,8 @@ ADMIN_KEY = "an-admin-key-for-tests"
 HOUR_MS = 3_600_000
 # In the future: workerd has a real clock, where an alarm in the past would ring at once.
 START_MS = 2_000_000_000_000
-TABLES = ("agents", "claims", "swaps", "refusals", "candidates", "marks", "competition_state")
+TABLES = ("agents", "claims", "swaps", "refusals", "candidates", "marks", "nonces", "competition_state")
+TASKS = ("tenero", "feed", "sweep")
 PATHS = (
     "/api/prices",
     "/api/prices?token=stx",
@@ -165,6 +166,12 @@ def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) ->
     assert len(state["rows"]["swaps"]) > 100
     assert state["rows"]["refusals"]
     assert len(bodies["/api/prices"]["prices"]) > 3
-    assert bodies["/api/admin/scheduler"]["status"]["lastSweepResult"]["inserted"] > 0
+    assert bodies["/api/admin/scheduler"]["status"]["lastFeedResult"]["blocksBehind"] == 0
+    assert state["rows"]["nonces"]
     assert sum(bodies["/api/admin/scheduler"]["refusals"].values()) == len(state["rows"]["refusals"])
-    assert len(bodies["/api/admin/scheduler/runs?limit=500"]["runs"]) > 10
+    runs = bodies["/api/admin/scheduler/runs?limit=500"]["runs"]
+    inserted = {
+        task: sum(run["result"].get("inserted", 0) for run in runs if run["task"] == task) for task in TASKS
+    }
+    assert len(runs) > 70
+    assert min(inserted["feed"], inserted["sweep"]) > 0

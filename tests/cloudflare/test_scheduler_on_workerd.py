@@ -59,6 +59,7 @@ def _first_life(workerd: Workerd, seen: dict[str, Any]) -> None:
     seen["trigger"] = workerd.request("GET", "/cdn-cgi/handler/scheduled")[0]
     seen["prices"] = next_event(workerd, "run.ended", "tenero")
     seen["sweep"] = next_event(workerd, "run.ended", "sweep")
+    seen["feed"] = next_event(workerd, "run.ended", "feed")
     seen["cached"] = workerd.call("CONTRACT", "x", "kv_get", "tenero:price:stx")
     seen["rows"] = workerd.call("CONTRACT", "x", "rows", "SELECT COUNT(*) AS n FROM marks")
     workerd.call("CONTRACT", "x", "put", "k", {"exact": 2**60})
@@ -84,7 +85,7 @@ def _second_life(workerd: Workerd, seen: dict[str, Any]) -> None:
 def test_a_fresh_deployment_comes_to_life_by_the_cron_trigger_alone(story: dict[str, Any]) -> None:
     """Nobody has visited: the alarm rings into Python, prices land in KV and the sweep's marks in D1."""
     assert story["trigger"] == 200
-    for run in (story["prices"], story["sweep"]):
+    for run in (story["prices"], story["feed"], story["sweep"]):
         assert (run["outcome"], run["trigger"]) == ("ok", "alarm"), run
     assert json.loads(story["cached"])["priceUsd"] > 0
     assert story["rows"] == [{"n": story["sweep"]["result"]["contractsScanned"]}]

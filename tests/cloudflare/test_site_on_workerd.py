@@ -50,6 +50,13 @@ class DeployedSite:
     def act(self, action: str) -> Answer:
         return self.workerd.ask(f"{SCHEDULER}?action={action}", method="POST", headers=ADMIN)
 
+    def finished_runs(self) -> list[dict[str, Any]]:
+        """All runs so far; what the alarm has started is waited for."""
+        while True:
+            runs = self.workerd.ask(f"{SCHEDULER}/runs?limit=500", headers=ADMIN).json()["runs"]
+            if all(run["outcome"] != "running" for run in runs):
+                return list(runs)
+
     def submit(self, txid: str) -> Answer:
         body = json.dumps({"txid": txid}).encode()
         return self.workerd.ask("/api/competition/trades", method="POST", body=body)
@@ -71,12 +78,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
             yield deployed
 
 
-def test_a_sweep_stores_exactly_the_true_swaps(site: DeployedSite) -> None:
-    """D1 has exactly the swaps that the simulated chain made, to the last digit."""
+def test_a_feed_and_a_sweep_store_exactly_the_true_swaps(site: DeployedSite) -> None:
+    """D1 has exactly the swaps that the simulated chain made, to the last digit, and each was recorded once."""
     truth = site.simulated("_truth")["swaps"]
     [stored] = site.workerd.sql((SWAPS, []))
+    runs = site.finished_runs()
     assert stored == truth
-    assert site.refreshed.json()["result"]["sweep"]["inserted"] == len(truth) > 50
+    assert sum(run["result"].get("inserted", 0) for run in runs) == len(truth) > 50
+    assert {run["task"] for run in runs} >= {"feed", "sweep"}
+    assert {run["outcome"] for run in runs} == {"ok"}
 
 
 def test_prices_of_traded_tokens_are_kept_and_shown(site: DeployedSite) -> None:
@@ -109,6 +119,24 @@ def test_an_operator_pauses_resumes_and_refreshes(site: DeployedSite) -> None:
     assert site.act("refresh&task=sweep").json()["result"]["inserted"] == 0
     assert site.act("refresh&task=nothing").status == 400
     assert site.workerd.ask(SCHEDULER).status == 401
+
+
+def test_the_feed_finds_a_swap_and_keeps_nonces(site: DeployedSite) -> None:
+    """A look at the network's list, in the real runtime: the swap is in D1, and the list is read to its anchor."""
+    txids = site.simulated("_control/swap", {"wallet": 0, "count": 3})["txids"]
+    site.simulated("_control/mine", {})
+    before = len(site.simulated("_truth")["swaps"])
+    result = site.act("refresh&task=feed").json()["result"]
+    again = site.act("refresh&task=feed").json()["result"]
+    [stored] = site.workerd.sql((SWAPS, []))
+    [nonces] = site.workerd.sql(("SELECT wallet, missing FROM nonces", []))
+    assert (result["run"]["outcome"], result["way"], result["blocksBehind"]) == ("ok", "network", 0)
+    assert {row["txid"] for row in stored} >= set(txids)
+    assert len(stored) == before
+    assert result["found"] >= 3
+    assert (again["inserted"], again["unchanged"]) == (0, True)  # 304: the ETag came and went
+    assert nonces
+    assert {row["missing"] for row in nonces} == {0}
 
 
 def test_a_trade_is_submitted(site: DeployedSite) -> None:

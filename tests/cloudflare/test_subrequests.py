@@ -8,20 +8,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.competition import as_rows, number, open_world, sweep
+from support.competition import World, as_rows, number, open_world, sweep
 from support.simulated import lively_chain
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import Database, DBResult, FetchResponse
+from tocsin.competition.feed import PAGES_MAX, VISITS_MAX
 from tocsin.errors import RunStopped
 from tocsin.platform.cloudflare.subrequests import (
     RESERVED_FOR_STORES,
+    SUBREQUESTS_MAX,
     invocation,
     spend_on_fetch,
     spend_on_store,
 )
+from tocsin.scheduler.task import TaskResult
+from tocsin.settings import Settings
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.simulator import Simulator
+from tocsin.tasks.follow_network import follow_network_tasks
+from tocsin.upstream.hiro import LIST_PAGE
 
 HOUR_MS = 3_600_000
 RINGS_MAX = 50
@@ -64,6 +70,12 @@ def lively(hours: float, wallets: int = 12) -> Simulator:
     return Simulator(chain, clock, speed=0, hiro_rate_limit=limits[0], tenero_rate_limit=limits[1])
 
 
+async def feed(world: World) -> TaskResult:
+    """One run of the feed."""
+    [task] = follow_network_tasks(Settings(), world.rules)
+    return await task.run(world.run())
+
+
 @pytest.mark.slow
 async def test_a_sweep_over_the_bound_is_partial_and_continues_at_the_next_ring(tmp_path: Path) -> None:
     """Each ring of the alarm stays within the bound, and together they find every swap."""
@@ -92,6 +104,45 @@ async def test_the_lists_of_all_contracts_leave_room_for_their_swaps(tmp_path: P
         with invocation() as account:
             await sweep(world)
     assert account.spent < (account.limit - RESERVED_FOR_STORES) / 3
+
+
+@pytest.mark.slow
+async def test_the_longest_look_at_the_network_stays_within_the_bound(tmp_path: Path) -> None:
+    """As many pages and visits as a run may make, and every swap verified; a sweep in the same alarm fits too."""
+    simulator = lively(0.1)
+    chain, eligible = simulator.chain, [w for w in simulator.chain.wallets if w.tier == "eligible"]
+    async with open_world(tmp_path, simulator, fetch=CountingFetch, wrap=CountingDatabase) as world:
+        await feed(world)
+        with invocation() as all_lists:
+            await sweep(world)
+        await world.clock.sleep(120)
+        with invocation() as quiet_feed:
+            await feed(world)
+        with invocation() as quiet_sweep:
+            await sweep(world)
+        for _ in range(2 * PAGES_MAX):
+            for wallet in eligible:
+                chain.swap(wallet)
+            chain.dust(chain.strangers[0], LIST_PAGE - len(eligible))
+            chain.mine()
+        simulator.hiro.omitted_share = 0.2  # wallets lack nonces
+        looks = []
+        for _ in range(4):
+            await world.clock.sleep(120)
+            with invocation() as account:
+                looks.append((account, (await feed(world)).counters))
+        simulator.hiro.omitted_share = 0.0
+        await sweep(world)
+        missing = len(simulator.truth()) - len(await world.rows())
+
+    longest = max(account.spent for account, _ in looks)
+    bound = SUBREQUESTS_MAX - RESERVED_FOR_STORES
+    assert number(looks[0][1], "pages") == PAGES_MAX
+    assert number(looks[0][1], "inserted") > 300
+    assert max(number(counters, "visited") for _, counters in looks) == VISITS_MAX
+    assert longest + all_lists.spent <= bound  # even with a sweep of all lists in the same alarm
+    assert max(quiet_feed.spent, quiet_sweep.spent) <= 10
+    assert missing == 0
 
 
 class Replay:

@@ -17,6 +17,7 @@ from tocsin.competition.allowlist import AllowList, built_in
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.rules import Rules
 from tocsin.competition.submit import recheck, submit
+from tocsin.competition.verify import LOOKS_MIN
 from tocsin.errors import StoreUnavailable
 from tocsin.platform.shared.json_values import decode, encode
 from tocsin.shapes.competition import SubmitAnswer
@@ -140,9 +141,9 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
         chain = world.simulator.chain
         sent = [chain.swap(chain.wallets[0], kind) for _ in range(3)]
         chain.mine()
-        for _ in range(3 if kind == "no_events" else 0):
+        for _ in range(LOOKS_MIN if kind == "no_events" else 0):
             assert {(await ask(world, tx.tx_id)).code for tx in sent} == {"pending"}
-            await world.clock.sleep(900)
+            await world.clock.sleep(1_000)
             await sweep(world)
         answers = [await ask(world, tx.tx_id.upper()) for tx in sent]
         rows = await world.rows()

@@ -82,7 +82,7 @@ def test_alive_with_a_countdown(page: Page, world: World) -> None:
     open_console(page, KEY)
 
     expect(verdict(page)).to_have_text("Alive")
-    expect(page.locator("#next-alarm")).to_have_text(re.compile(r"^2:\d\d$"))
+    expect(page.locator("#next-alarm")).to_have_text(re.compile(r"^0:\d\d$"))
     card = task_card(page, "Swap sweep")
     expect(card).to_contain_text("every 15 min")
     expect(card).to_contain_text("on time")

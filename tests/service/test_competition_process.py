@@ -13,6 +13,7 @@ from support.simulator_process import root_of, running_simulator
 
 SECRET = "pushed-by-chainhook"
 KEY = {"X-Admin-Key": ADMIN_KEY}
+FEED = "/api/admin/scheduler?action=refresh&task=feed"
 SWEEP = "/api/admin/scheduler?action=refresh&task=sweep"
 AMOUNTS = ("token_in", "amount_in", "token_out", "amount_out")
 
@@ -91,12 +92,52 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_killed_while_it_follows_the_network(tmp_path: Path) -> None:
+    """By SIGKILL, while the feed reads pages and verifies over a slow upstream: the record becomes the truth."""
+    chance = Random(11)
+    with running_simulator(wallets=9) as upstreams:
+        url, data = root_of(upstreams), tmp_path / "data"
+        import_agents(data, read(f"{url}/_agents"))
+        with running(ServiceProcess(data, **upstreams)) as service:
+            until(lambda: service.runs("feed") and service.runs("feed")[0]["outcome"] == "ok")
+            until(lambda: service.runs("sweep")[0]["outcome"] == "ok")
+        for number in range(5):
+            ask(f"{url}/_control/calm", body={})
+            ask(f"{url}/_control/swap", body={"wallet": number, "count": 70})
+            ask(f"{url}/_control/mine", body={})
+            ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.1})
+            with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + FEED):
+                until(lambda service=service: service.status()["tasks"]["feed"]["running"])  # type: ignore[misc]  # bound at once
+                time.sleep(chance.uniform(0, 0.6))  # another process: its time is real
+                service.kill()
+        ask(f"{url}/_control/calm", body={})
+        with running(ServiceProcess(data, **upstreams)) as service:
+            truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
+            status, answer = ask(service.url + FEED, headers=KEY, body={})
+            cut = sum(run["outcome"] == "interrupted" for run in service.runs("feed"))
+            rows = [
+                row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
+            ]
+        rebuild = Process("tocsin", "rebuild", "--data-dir", str(data)).end()
+
+    found = {row["txid"]: row for row in rows}
+    assert cut >= 3
+    assert (status, answer["result"]["way"], answer["result"]["blocksBehind"]) == (200, "network", 0)
+    assert len(found) == len(rows)
+    assert len(truth) >= 300
+    for txid, swap in truth.items():
+        assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
+    assert rebuild[1] == "All totals agree with the swaps.\n"
+
+
+@pytest.mark.slow
 def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
     """Both are recorded by the object itself, at once, and survive a restart."""
     with running_simulator() as upstreams:
         url = root_of(upstreams)
         import_agents(tmp_path / "data", read(f"{url}/_agents"))
-        settings = {"CHAINHOOK_SECRET": SECRET, "TOCSIN_SWEEP_ENABLED": "no", **upstreams}
+        off = {"TOCSIN_SWEEP_ENABLED": "no", "TOCSIN_FEED_ENABLED": "no"}  # or they would be faster
+        settings = {"CHAINHOOK_SECRET": SECRET, **off, **upstreams}
         txids = ask(f"{url}/_control/swap", body={"wallet": 0, "count": 2})[1]["txids"]
         ask(f"{url}/_control/mine", body={})
         push = {"event": {"apply": [_block(txids[1])], "rollback": []}}

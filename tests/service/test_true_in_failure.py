@@ -10,7 +10,7 @@ import pytest
 
 from support.competition import chain_of
 from support.virtual_time import VirtualClock
-from support.whole_service import PRICES_S, SWEEP_S, Spy, Throttle, service
+from support.whole_service import PRICES_S, SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
 from tocsin.budget.budget import Quota
 from tocsin.competition.walk import list_ages
 from tocsin.settings import Settings
@@ -20,7 +20,7 @@ from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 
 async def test_a_sweep_of_which_every_call_is_limited_is_not_a_success(tmp_path: Path) -> None:
     """The silent rate limit: no run is ok, none renews the last success, and readiness tells within a cadence."""
-    async with service(tmp_path) as made:
+    async with service(tmp_path, settings=SWEEP_ALONE) as made:
         await asyncio.sleep(60)
         complete_at = (await made.scheduler.client().status()).tasks["sweep"].last_success_at
         made.simulator.faults.add(SimulatedFault(kind="limited", upstream="hiro", retry_after=2))
@@ -59,7 +59,7 @@ async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)
     throttle = Throttle(SimulatedFetch(simulator), clock, calls, window_s)
-    async with service(tmp_path, simulator, fetch=throttle) as made:
+    async with service(tmp_path, simulator, fetch=throttle, settings=SWEEP_ALONE) as made:
         chain = simulator.chain
         for _ in range(10):
             for wallet in chain.wallets:
@@ -195,7 +195,7 @@ async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_
 
 async def test_one_list_that_fails_for_ever_is_told_with_its_age(tmp_path: Path) -> None:
     """39 of 40 is not everything: the run is partial, and the list is the oldest one in the status."""
-    async with service(tmp_path) as made:
+    async with service(tmp_path, settings=SWEEP_ALONE) as made:
         await asyncio.sleep(60)
         contract = sorted(made.rules.allowlist.contracts)[7]
         made.simulator.faults.add(SimulatedFault(kind="status", status=500, path=f"{contract}/transactions"))

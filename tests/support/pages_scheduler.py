@@ -5,11 +5,19 @@ from random import Random
 
 from support.pages_world import Json
 from support.statuses import DAY, HOUR, MINUTE, budget_status, run_record, scheduler_status, task_status
+from tocsin.competition.feed_report import EMPTY_RESULT
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import RunError, RunRecord, TaskStatus
 
 TASKS = {
     "tenero": task_status(slice_ms=2 * MINUTE),
+    "feed": task_status(
+        upstream="hiro",
+        cadence_ms=MINUTE,
+        effective_cadence_ms=MINUTE,
+        cadence_why="a swap is on the board within a minute of its block",
+        slice_ms=50_000,
+    ),
     "sweep": task_status(
         upstream="hiro",
         cadence_ms=15 * MINUTE,
@@ -21,26 +29,28 @@ TASKS = {
 
 
 def sample_status(now: int) -> Json:
-    """Two tasks on time, with budgets in the middle of their month."""
-    tenero, sweep = now - 2 * MINUTE - 11_000, now - 8 * MINUTE
+    """Three tasks on time, with budgets in the middle of their month."""
+    tenero, feed, sweep = now - 2 * MINUTE - 11_000, now - 11_000, now - 8 * MINUTE
     month_ends_at = now + 16 * DAY
     return scheduler_status(
         now=now,
-        next_alarm_at=now + 2 * MINUTE + 49_000,
+        next_alarm_at=now + 49_000,
         pause_max_ms=30 * DAY,
-        consecutive_failures={"tenero": 0, "sweep": 0},
-        next_run_after={"tenero": None, "sweep": None},
+        consecutive_failures=dict.fromkeys(TASKS, 0),
+        next_run_after=dict.fromkeys(TASKS),
         tasks={
             "tenero": _task("tenero", now + 2 * MINUTE + 49_000, tenero + 1840),
+            "feed": _task("feed", now + 49_000, feed + 240),
             "sweep": _task("sweep", now + 7 * MINUTE, sweep + 41_200),
         },
         budgets={
             "tenero": budget_status(minute=(6, 100), month=(7_420, 50_000), month_ends_at=month_ends_at),
             "hiro": budget_status(minute=(48, 500), month=(61_950, 150_000), month_ends_at=month_ends_at),
         },
-        last_run_at={"tenero": tenero, "sweep": sweep},
+        last_run_at={"tenero": tenero, "feed": feed, "sweep": sweep},
         last_result={
             "tenero": {"startedAt": tenero, "durationMs": 1840, **prices_result()},
+            "feed": {"startedAt": feed, "durationMs": 240, **feed_result(0)},
             "sweep": {"startedAt": sweep, "durationMs": 41_200, **sweep_result(Random(1))},
         },
     ).to_json()
@@ -77,6 +87,12 @@ def sweep_result(random: Random) -> FreeForm:
     }
 
 
+def feed_result(found: int) -> FreeForm:
+    about: FreeForm = {"reason": "the network's 12,000 transactions a day are 336 calls", "looked": True}
+    counts: FreeForm = {"pages": 1, "transactions": 9, "found": found, "inserted": found}
+    return {**EMPTY_RESULT, **about, **counts, "completeUntilBlock": 7_912_345, "transactionsPerDay": 12_000}
+
+
 def sample_runs(now: int, seed: int = 3) -> list[Json]:
     """A day of runs, newest first; some of them failed."""
     random = Random(seed)
@@ -84,7 +100,7 @@ def sample_runs(now: int, seed: int = 3) -> list[Json]:
     for name, task in TASKS.items():
         started = now - (now % task.cadence_ms)
         while started > now - DAY + MINUTE:  # none that turns a day old while a test looks
-            outage = name == "tenero" and 9 * HOUR < now - started < 10 * HOUR
+            outage = name == "tenero" and 3 * HOUR < now - started < 4 * HOUR
             runs.append(_run(random, name, started, outage=outage))
             started -= task.cadence_ms
     runs.sort(key=lambda run: -run.started_at)
@@ -92,9 +108,11 @@ def sample_runs(now: int, seed: int = 3) -> list[Json]:
 
 
 def _run(random: Random, name: str, started: int, *, outage: bool) -> RunRecord:
-    duration = int(random.lognormvariate(7.4 if name == "tenero" else 10.5, 0.35))
+    duration = int(random.lognormvariate({"tenero": 7.4, "feed": 5.5}.get(name, 10.5), 0.35))
     failed = outage or random.random() < 0.015
     result = prices_result() if name == "tenero" else sweep_result(random)
+    if name == "feed":
+        result = feed_result(random.randrange(3))
     if failed:
         duration = min(TASKS[name].slice_ms, duration * 4)
     return run_record(

@@ -24,22 +24,26 @@ class Case:
 
 def entries_of(case: Case) -> dict[str, Any]:
     """What the object has stored."""
-    well = {"tenero": "ok", "sweep": "ok"}
+    well = {"tenero": "ok", "feed": "ok", "sweep": "ok"}
     return {
         "version": 2,
         "armedAt": NOW - DAY,
         "savedAt": [NOW, 0, ""],
         "pausedUntil": None,
         "runSeq": 7,
-        "lastSlotAt": {"tenero": NOW - MINUTE, "sweep": NOW - MINUTE},
-        "lastSuccessAt": {"tenero": NOW - MINUTE, "sweep": NOW - MINUTE},
+        "lastSlotAt": {"tenero": NOW - MINUTE, "feed": NOW, "sweep": NOW - MINUTE},
+        "lastSuccessAt": dict.fromkeys(well, NOW - MINUTE),
         "lastOutcome": well,
         **case.changes,
     }
 
 
 def _sweep(key: str, value: Any, other: Any = None) -> dict[str, Any]:
-    return {key: {"sweep": value, "tenero": other}}
+    return {key: {"sweep": value, "tenero": other, "feed": other}}
+
+
+def _feed(key: str, value: Any, other: Any = None) -> dict[str, Any]:
+    return {key: {"feed": value, "tenero": other, "sweep": other}}
 
 
 CASES = {
@@ -51,7 +55,7 @@ CASES = {
         {
             **_sweep("lastSuccessAt", None, NOW - MINUTE),
             "armedAt": NOW - MINUTE,
-            "lastOutcome": {"tenero": "ok"},
+            "lastOutcome": {"tenero": "ok", "feed": "ok"},
         },
     ),
     "partial": Case(
@@ -84,11 +88,30 @@ CASES = {
         "sweep is overdue, not complete for 31m at a cadence of 15 minutes",
         _sweep("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
     ),
+    "a feed that is late, but not for as long as a sweep may be": Case(
+        "partial",
+        True,
+        "the last run of feed was not complete: the network's list is read up to block 7",
+        {
+            **_feed("lastSuccessAt", NOW - 29 * MINUTE, NOW - MINUTE),
+            **_feed("lastOutcome", "partial", "ok"),
+            **_feed("lastReason", "the network's list is read up to block 7, 300 blocks behind"),
+        },
+    ),
+    "a feed that is late for too long": Case(
+        "overdue",
+        False,
+        "feed is overdue, not complete for 31m at a cadence of 1 minute",
+        _feed("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
+    ),
     "paused for too long": Case(
         "overdue",
         False,
         "tenero is overdue, not complete for 11m at a cadence of 5 minutes: the scheduler is paused",
-        {"pausedUntil": NOW + 60 * MINUTE, "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "sweep": NOW}},
+        {
+            "pausedUntil": NOW + 60 * MINUTE,
+            "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "feed": NOW, "sweep": NOW},
+        },
     ),
     "never complete": Case(
         "overdue",

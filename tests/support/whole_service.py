@@ -23,6 +23,7 @@ from tocsin.settings import Settings
 from tocsin.shapes.scheduler import Health, RunRecord
 from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
+from tocsin.tasks.follow_network import follow_network_tasks
 from tocsin.tasks.refresh_prices import refresh_prices_task
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.upstream.hiro import hiro_upstream
@@ -32,6 +33,7 @@ SWEEP_S = 900
 PRICES_S = 300
 ALERT_URL = "https://alerts.test/hook"
 EVENTS = {True: "ready", False: "not_ready"}
+SWEEP_ALONE = Settings(feed_enabled=False)
 ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
 
 
@@ -150,7 +152,7 @@ async def service(
     wallets: int = 3,
     arm: bool = True,
 ) -> AsyncIterator[Service]:
-    """One process; open it again with the same simulator for the next one."""
+    """One process; open it again with the same simulator for the next one. `SWEEP_ALONE` leaves the feed out."""
     simulator = simulator or chain_of(wallets)
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)
@@ -168,6 +170,7 @@ async def service(
         async with scheduler(
             directory,
             refresh_prices_task(settings),
+            *follow_network_tasks(settings, rules),
             sweep_task(settings, rules),
             clock=clock,
             fetch=webhook,

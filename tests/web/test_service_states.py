@@ -12,6 +12,7 @@ from support.scripted_scheduler import ADMIN_KEY, scene
 from support.service_states import CASES, NOW, Case, check, entries_of
 from support.virtual_time import VirtualClock
 from tocsin.scheduler.health_watch import HealthWatch
+from tocsin.scheduler.task import Task
 from tocsin.shapes.scheduler import SERVICE_STATES
 from tocsin.web.app import create_app
 
@@ -33,13 +34,19 @@ async def seen(made: Scheduler, directory: Path, store_error: str | None = None)
         return [readyz, overview.json(), board.json(), metrics.body.decode()]
 
 
+def tasks() -> list[Task]:
+    """With the names, cadences and bounds of the real ones."""
+    feed = Job("feed", MINUTE, upstream="hiro", slice_ms=MINUTE).task()
+    sweep = Job("sweep", 15 * MINUTE, upstream="hiro", slice_ms=14 * MINUTE).task()
+    return [Job("tenero", 5 * MINUTE).task(), replace(feed, overdue_after_ms=2 * sweep.cadence_ms), sweep]
+
+
 @pytest.mark.parametrize("name", CASES)
 async def test_everything_says_the_same_in_every_state(tmp_path: Path, name: str) -> None:
     """The state, whether it is ready, and the sentences."""
     case, clock = CASES[name], VirtualClock(NOW)
     await store_entries(tmp_path, clock, entries_of(case))
-    jobs = Job("tenero", 5 * MINUTE), Job("sweep", 15 * MINUTE, upstream="hiro", slice_ms=14 * MINUTE)
-    async with scheduler(tmp_path, *jobs, clock=clock) as made:
+    async with scheduler(tmp_path, *tasks(), clock=clock) as made:
         check(case, *await seen(made, tmp_path))
 
 
@@ -47,9 +54,8 @@ async def test_what_only_a_process_can_be(tmp_path: Path) -> None:
     """Switched off by the settings, or with a store that cannot be written."""
     clock = VirtualClock(NOW)
     await store_entries(tmp_path, clock, entries_of(CASES["ready"]))
-    jobs = Job("tenero", 5 * MINUTE), Job("sweep", 15 * MINUTE, upstream="hiro", slice_ms=14 * MINUTE)
-    off = replace(jobs[1].task(), enabled=False)
-    async with scheduler(tmp_path, jobs[0], off, clock=clock) as made:
+    *others, sweep = tasks()
+    async with scheduler(tmp_path, *others, replace(sweep, enabled=False), clock=clock) as made:
         disabled = await seen(made, tmp_path)
         broken = await seen(made, tmp_path, "db.sqlite was deleted")
 

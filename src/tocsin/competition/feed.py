@@ -35,6 +35,7 @@ from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound
 from tocsin.upstream.hiro import HiroClient
 
 QUIET_MS = 90_000  # while nobody trades, no look is made sooner: with one a minute, every second is left out
+LOOK_MS = 300_000  # with a gap, a run that affords a single call looks at the head this often
 PAGES_MAX = 40  # of a run: two thousand transactions; a longer way is read over several runs
 GAPS_MAX = 8  # what was read between others is read again
 VISITS_MAX = 5  # wallets of which a nonce is missing, per run
@@ -90,8 +91,9 @@ class Feed:
 
     def result(self) -> TaskResult:
         """How it ended."""
+        pool, tally = self._pool, self._queue.tally
         self.counts.unverified = self._queue.unverified
-        pool = self._pool
+        self.counts.verified = tally.inserted + tally.pending + tally.withdrawn + tally.reasons.total()
         return feed_result(self.counts, self._counters(), self.state, pool.stop, pool.first_failure)
 
     def _counters(self) -> FreeForm:
@@ -103,8 +105,12 @@ class Feed:
             return False
         if state.way == "contracts":
             return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
-        waited = now - (state.looked_at or 0)
-        return not state.quiet or bool(state.mark.gaps) or not 0 <= waited < QUIET_MS or self._context.by_hand
+        looked = 0 <= self._waited_ms() < QUIET_MS
+        return not state.quiet or bool(state.mark.gaps) or not looked or self._context.by_hand
+
+    def _waited_ms(self) -> int:
+        """Since the newest look; negative when the clock was set back."""
+        return self._context.clock.now() - (self.state.looked_at or 0)
 
     async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
         async with aclosing(self._pool.run([unit], work)) as results:
@@ -116,15 +122,14 @@ class Feed:
     async def _read(self, _unit: str) -> None:
         """Look at the head, then fill gaps, the newest first.
 
-        After a look that left one, a page of it comes before the next look: where a run affords a single call, both
-        have their turn.
+        For minutes after a look that left one, a page of it comes before the next look: where a run affords a single
+        call, and a sweep has every second one, both have their turn.
         """
         try:
             if self.state.way == "contracts":
                 await self._ask_for_traffic()
                 return
-            waited = self._context.clock.now() - (self.state.looked_at or 0)
-            if self.state.mark.gaps and 0 <= waited < QUIET_MS:
+            if self.state.mark.gaps and 0 <= self._waited_ms() < LOOK_MS:
                 await self._fill(self.state.mark.gaps[0])
             await self._look()
             while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
@@ -146,7 +151,7 @@ class Feed:
         now = self._context.clock.now()
         if head.value is None:
             self.counts.unchanged = True
-            self.state = replace(state, looked_at=now, quiet=True)
+            self.state = replace(state, looked_at=now, complete_at=now, quiet=True)
             await save_state(self._context.db, self.state, now).run()
             return
         self.counts.pages += 1
@@ -187,11 +192,13 @@ class Feed:
         gone = {txid for txid in await self._recorded(taken) if txid not in listed}
         eligible: dict[str, Tier] = {wallet: tier for wallet, tier in tiers.items() if tier == "eligible"}
         restarted = taken.restarted or before.started_at is None
+        looked_at = now if gap is None else before.looked_at
         state = replace(
             before,
             mark=joined(taken.mark, GAPS_MAX),
             etag=None if taken.mark.gaps else etag if gap is None else before.etag,
-            looked_at=now if gap is None else before.looked_at,
+            looked_at=looked_at,
+            complete_at=before.complete_at if taken.mark.gaps else looked_at,
             started_at=now if restarted else before.started_at,
             quiet=not rows and (gap is None or before.quiet),
             rests_on=None if restarted else before.rests_on,
@@ -216,11 +223,13 @@ class Feed:
 
     async def _ask_for_traffic(self) -> None:
         """One call, to know whether the network's list is there and what it would cost."""
+        now = self._context.clock.now()
+        self.state = replace(self.state, asked_at=now)  # answered or not: nothing is late meanwhile
+        await save_state(self._context.db, self.state, now).run()
         answer = await self._hiro.network_transactions(self._context.session)
         self.counts.pages += 1
-        now = self._context.clock.now()
         if _is_missing(answer):
-            self.state = replace(self.state, asked_at=now, traffic=None, reason=MISSING)
+            self.state = replace(self.state, traffic=None, reason=MISSING)
             await save_state(self._context.db, self.state, now).run()
             return
         page = value_or_raise(answer)
@@ -230,7 +239,7 @@ class Feed:
         if way == "network":
             await self._change_way(way, reason)
             return
-        self.state = replace(self.state, asked_at=now, reason=reason)
+        self.state = replace(self.state, reason=reason)
         await save_state(self._context.db, self.state, now).run()
 
     def _choice(self) -> tuple[Way, str]:

@@ -51,6 +51,7 @@ class FeedCounts:
     proven_block: int | None = None  # up to it no wallet lacks a nonce; None: nowhere
     rests: bool = False  # the contracts' lists were read since the network's is followed, the wallets' once
     unverified: int = 0
+    verified: int = 0  # whatever they turned out to be
 
 
 def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int) -> FreeForm:
@@ -118,7 +119,7 @@ def feed_result(
         limited_until=None if stop is None else stop.limited_until,
         incomplete="; ".join(part for part in (undone or "not everything was done", reason) if part),
         by_budget=stop is not None and stop.by_budget,
-        progressed=bool(counts.pages or counts.looked),
+        progressed=bool(counts.pages or counts.looked or counts.verified),
     )
 
 

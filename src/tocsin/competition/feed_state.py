@@ -11,18 +11,18 @@ from tocsin.errors import MalformedShape
 from tocsin.shapes.base import SnakeShape
 
 KEY = "competition_feed"
-TRUSTED_SWEEPS = (
-    2  # without a look for this many of its cadences, the sweep reads the contracts' lists itself
-)
+TRUSTED_SWEEPS = 2  # incomplete for this many of its cadences, the sweep reads the contracts' lists itself
+TRUSTED_MIN_MS = 180_000  # two looks while nobody trades, however short the sweep's cadence is
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState(SnakeShape):
     """`started_at`: since then the list is followed without a break. `looked_at`: the newest look at its head.
 
-    `quiet`: that look showed nothing for us. `etag` is that of the head, while nothing is unread. `asked_at`: when the
-    other way is used, the newest look at the length of the list. `rests_on`: the rules under which all contracts'
-    lists were read since `started_at`, so that nothing is missing before it either.
+    `complete_at`: the newest look below which nothing is unread. `quiet`: the newest look showed nothing for us. `etag`
+    is that of the head, while nothing is unread. `asked_at`: when the other way is used, the newest look at the length
+    of the list. `rests_on`: the rules under which all contracts' lists were read since `started_at`, so that nothing is
+    missing before it either.
     """
 
     way: Way = "network"
@@ -31,6 +31,7 @@ class FeedState(SnakeShape):
     etag: str | None = None
     started_at: int | None = None
     looked_at: int | None = None
+    complete_at: int | None = None
     quiet: bool = False
     asked_at: int | None = None
     rests_on: str | None = None
@@ -38,10 +39,8 @@ class FeedState(SnakeShape):
 
     def finds_swaps(self, now: int, sweep_ms: int) -> bool:
         """Whether the sweep may rely on it."""
-        looked_at = self.looked_at
-        return (
-            self.way == "network" and looked_at is not None and now - looked_at <= TRUSTED_SWEEPS * sweep_ms
-        )
+        at, trusted_ms = self.complete_at, max(TRUSTED_SWEEPS * sweep_ms, TRUSTED_MIN_MS)
+        return self.way == "network" and at is not None and 0 <= now - at <= trusted_ms
 
 
 async def load_state(db: Database) -> FeedState:

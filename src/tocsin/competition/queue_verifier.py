@@ -10,7 +10,7 @@ from tocsin.competition import swap_store
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import Candidate
 from tocsin.competition.unit_pool import UnitPool
-from tocsin.competition.verify import ALONE_AFTER, RETRY_MS, Tally, Verifier
+from tocsin.competition.verify import ALONE_AFTER, Tally, Verifier, retry_later
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
@@ -76,9 +76,8 @@ class QueueVerifier:
 
     async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
         self.tally.failed += len(group)
-        db, due_at = self._context.db, self._context.clock.now() + RETRY_MS
-        txids = [candidate.txid for candidate in group]
-        await db.batch(swap_store.postpone(db, txids, due_at, attempts=int(broken)))
+        db, now = self._context.db, self._context.clock.now()
+        await db.batch(retry_later(db, group, now, attempts=int(broken)))
 
 
 def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:

@@ -9,9 +9,10 @@ Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tocsin.bindings import Database, Statement
 from tocsin.budget.call_session import CallSession
 from tocsin.chain_model import Transaction, TransactionWithEvents
 from tocsin.competition import swap_store
@@ -25,9 +26,10 @@ from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that it harms no others
-LOOKS_MIN = 3  # by sweeps, at a call that succeeded without any event, before it is refused
+LOOKS_MIN = 6  # at a call that succeeded without any event, over half an hour, before it is refused
 PROVIDER = "provider"  # the argument that names who referred a trade
-RETRY_MS = 60_000  # after a call that failed: the next run
+RETRY_MS = 60_000  # when nothing is known; doubled with each attempt
+RETRY_MAX_MS = 16 * RETRY_MS
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
 DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
@@ -145,12 +147,12 @@ class Verifier:
 
     async def _write(self, findings: _Findings) -> Tally:
         db, now = self._context.db, self._context.clock.now()
-        queued = [candidate.txid for candidate in findings.undecided if candidate.added_at]
+        queued = [candidate for candidate in findings.undecided if candidate.added_at]
         recording = swap_store.record(db, findings.swaps, self._rules, now)
         statements = [
             *recording,
             *swap_store.refuse(db, findings.refusals, self._rules, now),
-            *swap_store.postpone(db, queued, now + RETRY_MS, attempts=1),
+            *retry_later(db, queued, now, attempts=1),
         ]
         tally = Tally(pending=len(findings.undecided))
         tally.reasons.update(refusal.code for refusal in findings.refusals)
@@ -222,6 +224,19 @@ async def nets(
 def shows_nothing(found: TransactionWithEvents) -> bool:
     """A listed call that succeeded and moved nothing at all: more likely an index that lags than a fact."""
     return found.events is not None and not found.events
+
+
+def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, attempts: int) -> list[Statement]:
+    """Ask again for what nothing is known about: soon, then less and less often."""
+    waits: dict[int, list[str]] = {}
+    for candidate in candidates:
+        wait_ms = min(RETRY_MAX_MS, RETRY_MS << min(candidate.attempts, 20))
+        waits.setdefault(wait_ms, []).append(candidate.txid)
+    return [
+        statement
+        for wait_ms, txids in waits.items()
+        for statement in swap_store.postpone(db, txids, now + wait_ms, attempts=attempts)
+    ]
 
 
 def _wait_ms(candidate: Candidate) -> int:

@@ -205,13 +205,16 @@ def turn_of(sweep_number: int) -> Literal["contract", "wallet"] | None:
 def due_contracts(
     contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, turn_before: int | None
 ) -> tuple[str, ...]:
-    """Contracts whose lists were not read to the end since then; else the one read longest ago, if before its turn."""
+    """Contracts whose lists were not read to the end since then; else one of those last read before `turn_before`.
+
+    It is the one asked for longest ago: a list that fails every time leaves the others their turns.
+    """
     read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in contracts}
     due = tuple(contract for contract in read_at if read_at[contract] < since)
-    if due or turn_before is None or not read_at:
+    if due or turn_before is None:
         return due
-    oldest = min(read_at, key=lambda contract: (read_at[contract], contract))
-    return (oldest,) if read_at[oldest] <= turn_before else ()
+    waiting = [contract for contract in read_at if read_at[contract] <= turn_before]
+    return tuple(sorted(waiting, key=lambda contract: (_tried_at(marks, contract), contract))[:1])
 
 
 def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:

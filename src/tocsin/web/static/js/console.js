@@ -17,7 +17,7 @@ import { verdictOf } from "./verdict.js";
 const API = "/api/admin/scheduler";
 const KEPT_AS = "tocsin:admin-key"; // sessionStorage: gone with the tab
 const POLL_MS = 15_000;
-const RUNS_MAX = 500; // all that is kept: a day and more
+const RUNS_MAX = 500; // more than six hours at the default cadences; a day's would be a megabyte
 const SOON_MS = 200; // one question for a burst of events
 
 let session = null; // {key, poll, stream, status, health, refusals, lists, runs, runsStale, prices}

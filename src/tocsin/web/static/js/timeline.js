@@ -8,7 +8,7 @@ const DAY_MS = 86_400_000;
 const MINUTE_MS = 60_000;
 const WINDOW_MIN_MS = 30 * MINUTE_MS;
 const STEPS_MS = [5, 15, 60, 240].map((minutes) => minutes * MINUTE_MS);
-const TABLE_MAX = 60;
+const TABLE_MAX = 20; // of each task: one of them runs every minute
 
 /**
  * The last day, or as far back as there are records.
@@ -24,7 +24,8 @@ export function drawTimeline(tasks, runs, at) {
 	});
 	drawAxis(from, at);
 	setText(byId("timeline-title"), `Runs of the last ${span(at - from)}`);
-	drawTable(shown.slice(0, TABLE_MAX));
+	const newest = Object.keys(tasks).flatMap((name) => shown.filter((run) => run.task === name).slice(0, TABLE_MAX));
+	drawTable(newest.sort((a, b) => b.id - a.id));
 }
 
 const makeLane = (name) => el("li", {}, el("span", {}, taskTitle(name)), svg("svg", { class: "lane", role: "img" }), el("small"));
