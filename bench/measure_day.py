@@ -110,6 +110,11 @@ class CountingStorage:
         self._day.counts["object rows read"] += 1 if isinstance(key, str) else len(key)
         return self._inner.get(key)
 
+    async def list(self, **options: Any) -> dict[str, Any]:
+        rows: dict[str, Any] = await self._inner.list(**options)
+        self._day.counts["object rows read"] += len(rows)
+        return rows
+
     def put(self, key: Any, *value: JSON) -> Any:
         self._day.counts["object rows written"] += 1 if isinstance(key, str) else len(key)
         return self._inner.put(key, *value)

@@ -6,16 +6,18 @@ python bench/measure_feed.py --part month     one of them: month, growth, omissi
 The real scheduler runs in virtual time with 60 ms per call, under Hiro's plan of 20 calls a second, 500 a minute and
 150,000 a month. The figures are the same in every run, but for CPU and memory. A month is 30 days.
 
-The warm-up is as long as one turn of the contracts' lists, so every list is then read as often as it always will be.
-In the warm-up the rest of the network is silent, which changes no list of a contract or a wallet.
+Measuring begins when no wallet is unread and the contracts' lists have their turns, and lasts a whole turn. Until then
+the rest of the network is silent, which changes no list of a contract or a wallet.
 """
 
 import argparse
+import gc
 import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -37,8 +39,10 @@ from feed_service import (
     new_chain,
     register_silent,
     serving,
+    warm_up,
 )
 
+from support.local_store import open_competition
 from support.virtual_time import VirtualClock, run_virtual
 from support.whole_service import Throttle
 from tocsin.competition.allowlist import AllowList, built_in
@@ -50,11 +54,13 @@ from tocsin.simulator.chain import Chain
 CONSOLE = Console(width=130)
 HOUR_S = 3_600
 SIZES = (430, 951)
-WARM_UP_H = 26  # a turn of the contracts' lists with looks every minute is 24 hours
+TURN_H = 24  # of all contracts' lists, with looks every minute
 SLOW_TURN_H = 101  # with looks every 15 minutes
+COLD_START_H = 2  # all lists are read once
 SETTLE_H = 1  # after the rest of the network has begun
 OMITTED_SHARE = 0.01
 BACKLOG = 200_000
+NOT_OURS = [tracemalloc.Filter(False, f"*{part}*") for part in ("/simulator/", "tracemalloc.py")]
 
 
 def goal(value: float, limit: float) -> str:
@@ -64,30 +70,29 @@ def goal(value: float, limit: float) -> str:
 # Calls a month and the delay of swaps
 
 
-async def month(wallets: int) -> dict[str, Costs]:
+async def month(scratch: Path, wallets: int) -> dict[str, Costs]:
     """Three services on one chain: looks every minute, every 15 minutes, and without the feed."""
     clock, costs = VirtualClock(), {}
     chain = new_chain(clock, wallets)
-    async with AsyncExitStack() as stack:
-        slow = await stack.enter_async_context(serving(chain, every(900)))
-        await clock.sleep((SLOW_TURN_H - WARM_UP_H) * HOUR_S)
-        fast = await stack.enter_async_context(serving(chain, every(60)))
-        old = await stack.enter_async_context(serving(chain, WITHOUT_FEED))
-        await warm_up(clock, chain, WARM_UP_H, fast, slow, old)
-        await clock.sleep(24 * HOUR_S)
+    async with serving(chain, every(900)) as slow, AsyncExitStack() as stack:
+        await clock.sleep((SLOW_TURN_H - TURN_H) * HOUR_S)
+        await warm_up(chain, clock, TURN_H, scratch)
+        fast = await stack.enter_async_context(serving(chain, every(60), warm=scratch))
+        old = await stack.enter_async_context(serving(chain, WITHOUT_FEED, warm=scratch))
+        await begin(clock, chain, fast, slow, old)
+        await clock.sleep(TURN_H * HOUR_S)
         costs["every minute"], costs["without the feed"] = await fast.costs(), await old.costs()
-        await clock.sleep((SLOW_TURN_H - 24) * HOUR_S)
+        await stack.aclose()
+        await clock.sleep((SLOW_TURN_H - TURN_H) * HOUR_S)
         costs["every 15 minutes"] = await slow.costs()
     return costs
 
 
-async def warm_up(clock: VirtualClock, chain: Chain, hours: float, *services: Service) -> None:
-    """All lists are read, the rest of the network begins, and measuring does."""
-    await clock.sleep(hours * HOUR_S)
+async def begin(clock: VirtualClock, chain: Chain, *services: Service) -> None:
+    """The rest of the network begins, and then measuring does."""
     join_network(chain, clock)
     await clock.sleep(SETTLE_H * HOUR_S)
     for service in services:
-        assert not await service.unread_wallets(), "the warm-up is too short"
         service.begin()
 
 
@@ -97,7 +102,8 @@ def print_month() -> None:
     )
     split = Table("calls in 30 days", *KINDS[:-1], "all", "hours", "network a day")
     for wallets in SIZES:
-        costs = run_virtual(month(wallets))
+        with TemporaryDirectory() as scratch:
+            costs = run_virtual(month(Path(scratch), wallets))
         for name, limit in (
             ("every minute", 60_000),
             ("every 15 minutes", 20_000),
@@ -136,19 +142,17 @@ async def growth(scratch: Path) -> dict[str, Costs]:
     listed = built_in().plus(AllowList(dict.fromkeys(idle, frozenset({"swap"}))))
     rules = Rules(listed, chain.campaign.start_s, chain.campaign.end_s)
     silent = [address_of(f"silent:{number}") for number in range(100_000 - SIZES[0])]
-    async with AsyncExitStack() as stack, AsyncExitStack() as before:
-        base = await stack.enter_async_context(serving(chain, every(60)))
-        few = await before.enter_async_context(serving(chain, every(60), directory=scratch))
-        wallets = await stack.enter_async_context(serving(chain, every(60)))
-        await warm_up(clock, chain, WARM_UP_H, base, few, wallets)
-        await mark_as_read(few.db, rules, idle, clock.now(), 24 * HOUR_S * 1000)
-        await before.aclose()
-        contracts = await stack.enter_async_context(serving(chain, every(60), rules=rules, directory=scratch))
+    await warm_up(chain, clock, TURN_H, scratch)
+    async with AsyncExitStack() as stack:
+        base = await stack.enter_async_context(serving(chain, every(60), warm=scratch))
+        wallets = await stack.enter_async_context(serving(chain, every(60), warm=scratch))
+        async with open_competition(scratch) as db:
+            await mark_as_read(db, rules, idle, clock.now(), TURN_H * HOUR_S * 1000 - 60_000)
+        contracts = await stack.enter_async_context(serving(chain, every(60), rules=rules, warm=scratch))
         await register_silent(wallets, silent)
         services = (base, contracts, wallets)
-        for service in services:
-            service.begin()
-        await clock.sleep(24 * HOUR_S)
+        await begin(clock, chain, *services)
+        await clock.sleep(TURN_H * HOUR_S)
         names = ("40 contracts, 430 wallets", "4,000 contracts, 430 wallets", "40 contracts, 100,000 wallets")
         return {name: await service.costs() for name, service in zip(names, services, strict=True)}
 
@@ -173,18 +177,18 @@ def print_growth() -> None:
 # A list that omits transactions
 
 
-async def omissions() -> tuple[Costs, Costs, list[float], int]:
+async def omissions(scratch: Path) -> tuple[Costs, Costs, list[float], int]:
     """Three days, and one more to find what was omitted in the last hours."""
     clock = VirtualClock()
     chain = new_chain(clock, SIZES[0])
-    async with AsyncExitStack() as stack:
-        whole = await stack.enter_async_context(serving(chain, every(60)))
-        holed = await stack.enter_async_context(serving(chain, every(60), omitted_share=OMITTED_SHARE))
-        await warm_up(clock, chain, WARM_UP_H, whole, holed)
-        began = clock.now()
-        await clock.sleep(72 * HOUR_S)
-        ended = clock.now()
-        costs = await whole.costs(), await holed.costs()
+    await warm_up(chain, clock, TURN_H, scratch)
+    async with serving(chain, every(60), warm=scratch, omitted_share=OMITTED_SHARE) as holed:
+        async with serving(chain, every(60), warm=scratch) as whole:
+            await begin(clock, chain, whole, holed)
+            began = clock.now()
+            await clock.sleep(72 * HOUR_S)
+            ended = clock.now()
+            costs = await whole.costs(), await holed.costs()
         await clock.sleep(24 * HOUR_S)
         recorded = await holed.recorded()
         omitted = [
@@ -202,7 +206,8 @@ def is_omitted(txid: str) -> bool:
 
 
 def print_omissions() -> None:
-    whole, holed, found_h, count = run_virtual(omissions())
+    with TemporaryDirectory() as scratch:
+        whole, holed, found_h, count = run_virtual(omissions(Path(scratch)))
     ratio, longest = holed.calls / whole.calls - 1, max(found_h)
     table = Table("430 wallets, 3 days, the list omits 1 %", "", "goal")
     table.add_row("omitted swaps, and found of them", f"{count}, {len(found_h)}", "all")
@@ -228,7 +233,8 @@ async def throttle(hours: int) -> list[tuple[str, ...]]:
 
     rows = []
     async with serving(chain, every(60), wrap=wrap) as service:
-        await warm_up(clock, chain, 2, service)
+        await clock.sleep(COLD_START_H * HOUR_S)
+        await begin(clock, chain, service)
         await service.new_runs("feed")
         for hour in range(hours + 2):
             throttles[0].calls = 1 if hour < hours else 10_000
@@ -269,6 +275,24 @@ def rows_read(runs: Sequence[RunRecord]) -> int:
 # CPU and memory
 
 
+@dataclass
+class Memory:
+    """What Python objects take: held between runs, and more during a run."""
+
+    held_mb: list[float] = field(default_factory=list)
+    more_mb: list[float] = field(default_factory=list)
+
+    def measure(self, share: float) -> None:
+        """After a run, when this share of the backlog is read. What is held is measured at a tenth and at the end."""
+        now, peak = tracemalloc.get_traced_memory()
+        self.more_mb.append((peak - now) / 1e6)
+        if share >= (0.1, 1.0)[len(self.held_mb)]:
+            gc.collect()
+            traces = tracemalloc.take_snapshot().filter_traces(NOT_OURS)
+            self.held_mb.append(sum(each.size for each in traces.traces) / 1e6)
+        tracemalloc.reset_peak()
+
+
 async def away(chain: Chain, clock: VirtualClock, count: int) -> None:
     """As long as it takes for so many transactions to come, at 20,000 a day."""
     before = len(chain.index.all)
@@ -277,55 +301,50 @@ async def away(chain: Chain, clock: VirtualClock, count: int) -> None:
         chain.advance(clock.now())
 
 
-async def rows() -> tuple[float, float, list[tuple[int, float]]]:
-    """CPU ms per 1,000 rows with the simulator's taken out, the simulator's; rows read and the peak of a run in MB."""
-    clock = VirtualClock()
+async def rows() -> tuple[float, float, Memory]:
+    """CPU ms per 1,000 rows with the simulator's taken out, the simulator's, and memory."""
+    clock, memory = VirtualClock(), Memory()
     chain = new_chain(clock, SIZES[0])
     with TemporaryDirectory() as scratch:
         directory = Path(scratch)
         async with serving(chain, every(60), directory=directory) as service:
-            await warm_up(clock, chain, 2, service)
+            await clock.sleep(COLD_START_H * HOUR_S)
+            await begin(clock, chain, service)
         ours, simulator, read = await read_backlog(chain, clock, directory, BACKLOG // 10)
-        peaks: list[tuple[int, float]] = []
-        await read_backlog(chain, clock, directory, BACKLOG, peaks)
-    return ours / read * 1e6, simulator / read * 1e6, peaks
+        tracemalloc.start()  # what the chain holds already is not traced
+        await read_backlog(chain, clock, directory, BACKLOG, memory)
+        tracemalloc.stop()
+    return ours / read * 1e6, simulator / read * 1e6, memory
 
 
 async def read_backlog(
-    chain: Chain,
-    clock: VirtualClock,
-    directory: Path,
-    count: int,
-    peaks: list[tuple[int, float]] | None = None,
+    chain: Chain, clock: VirtualClock, directory: Path, count: int, memory: Memory | None = None
 ) -> tuple[float, float, int]:
     """The service was away, comes back and reads: CPU seconds of it and of the simulator, and the rows."""
     await away(chain, clock, count)
-    if peaks is not None:
-        tracemalloc.start()
+    if memory is not None:
+        tracemalloc.clear_traces()
     read, began = 0, time.process_time()
     async with serving(chain, every(60), directory=directory) as service:
+        await service.new_runs("feed")  # those before it was away
         while read < count:
             await clock.sleep(60)
             read += rows_read(await service.new_runs("feed"))
-            if peaks is not None:
-                service.simulator.requests.clear()
-                peaks.append((read, tracemalloc.get_traced_memory()[1] / 1e6))
-                tracemalloc.reset_peak()
+            if memory is not None:
+                memory.measure(read / count)
         simulator_s = service.simulator.cpu_s
-    if peaks is not None:
-        tracemalloc.stop()
     return time.process_time() - began - simulator_s, simulator_s, read
 
 
 def print_rows() -> None:
-    ours, simulator, peaks = run_virtual(rows())
+    ours, simulator, memory = run_virtual(rows())
     table = Table(f"a backlog of {BACKLOG:,} transactions", "", "goal")
     table.add_row("CPU ms per 1,000 rows read: the service", f"{ours:.0f}", "")
     table.add_row("CPU ms per 1,000 rows read: the simulator", f"{simulator:.0f}", "")
-    early = max(peak for read, peak in peaks if read <= BACKLOG / 10)
-    late = max(peak for read, peak in peaks if read > BACKLOG / 10)
-    table.add_row("peak of memory in the first tenth, MB", f"{early:.1f}", "")
-    table.add_row("peak of memory after it, MB", f"{late:.1f}", goal(late, round(early * 1.1, 1)))
+    early, late = memory.held_mb[0], memory.held_mb[-1]
+    table.add_row("MB held after a tenth, without the simulator", f"{early:.1f}", "")
+    table.add_row("MB held after all of it", f"{late:.1f}", goal(late, round(early + 1, 1)))
+    table.add_row("MB more during a run, the simulator's included", f"{max(memory.more_mb):.1f}", "")
     CONSOLE.print(table)
 
 
