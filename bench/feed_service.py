@@ -1,0 +1,283 @@
+"""The service on a simulated network in virtual time, for measure_feed.py: the real scheduler with `feed` and `sweep`.
+
+Several services may follow one chain at the same time. Each has a Hiro of its own, with its own limits and calls.
+"""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from shutil import copytree
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+from null_logger import NullLogger
+
+from support.competition import register
+from support.local_store import make_objects_file, open_competition
+from support.virtual_time import VirtualClock
+from tocsin.bindings import Database, Fetch
+from tocsin.budget.budget import Quota
+from tocsin.competition.allowlist import built_in
+from tocsin.competition.rules import Rules
+from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.settings import Settings
+from tocsin.shapes.scheduler import RunRecord
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.chain_records import ChainTransaction
+from tocsin.simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
+from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
+from tocsin.simulator.simulator import RecordedRequest, Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.simulator.wallets import Wallet
+from tocsin.tasks.follow_network import follow_network_tasks
+from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.upstream.hiro import hiro_upstream
+
+LATENCY_S = 0.06
+HIRO_PLAN = Quota(second=20, minute=500, month=150_000)
+NETWORK_AN_HOUR = 620  # 20,000 transactions a day with the traffic around the competition
+LATE_MS = 20 * 60_000  # until then no way needs to have found a swap
+KINDS = ("network's list", "verifying", "contracts' lists", "wallets' lists", "balance changes", "other")
+
+PART = 500  # rows that are written at once
+
+_READ = "INSERT INTO marks (principal, rules, walked_at, tried_at) VALUES (?, ?, ?, ?)"
+
+Wrap: TypeAlias = Callable[[Fetch], Fetch]
+
+
+def competition_traffic(swaps: float = 60) -> Traffic:
+    """The traffic around the competition, as measure_sweep.py has it."""
+    return Traffic(swaps=swaps, strangers=60, transfers=90, floods=0.2, reorgs=0.25)
+
+
+def network_traffic(hourly: float = NETWORK_AN_HOUR) -> Traffic:
+    """The rest of the network alone."""
+    return Traffic(swaps=0, strangers=0, transfers=0, floods=0, reorgs=0, network=hourly)
+
+
+def new_chain(clock: VirtualClock, wallets: int) -> Chain:
+    chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
+    start_traffic(chain, competition_traffic())
+    return chain
+
+
+def join_network(chain: Chain, clock: VirtualClock) -> None:
+    """From now on the rest of the network has its traffic too."""
+    chain.advance(clock.now())
+    start_traffic(chain, network_traffic(), "network")
+
+
+def kind_of(request: RecordedRequest) -> str:
+    path = request.path
+    if path.endswith("/v3/transactions"):
+        return KINDS[0]
+    if "/tx/multiple" in path or path.endswith("/events"):
+        return KINDS[1]
+    if path.endswith("/balance-changes"):
+        return KINDS[4]
+    if "/principals/" in path:
+        return KINDS[2] if "." in path.split("/")[4] else KINDS[3]
+    return KINDS[5]
+
+
+@dataclass
+class Costs:
+    """What was measured between two times."""
+
+    hours: float
+    kinds: Counter[str]
+    lists: int  # contracts and wallets whose own list was read
+    network: int  # transactions on the whole network
+    delays_s: list[float]
+    missing: int
+    wrong: int
+
+    @property
+    def calls(self) -> int:
+        return self.kinds.total()
+
+    @property
+    def monthly(self) -> int:
+        """In 30 days."""
+        return round(self.calls / self.hours * 24 * 30)
+
+    def monthly_of(self, kind: str) -> int:
+        return round(self.kinds[kind] / self.hours * 24 * 30)
+
+
+class TimedSimulator(Simulator):
+    """Counts the CPU time that it takes itself, so that it can be subtracted."""
+
+    cpu_s = 0.0
+
+    def handle(self, upstream: UpstreamName, request: SimulatedRequest) -> Delivery:
+        began = time.process_time()
+        delivery = super().handle(upstream, request)
+        self.cpu_s += time.process_time() - began
+        return delivery
+
+
+@dataclass
+class Service:
+    """One service. `begin` starts to measure, `costs` says what was measured since."""
+
+    simulator: TimedSimulator
+    clock: VirtualClock
+    db: Database
+    rules: Rules
+    stub: Callable[[], SchedulerClient]
+    since_ms: int = 0
+    _first_call: int = 0
+    _last_run: int = 0
+
+    def begin(self) -> None:
+        self.since_ms, self._first_call = self.clock.now(), len(self.simulator.requests)
+
+    async def costs(self) -> Costs:
+        simulator, chain = self.simulator, self.simulator.chain
+        simulator.advance()
+        now = self.clock.now()
+        calls = list(simulator.requests)[self._first_call :]
+        blocks = [block for block in chain.blocks if block.time_s * 1000 >= self.since_ms]
+        recorded = await self.recorded()
+        true = [chain.transactions[swap.txid] for swap in chain.truth()]
+        return Costs(
+            hours=(now - self.since_ms) / 3_600_000,
+            kinds=Counter(map(kind_of, calls)),
+            lists=len({call.path for call in calls if "/principals/" in call.path}),
+            network=sum(len(block.transactions) for block in blocks),
+            delays_s=[
+                delay
+                for txid, at in recorded.items()
+                if at >= self.since_ms and (delay := _delay_s(chain.transactions[txid], at)) is not None
+            ],
+            missing=sum(tx.tx_id not in recorded and mined_ms(tx) < now - LATE_MS for tx in true),
+            wrong=len(recorded.keys() - {tx.tx_id for tx in true}),
+        )
+
+    async def recorded(self) -> dict[str, int]:
+        """When each swap was recorded."""
+        rows = (await self.db.prepare("SELECT txid, recorded_at FROM swaps").all()).results
+        return {row["txid"]: row["recorded_at"] for row in rows}
+
+    async def new_runs(self, task: str) -> list[RunRecord]:
+        """The runs that have ended since the last question, oldest first; a hundred at most."""
+        runs = (await self.stub().runs(task, 100)).runs
+        new = [run for run in reversed(runs) if run.outcome != "running" and run.id > self._last_run]
+        self._last_run = max((run.id for run in new), default=self._last_run)
+        return new
+
+    async def unread_wallets(self) -> int:
+        sql = """
+            SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
+            WHERE t.tier = 'eligible' AND m.walked_at IS NULL"""
+        [row] = (await self.db.prepare(sql).all()).results
+        count: int = row["n"]
+        return count
+
+
+def mined_ms(tx: ChainTransaction) -> int:
+    assert tx.block is not None, "a swap that counts is mined"
+    return tx.block.time_s * 1000
+
+
+def _delay_s(tx: ChainTransaction, recorded_at: int) -> float | None:
+    """From the block to the record; None when a reorg has moved the swap to another block after that."""
+    if tx.block is None or recorded_at < mined_ms(tx):
+        return None
+    return (recorded_at - mined_ms(tx)) / 1000
+
+
+@asynccontextmanager
+async def serving(
+    chain: Chain,
+    settings: Settings,
+    *,
+    rules: Rules | None = None,
+    omitted_share: float = 0.0,
+    wrap: Wrap = lambda fetch: fetch,
+    directory: Path | None = None,
+    warm: Path | None = None,
+) -> AsyncIterator[Service]:
+    """A service that follows the chain from now on, in a directory of its own or this one.
+
+    `warm` is the directory of another one, with whose data it begins; `wrap` comes between it and Hiro.
+    """
+    clock = VirtualClock()  # a clock rings for one runtime only; all of them show the same time
+    chain.advance(clock.now())
+    simulator = TimedSimulator(chain, clock)
+    simulator.hiro.omitted_share = omitted_share
+    rules = rules or Rules(built_in(), chain.campaign.start_s, chain.campaign.end_s)
+    with TemporaryDirectory() as scratch:
+        place, logger = directory or Path(scratch), NullLogger()
+        if warm is not None:
+            copytree(warm, place, dirs_exist_ok=True)
+        async with open_competition(place) as db:
+            await register(db, chain.wallets)
+            env = SchedulerEnv(
+                fetch=wrap(SimulatedFetch(simulator, latency_s=LATENCY_S)),
+                clock=clock,
+                logger=logger,
+                random=Random(3).random,
+                config=SchedulerConfig(),
+                upstreams={"hiro": hiro_upstream(HIRO_URL, "key", HIRO_PLAN)},
+                tasks=(*follow_network_tasks(settings, rules), sweep_task(settings, rules)),
+                DB=db,
+            )
+            runtime = Runtime(make_objects_file(place), clock=clock, logger=logger, env=env)
+            namespace = runtime.namespace("SCHEDULER", SchedulerDO)
+            await runtime.open()
+            try:
+                await namespace.get_by_name("v1").arm()
+                yield Service(
+                    simulator, clock, db, rules, lambda: SchedulerClient(namespace.get_by_name("v1"))
+                )
+            finally:
+                await runtime.close()
+
+
+async def warm_up(chain: Chain, clock: VirtualClock, hours: float, directory: Path) -> None:
+    """Read all lists once, and then nothing but the network's: after a day, the contracts' lists have their turns.
+
+    Looks every 15 minutes leave the database as those every minute would, for a tenth of the work.
+    """
+    async with serving(chain, every(900), directory=directory) as service:
+        await clock.sleep(hours * 3_600)
+        assert not await service.unread_wallets(), "the warm-up is too short"
+
+
+def every(seconds: int) -> Settings:
+    """The feed at this cadence."""
+    return Settings(feed_cadence=seconds * 1000)
+
+
+WITHOUT_FEED = Settings(feed_enabled=False)
+
+
+async def register_silent(service: Service, addresses: Sequence[str]) -> None:
+    """Register eligible wallets that never trade; their lists are marked as read."""
+    for at in range(0, len(addresses), PART):
+        part = addresses[at : at + PART]
+        await register(service.db, [Wallet(each, "eligible", erc8004_agent_id=1) for each in part])
+    await mark_as_read(service.db, service.rules, addresses, service.clock.now(), 0)
+
+
+async def mark_as_read(
+    db: Database, rules: Rules, principals: Sequence[str], now: int, spread_ms: int
+) -> None:
+    """Mark lists as read to their end, evenly over the time before now."""
+    for at in range(0, len(principals), PART):
+        rows = [
+            db.prepare(_READ).bind(each, rules.for_principal(each), read_at, read_at)
+            for number, each in enumerate(principals[at : at + PART], at)
+            for read_at in [now - spread_ms * number // len(principals)]
+        ]
+        await db.batch(rows)
