@@ -83,8 +83,25 @@ NOON = 1_778_673_600_000
             ("overdue", "tenero is overdue, not complete yet at a cadence of 5 minutes", True),
         ),
         (
-            {"failures": 3, "last_outcome": "failed", "last_reason": "Limited: tenero said 429"},
+            {
+                "failures": 3,
+                "complete_ago_ms": 300_000,
+                "last_outcome": "failed",
+                "last_reason": "Limited: tenero said 429",
+            },
             ("failing", "tenero is failing, 3 times in a row: Limited: tenero said 429", True),
+        ),
+        (  # reruns within seconds do not make it failing
+            {"failures": 9, "complete_ago_ms": 299_999, "last_outcome": "limited", "last_reason": "429"},
+            ("limited", "tenero is limited: 429", False),
+        ),
+        (  # nor a task that runs every minute, within two
+            {"failures": 3, "complete_ago_ms": 119_999, "cadence_ms": 60_000, "last_outcome": "failed"},
+            ("partial", "the last run of tenero was not complete", False),
+        ),
+        (
+            {"failures": 3, "complete_ago_ms": 120_000, "cadence_ms": 60_000, "last_outcome": "failed"},
+            ("failing", "tenero is failing, 3 times in a row", True),
         ),
         ({"enabled": False}, ("disabled", "tenero is disabled (TOCSIN_TENERO_ENABLED)", True)),
         (

@@ -43,7 +43,7 @@ async def test_an_object_that_wakes_reads_the_newest_runs_and_the_others_when_as
         at_wake = len(read)
         after = [run["id"] for run in (await made.stub().runs(None, 1000))["runs"]]
 
-    assert at_wake == 60
+    assert at_wake == 120
     assert after[-len(before) :] == before == list(range(before[0], 0, -1))
 
 

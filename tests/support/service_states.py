@@ -133,6 +133,7 @@ CASES = {
             **_sweep("consecutiveFailures", 3, 0),
             **_sweep("lastOutcome", "limited", "ok"),
             **_sweep("lastReason", "Limited: hiro said 429"),
+            **_sweep("lastSuccessAt", NOW - 6 * MINUTE, NOW - MINUTE),
         },
     ),
 }

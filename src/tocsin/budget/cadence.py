@@ -37,10 +37,14 @@ class Cadence:
 
 
 def usual_calls(estimate: float, most: float | None, recent: Sequence[int]) -> float:
-    """Calls per run: the task's estimate, or with `most` given the average of its newest runs."""
+    """Calls per run: the task's estimate, or with `most` given the average of its newest runs.
+
+    The most expensive of them is left out: one long run, after a start or a change, says nothing about the next ones.
+    """
     if most is None or not recent:
         return estimate
-    return min(most, max(estimate, sum(recent) / len(recent)))
+    usual: Sequence[float] = sorted(recent)[:-1] or [estimate]
+    return min(most, max(estimate, sum(usual) / len(usual)))
 
 
 def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> dict[str, Cadence]:

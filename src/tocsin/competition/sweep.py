@@ -36,8 +36,7 @@ from tocsin.competition.swap_store import Candidate, Refusal
 from tocsin.competition.sweep_report import SweepCounts, counters_of, sweep_result
 from tocsin.competition.unit_pool import UnitPool
 from tocsin.competition.walk import (
-    TURN_AFTER_LOOKS,
-    TURN_AFTER_MS,
+    SWEEPS_PER_WALLET,
     Mark,
     Visits,
     choose_visits,
@@ -45,7 +44,7 @@ from tocsin.competition.walk import (
     due_contracts,
     load_marks,
     reading_order,
-    turn_of,
+    turn_period,
 )
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -103,14 +102,19 @@ class Sweep:
         self._reader = ListReader(context, rules, self._tiers, self._marks)
         self._pages_of: Counter[str] = Counter()
         self._due: Sequence[str] = ()
+        self._queued = 0  # by the lists of this sweep
         self._refused: set[str] = set()
         self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
         self.counts = SweepCounts(tally=self._queue.tally)
 
     async def run(self) -> None:
-        """What is queued comes first: whatever the upstream affords, a swap that was found is recorded."""
+        """What is queued comes first: whatever the upstream affords, a swap that was found is recorded.
+
+        While the feed finds the swaps, it verifies what is queued, together with what it finds.
+        """
         await self.prepare()
-        await self.verify_queued()
+        if self._followed_since is None:
+            await self.verify_queued()
         await self.read_lists(self.contracts(), self.visits())
 
     def result(self) -> TaskResult:
@@ -153,17 +157,16 @@ class Sweep:
         listed = self._rules.allowlist.contracts
         if self._followed_since is None or self._feed_ms is None:
             return tuple(listed)
-        now, turn_before = self._context.started_at, None
-        if turn_of(now // self._cadence_ms) == "contract":
-            turn_before = now - max(TURN_AFTER_MS, TURN_AFTER_LOOKS * self._feed_ms)
-        return due_contracts(listed, self._marks, self._followed_since, turn_before=turn_before)
+        period_ms = turn_period(len(listed), self._feed_ms)
+        now = self._context.started_at
+        return due_contracts(listed, self._marks, self._followed_since, now=now, period_ms=period_ms)
 
     def visits(self) -> Visits:
         """The wallets whose turn it is."""
         eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
         share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
         if self._followed_since is not None:
-            share = int(turn_of(self._context.started_at // self._cadence_ms) == "wallet")
+            share = int(self._context.started_at // self._cadence_ms % SWEEPS_PER_WALLET == 0)
         cursor = self.counts.cursor
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
 
@@ -189,7 +192,8 @@ class Sweep:
                         waiting.discard(result.unit)
                         await self._list_ended(result.unit, failed=result.end != "done")
                         await self._follow_pass(daily, result.unit)
-            await self.verify_queued()
+            if self._followed_since is None or self._queued:
+                await self.verify_queued()
         self.counts.unread_wallets = len(waiting)
 
     def _goes_on(self, principal: str) -> bool:
@@ -233,6 +237,7 @@ class Sweep:
                 counts.found_by_wallets += page.queued
 
     def _count(self, page: PageRead) -> None:
+        self._queued += page.queued
         tally = self.counts.tally
         self.counts.found += page.found
         tally.already_known += page.already_known

@@ -11,7 +11,7 @@ A long walk is stored page by page: the gap says where it began and how far it c
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import Page, Transaction
@@ -19,10 +19,11 @@ from tocsin.chain_model import Page, Transaction
 FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
 CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait for ever
-SWEEPS_PER_TURN = 2
-TURNS_PER_WALLET = 12
-TURN_AFTER_MS = 85_000_000  # nearly a day: no contract's list has its turn sooner,
-TURN_AFTER_LOOKS = 400  # nor sooner than after so many looks at the network's list: the proof must cost less
+DAY_MS = 86_400_000
+TURN_LOOKS = 400  # at the network's list, between two turns of a contract
+TURNS_PER_DAY_MAX = 44
+TURN_LISTS_MAX = 2  # in one sweep
+SWEEPS_PER_WALLET = 24  # a wallet's list has its turn in one of so many sweeps
 DEEP_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
 
 Position: TypeAlias = tuple[int, int]  # height, index in the block
@@ -191,30 +192,36 @@ def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mappi
     return order + left
 
 
-def turn_of(sweep_number: int) -> Literal["contract", "wallet"] | None:
-    """Whose list has its turn, while the network's list finds the swaps: one list in every second sweep.
+def turn_period(contracts: int, feed_ms: int) -> int:
+    """How often each contract's list has its turn, while the network's list finds the swaps.
 
-    At 96 sweeps a day, 44 contracts and 4 wallets may have theirs.
+    Once a day; less often when the network's list is looked at rarely or there are many contracts, because the proof
+    must cost less than what it proves.
     """
-    turn, left = divmod(sweep_number, SWEEPS_PER_TURN)
-    if left:
-        return None
-    return "wallet" if turn % TURNS_PER_WALLET == 0 else "contract"
+    return max(DAY_MS, TURN_LOOKS * feed_ms, contracts * DAY_MS // TURNS_PER_DAY_MAX)
 
 
 def due_contracts(
-    contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, turn_before: int | None
+    contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, now: int, period_ms: int
 ) -> tuple[str, ...]:
-    """Contracts whose lists were not read to the end since then; else one of those last read before `turn_before`.
+    """Contracts whose lists were not read to the end since then; else those whose turn has come.
 
-    It is the one asked for longest ago: a list that fails every time leaves the others their turns.
+    Each has its own time in the period. Those asked for longest ago come first, so that a list that fails every time
+    leaves the others their turns.
     """
-    read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in contracts}
+    read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in sorted(contracts)}
     due = tuple(contract for contract in read_at if read_at[contract] < since)
-    if due or turn_before is None:
+    if due:
         return due
-    waiting = [contract for contract in read_at if read_at[contract] <= turn_before]
-    return tuple(sorted(waiting, key=lambda contract: (_tried_at(marks, contract), contract))[:1])
+    times = (number * period_ms // len(read_at) for number in range(len(read_at)))
+    waiting = [
+        contract
+        for (contract, at), time in zip(read_at.items(), times, strict=True)
+        if (at - time) // period_ms < (now - time) // period_ms
+    ]
+    return tuple(
+        sorted(waiting, key=lambda contract: (_tried_at(marks, contract), contract))[:TURN_LISTS_MAX]
+    )
 
 
 def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:

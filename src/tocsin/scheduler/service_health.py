@@ -5,7 +5,7 @@ board, metrics, alerts.
 
 A task's condition is the first of these that holds:
     disabled  switched off                                                                  the service is not ready
-    failing   its last runs failed, `failing_after` of them in a row                        the service is not ready
+    failing   its last runs failed, `failing_after` in a row, for some minutes              the service is not ready
     overdue   no complete run for two of its effective cadences, or its own longer bound    the service is not ready
     paused    the scheduler is paused
     limited   its last run was not complete: calls were refused, by the upstream or by our own budget
@@ -25,6 +25,7 @@ from tocsin.shapes.scheduler import Condition, Health, Outcome, ServiceState, St
 
 LOOP_TICK_AGE_MAX_S = 5.0
 ALARM_LATE_MAX_MS = 60_000
+FAILING_MS = 300_000
 
 _SETTINGS = frozenset(setting.name for setting in fields(Settings))
 _WORST_FIRST: tuple[ServiceState, ...] = (
@@ -101,7 +102,7 @@ def _problem(facts: TaskFacts) -> TaskHealth | None:
     name = facts.name
     if not facts.enabled:
         return TaskHealth("disabled", f"{name} is disabled ({_switch(name)})", not_ready=True)
-    if facts.failures >= facts.failing_after:
+    if is_failing(facts):
         sentence = f"{name} is failing, {facts.failures} times in a row{_because(facts.last_reason)}"
         return TaskHealth("failing", sentence, not_ready=True)
     if is_overdue(facts):
@@ -111,6 +112,13 @@ def _problem(facts: TaskFacts) -> TaskHealth | None:
 
 def _because(reason: str | None) -> str:
     return f": {reason}" if reason else ""
+
+
+def is_failing(facts: TaskFacts) -> bool:
+    """Several failures in a row, over the time of as many runs or five minutes: a burst of reruns is not enough."""
+    since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
+    lasting_ms = min(FAILING_MS, (facts.failing_after - 1) * facts.cadence_ms)
+    return facts.failures >= facts.failing_after and (since_ms is None or since_ms >= lasting_ms)
 
 
 def is_overdue(facts: TaskFacts) -> bool:

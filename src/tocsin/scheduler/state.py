@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 RUNS_MAX = 2_000  # a day at the default cadences is 1,440 + 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
-NEWEST_RUNS = 5 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
+NEWEST_RUNS = 10 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
 CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
 UNREADABLE = "unreadable:"

@@ -6,7 +6,7 @@ from tocsin.budget.cadence import Cadence
 from tocsin.moments import Moment
 from tocsin.scheduler.config import SchedulerConfig
 from tocsin.scheduler.run import Run
-from tocsin.scheduler.service_health import TaskFacts, is_overdue, task_health
+from tocsin.scheduler.service_health import TaskFacts, is_failing, is_overdue, task_health
 from tocsin.scheduler.slots import TaskSchedule, due_at
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.task import Task
@@ -62,7 +62,7 @@ def status_of(
             run_counts=dict(memory.run_counts),
             overdue=task.enabled and is_overdue(facts),
             overdue_after_ms=task.overdue_after_ms,
-            failing=memory.consecutive_failures >= config.failing_after,
+            failing=is_failing(facts),
             condition=health.condition,
             sentence=health.sentence,
             problem=health.sentence if health.not_ready else None,
