@@ -288,3 +288,24 @@ async def test_a_list_that_goes_in_circles_is_left(tmp_path: Path, monkeypatch: 
     assert result.counters["failedContracts"] == 1
     assert result.counters["failedWallets"] == 1
     assert world.calls() <= CONTRACTS + 20
+
+
+async def test_a_swap_that_needs_another_call_holds_up_no_other(tmp_path: Path) -> None:
+    """Where that call gets no answer, the others of its group are recorded, and it is asked for again later."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        sent = [chain.swap(chain.wallets[0], "multibin") for _ in range(15)]
+        chain.mine()
+        short = {tx.tx_id for tx in sent if len(tx.events) <= 100}
+        assert 0 < len(short) < 15
+        world.simulator.faults.add(SimulatedFault(kind="limited", path="balance-changes", retry_after=900))
+        await sweep(world)
+        without = {row["txid"] for row in await world.rows()}
+        world.simulator.faults.clear()
+        for _ in range(3):
+            await world.clock.sleep(1_800)
+            await sweep(world)
+        rows = await world.rows()
+
+    assert without == short
+    assert rows == as_rows(chain.truth())

@@ -166,7 +166,7 @@ async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
         refused = (await made.db.prepare("SELECT txid FROM refusals").all()).results
         hidden = await made.missing()
         spy.events_hidden = False
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(SWEEP_S + 120)
         missing = await made.missing()
 
     assert (refused, hidden, missing) == ([], 3, 0)

@@ -87,6 +87,10 @@ class Feed:
         await self._queue.verify_queued()
         if self.state.way == "network":
             await self._prove()
+        if self._pool.stop is not None and self._pool.stop.limited_until is not None:
+            now = self._context.clock.now()
+            self.state = replace(self.state, limited_at=now)
+            await save_state(self._context.db, self.state, now).run()
         self._report()
 
     def result(self) -> TaskResult:

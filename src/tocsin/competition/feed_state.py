@@ -19,10 +19,10 @@ TRUSTED_MIN_MS = 180_000  # two looks while nobody trades, however short the swe
 class FeedState(SnakeShape):
     """`started_at`: since then the list is followed without a break. `looked_at`: the newest look at its head.
 
-    `complete_at`: the newest look below which nothing is unread. `quiet`: the newest look showed nothing for us. `etag`
-    is that of the head, while nothing is unread. `asked_at`: when the other way is used, the newest look at the length
-    of the list. `rests_on`: the rules under which all contracts' lists were read since `started_at`, so that nothing is
-    missing before it either.
+    `complete_at`: the newest look below which nothing is unread. `limited_at`: calls were refused then. `quiet`: the
+    newest look showed nothing for us. `etag` is that of the head, while nothing is unread. `asked_at`: when the other
+    way is used, the newest look at the length of the list. `rests_on`: the rules under which all contracts' lists were
+    read since `started_at`, so that nothing is missing before it either.
     """
 
     way: Way = "network"
@@ -32,15 +32,20 @@ class FeedState(SnakeShape):
     started_at: int | None = None
     looked_at: int | None = None
     complete_at: int | None = None
+    limited_at: int | None = None
     quiet: bool = False
     asked_at: int | None = None
     rests_on: str | None = None
     traffic: MeasuredTraffic | None = None
 
     def finds_swaps(self, now: int, sweep_ms: int) -> bool:
-        """Whether the sweep may rely on it."""
-        at, trusted_ms = self.complete_at, max(TRUSTED_SWEEPS * sweep_ms, TRUSTED_MIN_MS)
-        return self.way == "network" and at is not None and 0 <= now - at <= trusted_ms
+        """Whether the sweep may rely on it: it was complete of late, or only lacks calls.
+
+        Where calls are few, forty lists would take those that the network's one needs.
+        """
+        trusted_ms = max(TRUSTED_SWEEPS * sweep_ms, TRUSTED_MIN_MS)
+        times = [at for at in (self.complete_at, self.limited_at) if at is not None]
+        return self.way == "network" and any(0 <= now - at <= trusted_ms for at in times)
 
 
 async def load_state(db: Database) -> FeedState:

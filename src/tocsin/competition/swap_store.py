@@ -67,9 +67,9 @@ ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
   block_hash = excluded.block_hash, legs_json = excluded.legs_json,
   allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
 _ENQUEUE = """
-INSERT INTO candidates (txid, source, added_at, due_at, contract_id)
+INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts)
 SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?,
-  json_extract(c.value, '$[2]')
+  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]')
 FROM json_each(?) c
 LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
@@ -204,7 +204,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
     """Queue transactions for verification; those that are queued keep their place and their first reporter."""
     if not candidates:
         return []
-    rows = json.dumps([[each.txid, each.source, each.contract_id] for each in candidates])
+    rows = json.dumps([[each.txid, each.source, each.contract_id, each.attempts] for each in candidates])
     return [db.prepare(_ENQUEUE).bind(now, now, rows)]
 
 

@@ -35,6 +35,7 @@ from tocsin.competition.rules import Rules, still_refused
 from tocsin.competition.swap_store import Candidate, Refusal
 from tocsin.competition.sweep_report import SweepCounts, counters_of, sweep_result
 from tocsin.competition.unit_pool import UnitPool
+from tocsin.competition.verify import LOOKS_MIN
 from tocsin.competition.walk import (
     SWEEPS_PER_WALLET,
     Mark,
@@ -70,7 +71,7 @@ _BY_RULES = """
 SELECT * FROM refusals WHERE code IN ('contract_not_allowlisted', 'before_comp_start', 'after_comp_end')"""
 _DOUBTFUL = """
 SELECT txid, source FROM refusals
-WHERE refused_at > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
+WHERE burn_block_time > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
 _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
 
 
@@ -270,7 +271,8 @@ class Sweep:
             for row in rows
             if not still_refused(row, self._tiers.get(row["sender"], "not_registered"), self._rules)
         ]
-        candidates = [Candidate(row["txid"], row["source"]) for row in (*reopened, *doubtful)]
+        candidates = [Candidate(row["txid"], row["source"]) for row in reopened]
+        candidates += [Candidate(row["txid"], row["source"], attempts=LOOKS_MIN - 1) for row in doubtful]
         statements: list[Statement] = swap_store.enqueue(db, candidates, now)
         if doubtful:
             statements.append(set_value(db, RECHECKED, str(now), now))
@@ -290,8 +292,8 @@ class Sweep:
         last = await self._state(RECHECKED)
         if last is not None and now - int(last) < DAILY_PASS_MS:
             return []
-        since = now - RECHECK_DAYS * DAILY_PASS_MS
-        return (await self._context.db.prepare(_DOUBTFUL).bind(since, QUEUE_PART).all()).results
+        since_s = (now - RECHECK_DAYS * DAILY_PASS_MS) // 1000
+        return (await self._context.db.prepare(_DOUBTFUL).bind(since_s, QUEUE_PART).all()).results
 
     async def _state(self, key: str) -> str | None:
         return await get_value(self._context.db, key)

@@ -21,15 +21,19 @@ from tocsin.competition.eligibility import Tier, tiers_of
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
 from tocsin.competition.swap_store import Candidate, NewSwap, Refusal
+from tocsin.errors import NoAnswer
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-ALONE_AFTER = 3  # attempts after which a transaction is verified alone, so that it harms no others
-LOOKS_MIN = 6  # at a call that succeeded without any event, over half an hour, before it is refused
+ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it harms no others
+LOOKS_MIN = 4  # at a call that succeeded without any event, over half an hour, before it is refused
 PROVIDER = "provider"  # the argument that names who referred a trade
-RETRY_MS = 60_000  # when nothing is known; doubled with each attempt
-RETRY_MAX_MS = 16 * RETRY_MS
+RETRY_MS = (
+    60_000,
+    240_000,
+    1_500_000,
+)  # when nothing is known: a minute, five, half an hour after the first look
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
 DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
@@ -94,13 +98,22 @@ class Verifier:
         tally = await self._put_off(unmined)
         tally.add(await self._ask_again(unreadable))
         senders = {found.transaction.sender for found, _ in mined}
-        tally.add(await self.conclude(mined, await tiers_of(self._context.db, senders)))
+        tiers = await tiers_of(self._context.db, senders)
+        tally.add(await self.conclude(mined, tiers, in_parts=True))
         return tally
 
     async def conclude(
-        self, mined: Sequence[tuple[TransactionWithEvents, Candidate]], tiers: Mapping[str, Tier]
+        self,
+        mined: Sequence[tuple[TransactionWithEvents, Candidate]],
+        tiers: Mapping[str, Tier],
+        *,
+        in_parts: bool = False,
     ) -> Tally:
-        """Judge transactions of the canonical chain and record what they are, in one batch."""
+        """Judge transactions of the canonical chain and record what they are, in one batch.
+
+        Some need another call. With `in_parts` they are left for later when it gets no answer: where one call a minute
+        is all there is, they would otherwise take the first one again and again, and nothing would be recorded.
+        """
         findings = _Findings()
         counting: list[tuple[TransactionWithEvents, Candidate]] = []
         for found, candidate in mined:
@@ -112,8 +125,7 @@ class Verifier:
                 findings.refusals.append(Refusal(transaction, check.code, check.detail, candidate.source))
             else:
                 findings.undecided.append(candidate)
-        moved = await nets(self._hiro, self._context.session, [found for found, _ in counting])
-        providers = await self._providers([found for found, _ in counting])
+        moved, providers = await self._ask_more([found for found, _ in counting], in_parts=in_parts)
         for found, candidate in counting:
             if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:
                 findings.undecided.append(candidate)
@@ -121,6 +133,28 @@ class Verifier:
                 moves = moved[found.transaction.tx_id]
                 _sort(found.transaction, moves, candidate, providers, findings)
         return await self._write(findings)
+
+    async def _ask_more(
+        self, counting: Sequence[TransactionWithEvents], *, in_parts: bool
+    ) -> tuple[Mapping[str, Net | None], Mapping[str, str | None]]:
+        """What each transaction moved, None where that is not known, and who referred it."""
+        hiro, session = self._hiro, self._context.session
+        moved = dict(await nets(hiro, session, [found for found in counting if found.events is not None]))
+        try:
+            moved |= await nets(hiro, session, [found for found in counting if found.events is None])
+            providers = await self._providers(counting)
+        except NoAnswer:
+            if not in_parts:
+                raise
+            providers = {}
+            for found in counting:
+                if found.events is None or self._names_provider(found):
+                    moved[found.transaction.tx_id] = None
+        return moved, providers
+
+    def _names_provider(self, found: TransactionWithEvents) -> bool:
+        call = found.transaction.contract_call
+        return call is not None and call.contract_id in self._rules.allowlist.attribution
 
     def _with_arguments(self, candidates: Sequence[Candidate]) -> bool:
         """Whether to ask for arguments in the same call: not for one that keeps failing, as its answer may be long."""
@@ -132,10 +166,8 @@ class Verifier:
         """Who referred each trade, for the contracts whose calls name it."""
         named: dict[str, str | None] = {}
         unknown: list[str] = []
-        for found in counting:
-            call, txid = found.transaction.contract_call, found.transaction.tx_id
-            if call is None or call.contract_id not in self._rules.allowlist.attribution:
-                continue
+        for found in filter(self._names_provider, counting):
+            txid = found.transaction.tx_id
             if found.arguments is None:
                 unknown.append(txid)
             else:
@@ -230,7 +262,7 @@ def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, atte
     """Ask again for what nothing is known about: soon, then less and less often."""
     waits: dict[int, list[str]] = {}
     for candidate in candidates:
-        wait_ms = min(RETRY_MAX_MS, RETRY_MS << min(candidate.attempts, 20))
+        wait_ms = RETRY_MS[min(candidate.attempts, len(RETRY_MS) - 1)]
         waits.setdefault(wait_ms, []).append(candidate.txid)
     return [
         statement
