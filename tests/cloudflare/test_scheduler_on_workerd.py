@@ -197,14 +197,14 @@ def test_wrong_and_missing_bindings_are_named_and_the_rest_works(tmp_path: Path)
 def test_settings_that_need_a_change_are_reported_to_every_caller(tmp_path: Path) -> None:
     """The sentence is the answer to each call and to the deploy hook; no secret is in it."""
     require_workerd()
-    wrong = {"TOCSIN_SWEEP_CADENCE": "soon", "ADMIN_KEY": "short"}
+    wrong = {"TOCSIN_SWEEP_CADENCE": "soon", "ADMIN_KEY": "hunter2"}
     with running(tmp_path, wrong) as workerd:
         status, body = workerd.request("POST", "/api/deployed")
         with pytest.raises(RemoteError, match="TOCSIN_SWEEP_CADENCE: 'soon' is not a duration") as refused:
             scheduler(workerd, "status")
     assert status == 503
     assert "TOCSIN_SWEEP_CADENCE: 'soon' is not a duration" in json.loads(body)["error"]
-    assert "short" not in str(refused.value) + workerd.output()
+    assert "hunter2" not in str(refused.value) + workerd.output()
 
 
 def test_the_deploy_hook_returns_the_next_ring(workerd: Workerd) -> None:

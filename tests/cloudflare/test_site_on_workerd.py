@@ -296,7 +296,14 @@ def test_without_any_binding_every_response_names_what_is_missing(tmp_path: Path
     with running(tmp_path, {}, "not") as workerd:
         responses = {
             path: (response.status, response.json().get("error", ""))
-            for path in ("/healthz", "/readyz", "/api/prices", "/api/competition/leaderboard", SCHEDULER)
+            for path in (
+                "/healthz",
+                "/readyz",
+                "/api/prices",
+                "/api/competition/leaderboard",
+                "/api/competition/status?address=SP000000000000000000002Q6VF78",
+                SCHEDULER,
+            )
             for response in [workerd.ask(path)]
         }
         responses["hook"] = (hook := workerd.ask("/api/deployed", method="POST")).status, hook.json()["error"]
@@ -309,7 +316,8 @@ def test_without_any_binding_every_response_names_what_is_missing(tmp_path: Path
     )
     assert responses["/healthz"] == (200, "")
     assert responses["/api/prices"] == (503, no_kv)
-    assert responses["/api/competition/leaderboard"] == (503, no_db)
+    assert responses["/api/competition/leaderboard"] == (503, no_kv)
+    assert responses["/api/competition/status?address=SP000000000000000000002Q6VF78"] == (503, no_db)
     assert responses[SCHEDULER][0] == 503
     assert "set ADMIN_KEY" in responses[SCHEDULER][1]
     assert responses["hook"] == (503, no_scheduler)

@@ -139,6 +139,7 @@ def test_stale_prices_are_marked(browser: Browser, data_dir: Path, upstreams: di
             " WHERE key LIKE 'tenero:price:%'",
             (3 * 3_600_000,),
         )
+        kv.execute("DELETE FROM entries WHERE key = 'board:v1'")  # it was published with the prices of then
     with (
         running(ServiceProcess(data_dir, **upstreams, TOCSIN_TENERO_ENABLED="no")) as service,
         watched_page(browser, service.url) as page,

@@ -66,7 +66,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
         import_agents(data, read(f"{url}/_agents"))
         ask(f"{url}/_control/swap", body={"wallet": 0, "count": 60})
         ask(f"{url}/_control/mine", body={})
-        ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.05})
+        ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.2})
         for _ in range(5):
             with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + SWEEP):
                 until(lambda service=service: service.status()["tasks"]["sweep"]["running"])  # type: ignore[misc]  # bound at once

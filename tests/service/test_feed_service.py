@@ -186,8 +186,8 @@ async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turn
     assert oldest[1] > 150 * HOUR_S
     assert max(age_s for _, age_s in others) < 101 * HOUR_S  # 400 looks are 100 hours at this cadence
     assert failed
-    assert {run.outcome for run in failed} == {"failed"}
-    assert all(str(run.error).endswith("hiro answered 500") for run in failed)
+    assert {run.outcome for run in failed} <= {"failed", "partial"}
+    assert all("hiro answered 500" in f"{run.error} {run.reason}" for run in failed)
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
         name,
         task.enabled,
         task.effective_cadence_ms,
-        3 * task.effective_cadence_ms if task.overdue else 1_000,
+        3 * task.effective_cadence_ms if task.overdue or task.failing else 1_000,
         None,
         3 if task.failing else 0,
         3,
