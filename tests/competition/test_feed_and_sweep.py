@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
+from support.competition import as_rows, chain_of, feed, number, open_world, started, sweep
 from tocsin.simulator.contracts import MULTIHOP_ROUTER
-
-
-async def started(world: World) -> None:
-    """The feed has begun, and the sweep has read everything once."""
-    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
-    world.simulator.chain.mine()
-    await feed(world)
-    await sweep(world)
-    await world.clock.sleep(120)
-    world.simulator.advance()
 
 
 async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: Path) -> None:

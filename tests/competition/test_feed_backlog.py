@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
+from support.competition import World, as_rows, chain_of, feed, number, open_world, started
 from support.history import frozen
 from support.virtual_time import VirtualClock
 from support.whole_service import Throttle
@@ -14,16 +14,6 @@ from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.traffic import Traffic, start_traffic
 
 NETWORK_LIST = "/extended/v3/transactions"
-
-
-async def started(world: World) -> None:
-    """The feed has begun, and the sweep has read everything once."""
-    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
-    world.simulator.chain.mine()
-    await feed(world)
-    await sweep(world)
-    await world.clock.sleep(120)
-    world.simulator.advance()
 
 
 async def state_size(world: World) -> int:

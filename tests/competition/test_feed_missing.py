@@ -9,6 +9,7 @@ import pytest
 from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
 from support.history import frozen
 from tocsin.bindings import FetchResponse
+from tocsin.competition import nonces
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.simulated_fetch import SimulatedFetch
@@ -205,3 +206,17 @@ async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> Non
     assert rows == as_rows(chain.truth())
     assert len(rows) == 24
     assert len(world.log.of("wallet.nonce_missing")) == 12
+
+
+async def test_a_visit_that_fails_counts_once(tmp_path: Path) -> None:
+    """Five such visits, and no fewer, make a wallet's list one that keeps failing."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        await started(world)
+        wallet = world.simulator.chain.wallets[0].address
+        await world.db.batch(await nonces.record_seen(world.db, {wallet: [(7, 1), (9, 2)]}))
+        world.simulator.faults.add(SimulatedFault(kind="status", status=500, path=f"{wallet}/transactions"))
+        result = await feed(world)
+        marks = await world.all("SELECT failures FROM marks WHERE principal = ?", wallet)
+
+    assert result.counters["visited"] == 1
+    assert marks == [{"failures": 1}]

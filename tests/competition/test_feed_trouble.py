@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
+from support.competition import World, as_rows, chain_of, feed, number, open_world, started, sweep
 from tocsin.bindings import FetchResponse
 from tocsin.competition import totals
 from tocsin.competition.allowlist import built_in
@@ -17,16 +17,6 @@ from tocsin.simulator.simulator import Simulator
 
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
-
-
-async def started(world: World) -> None:
-    """The feed has begun on a list of several pages, and the sweep has read everything once."""
-    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
-    world.simulator.chain.mine()
-    await feed(world)
-    await sweep(world)
-    await world.clock.sleep(120)
-    world.simulator.advance()
 
 
 def many(world: World, count: int = 130) -> None:

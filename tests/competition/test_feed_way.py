@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.competition import World, as_rows, chain_of, feed, follow, number, open_world, sweep
+from support.competition import World, as_rows, chain_of, feed, follow, number, open_world, started, sweep
 from tocsin.bindings import FetchResponse
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.feed_choice import MeasuredTraffic, choose_way, measured
@@ -21,16 +21,6 @@ CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
 HOUR_S = 3_600
 QUARTER_MS = 900_000  # 96 sweeps a day: forty contracts are 3,840 calls
-
-
-async def started(world: World) -> None:
-    """The feed has begun, and the sweep has read everything once."""
-    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
-    world.simulator.chain.mine()
-    await feed(world)
-    await sweep(world)
-    await world.clock.sleep(120)
-    world.simulator.advance()
 
 
 async def trade(world: World) -> None:

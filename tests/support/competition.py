@@ -234,3 +234,13 @@ async def leaderboard(
     """A page of the board, computed from the database."""
     query = board_query(limit=limit, **order)
     return page_of(await all_rows(db, prices), query)
+
+
+async def started(world: World) -> None:
+    """The feed has begun on a list of several pages, and the sweep has read everything once."""
+    world.simulator.chain.dust(world.simulator.chain.strangers[0], 120)
+    world.simulator.chain.mine()
+    await feed(world)
+    await sweep(world)
+    await world.clock.sleep(120)
+    world.simulator.advance()

@@ -278,14 +278,17 @@ class Feed:
             async for page in reader.pages(wallet, pages_max=VISIT_PAGES_MAX):
                 self._count(page, 0)
 
+        read: set[str] = set()
         async with aclosing(self._pool.run(lacking, visit)) as results:
             async for result in results:
                 self.counts.visited += 1
-                if result.end != "done" and self._pool.stop is None:
+                if result.end == "done":
+                    read.add(result.unit)
+                elif self._pool.stop is None:
                     self.counts.failed_visits += 1
                     await self._count_failure(result.unit)
         for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
-            if wallet in lacking and marks.get(wallet, Mark()).gap is None:
+            if wallet in read and marks.get(wallet, Mark()).gap is None:
                 await self._count_failure(wallet)  # its list lags, and is not asked for every minute for ever
 
     async def _count_failure(self, wallet: str) -> None:

@@ -39,7 +39,7 @@ class FeedState(SnakeShape):
     traffic: MeasuredTraffic | None = None
 
     def finds_swaps(self, now: int, sweep_ms: int) -> bool:
-        """Whether the sweep may rely on it: it was complete of late, or only lacks calls.
+        """Whether the sweep may rely on it: it was complete recently, or only lacks calls.
 
         Where calls are few, forty lists would take those that the network's one needs.
         """
