@@ -39,6 +39,19 @@ async def test_watchers_see_events_in_order_and_can_wait(tmp_path: Path) -> None
     assert news.events[0].event == "scheduler.paused"
 
 
+async def test_arming_an_armed_scheduler_reports_nothing(tmp_path: Path) -> None:
+    """Anybody can ask for it after a deployment: 500 times must not push older events out."""
+    async with scheduler(tmp_path, prices()) as made:
+        await asyncio.sleep(1)
+        before = await made.client().events(0, 0)
+        rings = {await made.client().arm() for _ in range(500)}
+        after = await made.client().events(0, 0)
+        status = await made.client().status()
+
+    assert rings == {status.next_alarm_at}
+    assert after.events == before.events
+
+
 async def test_watchers_see_what_changes_in_a_budget(tmp_path: Path) -> None:
     """The limiter closed and open again, more calls than the plan has: once each, not with every call."""
 

@@ -139,6 +139,19 @@ async def test_no_secret_and_no_control_character_reaches_the_log() -> None:
             assert all(c.isprintable() for c in everything)
 
 
+@pytest.mark.parametrize("echo", [json.dumps('q7"w8\\e9z5k1')[1:-1], "q7%22w8%5Ce9z5k1"])
+@pytest.mark.parametrize("place", range(187, 201))
+async def test_a_key_is_masked_in_every_form_before_the_text_is_cut(echo: str, place: int) -> None:
+    """A key that an upstream sends back escaped, across the cut of the log line, shows no part of itself."""
+    wired = wired_hiro(always(response("." * place + echo + "tail", status=500)), key='q7"w8\\e9z5k1')
+
+    await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
+
+    shown = wired.log.of("upstream.attempt_failed")[0].fields["body_start"]
+    assert shown.startswith("." * place)
+    assert set(shown[place:]) <= {"*", "…"}
+
+
 async def test_the_key_travels_in_its_header_alone() -> None:
     """`x-api-key`, a user agent, nothing in the URL; without a key no such header."""
     with_key = wired_hiro(lambda _: response({}))

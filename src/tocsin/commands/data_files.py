@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tocsin.bindings import Level, Logger
+from tocsin.commands.setting_sources import SettingSources
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.logs.logs import open_logger
@@ -12,7 +13,7 @@ from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
 from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import Migration, load
 from tocsin.platform.shared.redaction import Redactor
-from tocsin.settings import Settings, read, read_env_file, secret_values
+from tocsin.settings import Settings, read, secret_values
 
 OBJECTS_FILE = "objects.sqlite"
 DB_FILE = "db.sqlite"
@@ -30,10 +31,10 @@ def read_settings(
     *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
 ) -> Settings:
     """From `.env` in the working directory, the environment, and the command line: the later wins."""
-    file = Path(".env")
-    environment = {**(read_env_file(file.read_bytes()) if file.is_file() else {}), **os.environ}
+    sources = SettingSources(os.environ, Path(".env"))
     options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
-    return read(environment | {name: str(value) for name, value in options.items() if value is not None})
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    return read({**sources.checked(), **given})
 
 
 def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:

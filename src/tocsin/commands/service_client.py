@@ -9,8 +9,9 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 from tocsin.bindings import JSON
+from tocsin.commands.setting_sources import SettingSources
 from tocsin.errors import MalformedShape, RequestRefused, ServiceUnreachable, UsageError
-from tocsin.settings import Settings, read_env_file
+from tocsin.settings import Settings
 from tocsin.shapes.base import SnakeShape
 
 AnyShape = TypeVar("AnyShape", bound=SnakeShape)
@@ -29,6 +30,7 @@ class ServiceClient:
     host: str
     port: int
     key: str | None = field(repr=False)
+    key_refusal: str | None = None  # why the key must not be sent there
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, keyed: bool = False) -> JSON:
         return self._ask("GET", path, query or {}, keyed=keyed, timeout_s=ANSWER_S)
@@ -90,6 +92,8 @@ class ServiceClient:
             raise UsageError(
                 "This command needs the admin key of the service: set ADMIN_KEY, or put it into .env here."
             )
+        if self.key_refusal is not None:
+            raise UsageError(f"{self.key_refusal}, or give --host and --port.")
         if not (self.key.isascii() and self.key.isprintable()):
             raise UsageError("ADMIN_KEY must be printable ASCII.")
         return {"X-Admin-Key": self.key}
@@ -103,9 +107,16 @@ def client_of(
     environment: Mapping[str, str], dotenv: Path, *, host: str | None = None, port: int | None = None
 ) -> ServiceClient:
     """By options, else by the environment, else by the `.env` file, else by default."""
-    known = {**(read_env_file(dotenv.read_bytes()) if dotenv.is_file() else {}), **environment}
+    sources = SettingSources(environment, dotenv)
+    known = sources.values
     at = host or known.get("TOCSIN_HOST", "127.0.0.1")
     set_port = known.get("TOCSIN_PORT", str(PORT))
+    unsaid = [name for name, option in (("TOCSIN_HOST", host), ("TOCSIN_PORT", port)) if option is None]
     if port is None and not (set_port.isdecimal() and 0 < int(set_port[:6]) < 65_536):
         raise UsageError(f"TOCSIN_PORT is {set_port!r}; give a number from 1 to 65535, such as {PORT}.")
-    return ServiceClient(ANYWHERE.get(at, at), port or int(set_port), known.get("ADMIN_KEY"))
+    return ServiceClient(
+        ANYWHERE.get(at, at),
+        port or int(set_port),
+        known.get("ADMIN_KEY"),
+        key_refusal=sources.parted("ADMIN_KEY", unsaid),
+    )

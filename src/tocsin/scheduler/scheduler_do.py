@@ -114,9 +114,8 @@ class SchedulerDO(DurableObject):
         if self._state.armed_ms is None:
             self._state.armed_ms = moment_of(self.env.clock).monotonic_ms
             self._save()
-        self._set_alarm(self._decide())
-        at: int | None = await self.ctx.storage.get_alarm()
-        return at
+        set_to: int | None = await self.ctx.storage.get_alarm()
+        return self._set_alarm(self._decide(), set_to)  # anybody may ask for this, as often as they like
 
     async def status(self) -> FreeForm:
         return self._status(await self.ctx.storage.get_alarm()).to_json()
@@ -347,13 +346,16 @@ class SchedulerDO(DurableObject):
     def _cadences(self) -> dict[str, Cadence]:
         return self._upstreams.cadences(self._tasks)
 
-    def _set_alarm(self, decision: Decision) -> None:
+    def _set_alarm(self, decision: Decision, set_to: int | None = None) -> int:
+        """Returns when it rings. An alarm that is `set_to` that time already is neither written nor reported again."""
         # What is due now and was not started by the caller: ring at once.
         now = self.env.clock.now()
         due = any(name not in self._running for name in decision.due)
         at = now if due else decision.ring_at
-        self.ctx.storage.set_alarm(at)
-        self._events.add("alarm.armed", now, {"nextAlarmAt": at})
+        if at != set_to:
+            self.ctx.storage.set_alarm(at)
+            self._events.add("alarm.armed", now, {"nextAlarmAt": at})
+        return at
 
     def _paused_until(self) -> int | None:
         now, state = self.env.clock.now(), self._state

@@ -25,6 +25,7 @@ from tocsin.budget.call_session import CallSession
 from tocsin.budget.limiter import Denial, Limiter, LimitReading
 from tocsin.durations import utc_time
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
+from tocsin.secret_forms import forms_of, pattern_of
 from tocsin.upstream.answer import (
     Answer,
     BadRequest,
@@ -45,7 +46,8 @@ from tocsin.upstream.retry import RetryPolicy
 T = TypeVar("T")
 
 REDIRECTS_MAX = 3
-BODY_START_BYTES = 200
+BODY_START = 200  # characters of a failed answer that the log shows
+TEXT_START_BYTES = 16 * 1024  # more than those and any form of a key need
 LIMIT_HEADERS_MAX = 20
 
 DEFAULT_POLICY = RetryPolicy()
@@ -377,15 +379,13 @@ class UpstreamClient:
     def _where(self, call: Call[T]) -> dict[str, JSON]:
         return {"upstream": self._upstream.name, "path": call.target[:300]}
 
+    def _shown_bytes(self, raw: bytes) -> str:
+        return self._shown(raw[:TEXT_START_BYTES].decode(errors="replace"))
+
     def _shown(self, text: str) -> str:
         """Text from outside, fit for a log line: short, printable, and without our key."""
-        return self._shown_bytes(text.encode(errors="replace"))
-
-    def _shown_bytes(self, raw: bytes) -> str:
-        key = (self._upstream.key or "").encode()
-        start = raw[: BODY_START_BYTES + len(key)]
-        if key:
-            start = start.replace(
-                key, b"*" * len(key)
-            )  # of the same length, so that no part of a key at the cut moves into view
-        return printable(start[:BODY_START_BYTES].decode(errors="replace"), BODY_START_BYTES)
+        forms = forms_of([self._upstream.key or ""])
+        start = text[: BODY_START + len(max(forms, key=len, default=""))]
+        # A mask has the length of what it hides, so that no part of a key at the cut moves into view.
+        masked = pattern_of(forms).sub(lambda found: "*" * len(found[0]), start)
+        return printable(masked[:BODY_START], BODY_START)

@@ -62,6 +62,14 @@ async def test_a_response_without_ok_is_a_failure(status: int, body: bytes, *, r
     assert "hunter2" not in str(caught.value)
 
 
+async def test_a_secret_across_the_cut_shows_no_part_of_itself() -> None:
+    """The sentence has 200 characters of the response at most; they are masked before they are cut."""
+    with pytest.raises(LogsError) as caught:
+        await send_to(http(400, b"." * 196 + b"hunter2"))
+
+    assert str(caught.value).endswith("responded with 400: " + "." * 196 + "[red")
+
+
 async def test_a_missing_response_is_retryable() -> None:
     """The request to a service that hangs ends after its timeout."""
     fetch = HttpFetch()

@@ -143,6 +143,25 @@ def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
     assert target.read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["kv.sqlite", "kv.sqlite-wal", "kv.sqlite-shm"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_in_place_of_a_database_is_refused(
+    data: Path, tmp_path: Path, name: str, *, exists: bool
+) -> None:
+    """SQLite would follow it, and write to or create what it points to."""
+    target = tmp_path / "elsewhere"
+    if exists:
+        target.write_text("precious")
+    (data / name).unlink(missing_ok=True)
+    (data / name).symlink_to(target)
+
+    with pytest.raises(StoreUnusable, match=f"{data / name} is a symbolic link.*Remove the link"):
+        open_dir(data)
+
+    assert target.exists() is exists
+    assert not exists or target.read_text() == "precious"
+
+
 def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     """In a directory that existed before, with a umask that would let everybody write."""
     previous = os.umask(0)

@@ -4,14 +4,12 @@ Everything for the log stream and the log service passes through one `Redactor`.
 which field is secret.
 """
 
-import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
 
 from tocsin.bindings import JSON
+from tocsin.secret_forms import forms_of, pattern_of
 
 MASK = "[redacted]"
 TEXT_MAX = 8_000  # characters per text; a whole page of an upstream does not belong in a line
@@ -23,15 +21,7 @@ class Redactor:
     """Converts any value to JSON and masks the secrets, plain, percent-encoded or escaped as in JSON."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {
-            form
-            for secret in secrets
-            if secret
-            for form in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
-        }
-        # The longest first: one secret may be a prefix of another.
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._secret = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._secret = pattern_of(forms_of(secrets))
 
     def __call__(self, value: Any, depth: int = 0) -> JSON:
         if isinstance(value, str):

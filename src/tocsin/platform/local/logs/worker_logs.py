@@ -46,7 +46,7 @@ class WorkerLogs:
         except FetchError as error:
             raise LogsError(str(error), retryable=True) from error
         if not (response.status == 200 and _is_ok(response.body)):
-            text = self._redact.text(response.body[:200].decode(errors="replace"))
+            text = self._redact.text(response.body.decode(errors="replace"))[:200]
             raise LogsError(
                 f"the log service responded with {response.status}: {text}",
                 retryable=response.status not in _REFUSALS,

@@ -39,13 +39,13 @@ def examine(path: Path, migrations: Sequence[Migration] | None, *, in_use: bool 
     a copy of its files would be a mixture of before and after.
     """
     log = path.with_name(path.name + "-wal")
+    _check_own(path, log, path.with_name(path.name + "-shm"))
     if not path.exists():
         if _size(log):
             raise StoreUnusable(
                 f"{path} is missing but its log {log.name} is there. {_RESTORE}, or remove the log"
             )
         return
-    _check_writable(path, log, path.with_name(path.name + "-shm"))
     _check_headers(path, log)
     if not in_use:
         _check_length(path, log)
@@ -83,10 +83,11 @@ def _damage(
     return None
 
 
-def _check_writable(*files: Path) -> None:
+def _check_own(*files: Path) -> None:
+    """Raise if a file may not be written, or is a link: what it points to would be overwritten."""
     for file in files:
-        if file.exists():
-            os.close(os.open(file, os.O_RDWR))
+        if os.path.lexists(file):
+            os.close(os.open(file, os.O_RDWR | os.O_NOFOLLOW))
 
 
 def _check_headers(path: Path, log: Path) -> None:

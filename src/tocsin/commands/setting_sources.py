@@ -1,0 +1,52 @@
+"""Settings from `.env` and from the environment: the environment wins, and a key stays with its address.
+
+A `.env` file may come with a directory that somebody else made. If it could name the address for a key that is set in
+the environment, that key would be sent there.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tocsin.settings import SettingsError, read_env_file
+
+ENVIRONMENT = "the environment"
+FILE = ".env"
+ADDRESS_OF_KEY = {
+    "HIRO_API_KEY": "HIRO_API_URL",
+    "TENERO_API_KEY": "TENERO_API_URL",
+    "WORKER_LOGS_KEY": "WORKER_LOGS_URL",
+    "TOCSIN_ALERT_KEY": "TOCSIN_ALERT_URL",
+}
+
+
+class SettingSources:
+    """What is set, and where."""
+
+    def __init__(self, environment: Mapping[str, str], file: Path) -> None:
+        in_file = read_env_file(file.read_bytes()) if file.is_file() else {}
+        self.values: Mapping[str, str] = {**in_file, **environment}
+        self._environment = environment
+
+    def of(self, name: str) -> str | None:
+        """Where the setting comes from; None if it is not set."""
+        if not self.values.get(name):
+            return None
+        return ENVIRONMENT if name in self._environment else FILE
+
+    def parted(self, key: str, addresses: Iterable[str]) -> str | None:
+        """A sentence if the key and a part of its address come from different places."""
+        for address in addresses:
+            if self.of(key) and self.of(address) not in (None, self.of(key)):
+                return (
+                    f"{key} comes from {self.of(key)} and {address} from {self.of(address)}:"
+                    " a key is sent only to an address from the same place. Set both in one of them"
+                )
+        return None
+
+    def checked(self) -> Mapping[str, str]:
+        """All values for the service; refuses a key whose address comes from elsewhere."""
+        problems = [self.parted(key, [address]) for key, address in ADDRESS_OF_KEY.items()]
+        lines = [f"  {problem}" for problem in problems if problem]
+        if lines:
+            raise SettingsError("\n".join(["The settings need a change:", *lines]))
+        return self.values
