@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test check types fmt bench screenshots conformance lock clean npm chromium
+.PHONY: help .venv demo serve quick test fuzz check types fmt bench screenshots conformance lock clean npm chromium
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,14 @@ test: WORKERS := 3
 test: $(DEV) $(WORKERD) $(AXE) chromium ## all set-up, then all tests
 	@$(PYTEST)
 
+.venv-fuzz: tools/requirements-fuzz.txt
+	@$(PYTHON) -m venv $@
+	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
+	@touch $@
+
+fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on both platforms [EXAMPLES=60 SEED=1]
+	@PYTHONPATH=tests $(BIN)/python tools/fuzz_api.py $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
+
 check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -113,5 +121,5 @@ lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed ve
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove what make made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	rm -rf .venv .venv-fuzz build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD) tests/pages/axe/node_modules

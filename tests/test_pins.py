@@ -55,7 +55,13 @@ def test_the_worker_is_tested_and_deployed_with_the_versions_that_the_service_ru
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.txt", "requirements-dev.txt", "tests/cloudflare/requirements.txt"]
+    "name",
+    [
+        "requirements.txt",
+        "requirements-dev.txt",
+        "tests/cloudflare/requirements.txt",
+        "tools/requirements-fuzz.txt",
+    ],
 )
 def test_every_pin_has_its_hashes_and_no_index_is_named(name: str) -> None:
     """A package is what it was when it was pinned, wherever it is fetched from."""

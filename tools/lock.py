@@ -20,6 +20,7 @@ WORKER_TESTS = ROOT / "tests" / "cloudflare" / "requirements.txt"
 # What the Worker imports of our dependencies. The others need sockets, threads or native code.
 WORKER_NEEDS = ("starlette", "mashumaro")
 SDK = "workers-runtime-sdk"
+FUZZ = "tools/requirements-fuzz.txt"  # for `make fuzz` alone, in an environment of its own
 COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
 
@@ -30,8 +31,11 @@ def main() -> None:
         universal = [uv, *COMPILE, "--universal", "--python-version=3.11", *upgrade]
         _lock(universal, "requirements.txt")
         _lock([*universal, "--extra=dev", "-c", "requirements.txt"], "requirements-dev.txt")
+        _run([*universal, "-", "-o", FUZZ], "schemathesis")
         _lock_worker(uv)
-    print("requirements.txt, requirements-dev.txt, tests/cloudflare and deploy/cloudflare are up to date")
+    print(
+        f"requirements.txt, requirements-dev.txt, {FUZZ}, tests/cloudflare and deploy/cloudflare are up to date"
+    )
 
 
 def _install_uv(directory: Path) -> str:

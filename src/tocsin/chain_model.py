@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 STX = "stx"  # the asset id of the native token; fungible tokens are `contract::asset`
 
-_TXID = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
+TXID_PATTERN = "^(?:0[xX])?([0-9a-fA-F]{64})$"  # as JSON Schema has it, too
+
+_TXID = re.compile(TXID_PATTERN)
 
 
 def canonical_txid(text: str) -> str:

@@ -24,14 +24,6 @@ SCHEDULER = "/api/admin/scheduler"
 SWAPS = """
 SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
   block_height FROM swaps ORDER BY block_height, txid"""
-AGENTS = """
-INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id)
-SELECT json_extract(value, '$.btc_address'), json_extract(value, '$.stx_address'),
-  json_extract(value, '$.display_name'), json_extract(value, '$.erc8004_agent_id') FROM json_each(?)"""
-CLAIMS = """
-INSERT INTO claims (btc_address, status)
-SELECT json_extract(value, '$.btc_address'), json_extract(value, '$.claim.status') FROM json_each(?)
-WHERE json_extract(value, '$.claim') IS NOT NULL"""
 
 
 @dataclass
@@ -69,10 +61,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
         settings = {**upstreams, "ADMIN_KEY": ADMIN["X-Admin-Key"]}
         with running(tmp_path_factory.mktemp("site"), settings) as workerd:
             simulator = root_of(upstreams)
-            with urlopen(f"{simulator}/_agents") as lines:
-                agents = json.dumps([json.loads(line) for line in lines])
             workerd.migrate()
-            workerd.sql((AGENTS, [agents]), (CLAIMS, [agents]))
+            with urlopen(f"{simulator}/_agents") as lines:
+                workerd.import_agents(lines.read().decode())
             deployed = DeployedSite(workerd, simulator, Answer(0, {}, b""))
             deployed.refreshed = deployed.act("refresh&task=all")
             yield deployed

@@ -43,6 +43,14 @@ BINDINGS: Mapping[Bound, Sequence[str]] = {
     "wrong": (*OBJECTS, '(name = "DB", text = "not a database")', '(name = "LOGS", text = "not a service")'),
     "not": (),
 }
+AGENTS = """
+INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id)
+SELECT json_extract(value, '$.btc_address'), json_extract(value, '$.stx_address'),
+  json_extract(value, '$.display_name'), json_extract(value, '$.erc8004_agent_id') FROM json_each(?)"""
+CLAIMS = """
+INSERT INTO claims (btc_address, status)
+SELECT json_extract(value, '$.btc_address'), json_extract(value, '$.claim.status') FROM json_each(?)
+WHERE json_extract(value, '$.claim') IS NOT NULL"""
 PATIENCE_S = 60  # the first response includes the start of Pyodide
 
 
@@ -119,6 +127,11 @@ class Workerd:
         """Apply the migrations, like `wrangler d1 migrations apply`."""
         for migration in load(COMPETITION_MIGRATIONS):
             self.sql(*[(statement, ()) for statement in migration.statements])
+
+    def import_agents(self, lines: str) -> None:
+        """Agents and claims, as JSON lines of the simulator."""
+        agents = json.dumps([json.loads(line) for line in lines.splitlines()])
+        self.sql((AGENTS, [agents]), (CLAIMS, [agents]))
 
     def limit_subrequests(self, limit: int) -> None:
         """Set how many subrequests an invocation of the scheduler may make."""

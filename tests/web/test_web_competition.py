@@ -95,14 +95,17 @@ async def test_an_upstream_that_fails_is_not_the_agents_fault(tmp_path: Path) ->
         assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
 
 
+VALID = b'{"txid": "' + UNKNOWN.encode() + b'"}'
+FOREIGN = {"origin": "https://elsewhere.test"}
 BODIES: list[tuple[Any, dict[str, str], int, str]] = [
     (b"", {}, 400, "malformed_body"),
     (b"{", {}, 400, "malformed_body"),
     (b"\xff\xfe{}", {}, 400, "malformed_body"),
     (b'{"txid": NaN}', {}, 400, "malformed_body"),
     (b"[" * 50_000, {}, 400, "malformed_body"),
-    (b'{"txid": "' + UNKNOWN.encode() + b'"}', {"content-type": "text/plain"}, 415, "unsupported_media_type"),
-    (b"txid=1", {"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+    (VALID, {**FOREIGN, "content-type": "text/plain"}, 415, "unsupported_media_type"),
+    (VALID, {**FOREIGN, "content-type": ""}, 415, "unsupported_media_type"),
+    (b"txid=1", {"content-type": "application/x-www-form-urlencoded"}, 400, "malformed_body"),
     (b" " * (BODY_MAX + 1), {}, 413, "body_too_large"),
     (b" " * 10_000_000, {}, 413, "body_too_large"),
     ([], {}, 400, "malformed_txid"),
@@ -130,6 +133,19 @@ async def test_a_bad_body_is_explained_and_stores_nothing(
         assert made.world.calls() == 0
         assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
         assert f"`{code}`" in API_PAGE.read_text()
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) -> None:
+    """Curl sends a form's type by itself. Only a browser sends Origin, and then the type must be JSON."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(TRADES, VALID, {"content-type": media_type})
+        by_page = await made.post(
+            TRADES, VALID, {**FOREIGN, "content-type": "application/json; charset=utf-8"}
+        )
+
+    assert (answer.status, answer.json()["code"]) == (404, "tx_not_found")
+    assert (by_page.status, by_page.json()["code"]) == (404, "tx_not_found")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 from tocsin.bindings import JSON
 
 LENGTH_MAX = 400
+PATTERN = "^[A-Za-z0-9_-]{4,400}$"
 
 
 def write(value: JSON) -> str:

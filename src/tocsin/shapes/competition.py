@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from tocsin.chain_model import TXID_PATTERN
 from tocsin.shapes.base import Shape, SnakeShape, without_nulls
 from tocsin.shapes.scheduler import Health
 
@@ -170,6 +171,8 @@ class RefusedTrade(SnakeShape):
 @dataclass(frozen=True, slots=True)
 class TradeSubmission(SnakeShape):
     """The body of a submission."""
+
+    CONSTRAINTS: ClassVar = {"txid": {"pattern": TXID_PATTERN}}
 
     txid: str
 

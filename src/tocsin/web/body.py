@@ -10,9 +10,13 @@ from tocsin.errors import RequestRefused
 
 
 async def json_body(request: Request) -> JSON:
-    """The body. Refuses another media type, and what is not JSON in UTF-8."""
-    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
+    """The body. Refuses what is not JSON in UTF-8, and a page of another site that sends it without a preflight.
+
+    Browsers send `Origin`, and ask for permission first when the media type is JSON. Programs need no media type.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = media_type == "application/json" or media_type.endswith("+json")
+    if "origin" in request.headers and not is_json:
         sentence = f"Send JSON, with the header Content-Type: application/json, not {media_type[:80]!r}."
         raise RequestRefused(415, "unsupported_media_type", sentence)
     body = await request.body()

@@ -1,7 +1,7 @@
 """The documentation of the competition's operations, for `/openapi.json` and `/api/docs`."""
 
 from tocsin.bindings import JSON
-from tocsin.competition import board, trades
+from tocsin.competition import board, page_token, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.shapes.competition import (
     AllowListView,
@@ -39,14 +39,16 @@ _TRADE = Trade(
     source="agent",
     provider=None,
 )
-_TEXT: dict[str, JSON] = {"type": "string"}
 _ADDRESS = Parameter(
     "address",
     {"type": "string", "pattern": ADDRESS_PATTERN},
     "a Stacks mainnet address",
     required=True,
+    example=_SENDER,
 )
-_CURSOR = Parameter("cursor", _TEXT, "the cursor that the page before gave")
+_CURSOR = Parameter(
+    "cursor", {"type": "string", "pattern": page_token.PATTERN}, "the cursor that the page before gave"
+)
 
 
 def _limit(default: int, largest: int) -> Parameter:

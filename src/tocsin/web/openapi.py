@@ -109,6 +109,7 @@ def _described(operation: Operation) -> FreeForm:
                 "description": parameter.description,
                 "required": parameter.required,
                 "schema": parameter.schema,
+                **({} if parameter.example is None else {"example": parameter.example}),
                 **({"style": "form", "explode": False} if parameter.schema.get("type") == "array" else {}),
             }
             for parameter in doc.parameters

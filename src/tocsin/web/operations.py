@@ -28,6 +28,7 @@ class Parameter:
     description: str
     place: Literal["query", "header"] = "query"
     required: bool = False
+    example: JSON = None
 
 
 @dataclass(frozen=True, slots=True)
