@@ -152,7 +152,7 @@ def test_multiple_transactions_come_by_id() -> None:
     tx = mined(simulator)
     unknown = "0x" + "ab" * 32
 
-    entries = ask_json(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id},{unknown}&tx_id={tx.tx_id.upper()[2:]}")
+    entries = ask_json(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id},{unknown}&tx_id={tx.tx_id}")
 
     examples = list(example("hiro/v1_tx_multiple")["body"].values())
     known, missing = (next(entry for entry in examples if entry["found"] is found) for found in (True, False))

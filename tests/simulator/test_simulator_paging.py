@@ -254,10 +254,42 @@ def test_ids_are_found_in_any_letter_case_and_returned_in_lower() -> None:
     assert ask_json(simulator, f"{V1}/tx/0x{bare.upper()}")["tx_id"] == tx.tx_id
     redirect = ask(simulator, f"{V1}/tx/{bare}?event_limit=5")
     assert (redirect.status, redirect.headers["location"]) == (302, f"{V1}/tx/{tx.tx_id}?event_limit=5")
-    assert (
-        ask(simulator, f"{V3}/transactions/{bare}/events").headers["location"]
-        == f"{V3}/transactions/{tx.tx_id}/events"
-    )
+    assert ask(simulator, f"{V3}/transactions/{bare}/events").status == 500
+    assert ask(simulator, f"{V1}/tx/multiple?tx_id={bare}").status == 400
+    upper = f"0x{bare.upper()}"
+    several = ask_json(simulator, f"{V1}/tx/multiple?tx_id={upper}")
+    assert {tx_id: entry["found"] for tx_id, entry in several.items()} == {tx.tx_id: True, upper: False}
+
+
+def test_a_limit_of_zero_is_the_default_in_v1() -> None:
+    """20 events, and 20 rows; v3 refuses it."""
+    simulator = quiet_simulator()
+    tx = simulator.chain.swap(kind="multibin")
+    simulator.chain.mine()
+    for _ in range(25):
+        simulator.chain.swap(tx.sender)
+    simulator.chain.mine()
+
+    one = ask_json(simulator, f"{V1}/tx/{tx.tx_id}?event_limit=0")
+    several = ask_json(simulator, f"{V1}/tx/multiple?event_limit=0&tx_id={tx.tx_id}")
+    rows = ask_json(simulator, f"{V1}/address/{tx.sender}/transactions?limit=0")
+
+    assert one["event_count"] > 20
+    assert len(one["events"]) == len(several[tx.tx_id]["result"]["events"]) == 20
+    assert (rows["limit"], len(rows["results"])) == (20, 20)
+
+
+def test_several_transactions_have_one_etag() -> None:
+    """It changes when one of them does."""
+    simulator = quiet_simulator()
+    first, second = simulator.chain.swap(), simulator.chain.swap(wait_ms=None)
+    target = f"{V1}/tx/multiple?tx_id={first.tx_id},{second.tx_id}"
+    before = ask(simulator, target)
+    again = ask(simulator, target, {"if-none-match": before.headers["etag"]})
+    simulator.chain.mine()
+    after = ask(simulator, target, {"if-none-match": before.headers["etag"]})
+
+    assert (before.status, again.status, after.status) == (200, 304, 200)
 
 
 def test_a_new_transaction_is_unknown_for_a_while() -> None:
@@ -346,7 +378,7 @@ def test_optional_fields_come_on_request() -> None:
     full = ask_json(simulator, f"{V3}/transactions/{tx.tx_id}?include=function_args,post_conditions,result")
     v1 = ask_json(simulator, f"{V1}/tx/{tx.tx_id}?exclude_function_args=true")
 
-    assert set(full) - set(lean) == {"post_conditions", "post_condition_mode", "result"}
+    assert set(full) - set(lean) == {"post_conditions", "result"}
     assert [set(argument) for argument in full["contract_call"]["function_args"]] == [{"hex", "repr"}] * 2
     assert "function_args" not in lean["contract_call"]
     assert "function_args" not in v1["contract_call"]

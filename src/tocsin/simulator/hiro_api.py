@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
 
 from tocsin.errors import UsageError
@@ -29,6 +30,7 @@ DEPRECATED = '299 - "Deprecated: See https://docs.hiro.so/stacks/api for more in
 GONE = "This endpoint has been disabled. See https://docs.hiro.so/stacks/api for more information"
 PRINCIPAL_PATTERN = r"^S[0-9A-HJKMNP-TV-Z]{28,41}(\.[a-zA-Z][a-zA-Z0-9_-]{0,127})?$"
 TX_ID = re.compile(r"(0x)?[a-fA-F0-9]{64}")
+MULTIPLE_TX_ID_RULE = 'querystring/tx_id/0 must match pattern "^0x[a-fA-F0-9]{64}$"'
 TX_ID_RULE = 'params/tx_id must match pattern "^(0x)?[a-fA-F0-9]{64}$"'
 TX_IDS_MAX = 20
 NETWORK_LIST_PATH = "/extended/v3/transactions"
@@ -111,7 +113,7 @@ class HiroApi:
     def _v1_list(
         self, query: HiroQuery, params: Mapping[str, str], row: Callable[[ChainTransaction], dict[str, Any]]
     ) -> SimulatedReply:
-        limit, offset = query.integer("limit", 20, 0, 50), query.integer("offset", 0, 0)
+        limit, offset = query.count("limit", 20, 50), query.integer("offset", 0, 0)
         span = pages.v1_span(self.chain, params["principal"], query)
         etag = self._principal_tag(params["principal"])
         if query.has_etag(etag):
@@ -122,7 +124,7 @@ class HiroApi:
         return _tagged({"limit": limit, "offset": offset, "total": len(span), "results": results}, etag)
 
     def v1_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        events = query.integer("event_limit", 20, 0, 100), query.integer("event_offset", 0, 0)
+        events = query.count("event_limit", 20, 100), query.integer("event_offset", 0, 0)
         tx = self._find_transaction(params["tx_id"])
         if tx is None:
             raise HiroHttpError(404, "could not find transaction by ID")
@@ -132,13 +134,17 @@ class HiroApi:
         return _tagged(_v1_row(tx, events, query), etag)
 
     def v1_multiple(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
-        events = query.integer("event_limit", 20, 0, 100), query.integer("event_offset", 0, 0)
-        entries: dict[str, Any] = {}
-        for tx_id in _tx_ids(query):
-            tx = self._find_transaction(tx_id)
-            result = {"tx_id": tx_id} if tx is None else _v1_row(tx, events, query)
-            entries[tx_id] = {"found": tx is not None, "result": result}
-        return json_reply(200, entries)
+        events = query.count("event_limit", 20, 100), query.integer("event_offset", 0, 0)
+        ids = _tx_ids(query)
+        if any(not tx_id.startswith("0x") for tx_id in ids):
+            raise HiroHttpError(400, MULTIPLE_TX_ID_RULE)
+        known = {tx.tx_id: tx for tx_id in ids if (tx := self._find_transaction(tx_id))}
+        # A transaction is found under its own id. The spelling of the request is looked up as it is.
+        entries = {
+            tx_id: {"found": True, "result": _v1_row(tx, events, query)} for tx_id, tx in known.items()
+        } | {tx_id: {"found": False, "result": {"tx_id": tx_id}} for tx_id in ids if tx_id not in known}
+        etag = sha256("".join(map(_transaction_tag, known.values())).encode()).hexdigest()
+        return _not_modified(etag) if query.has_etag(etag) else _tagged(entries, etag)
 
     # v3
 
@@ -172,7 +178,10 @@ class HiroApi:
         etag = self._principal_tag(params["principal"])
         if query.has_etag(etag):
             return _not_modified(etag)
-        transactions = [tx for tx_id in dict.fromkeys(ids) if (tx := self.chain.transactions.get(tx_id))]
+        if any(not tx_id.startswith("0x") for tx_id in ids):
+            raise HiroHttpError(500, "Internal Server Error")
+        own = dict.fromkeys(tx_id.lower() for tx_id in ids)
+        transactions = [tx for tx_id in own if (tx := self.chain.transactions.get(tx_id))]
         cursor = query.text("cursor", r"\d+:\d+:\d+:\d+:.+")
         page = pages.v3_balance_changes(transactions, params["principal"], limit, cursor)
         return _tagged(page.body(limit, _change_with_tx), etag)
@@ -189,9 +198,12 @@ class HiroApi:
     def v3_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         include = query.words("include", hiro_v3.INCLUDES)
         tx = self._find_transaction(params["tx_id"])
-        if tx is None or tx.state not in {"mined", "mempool"}:
+        if tx is None:
             raise HiroHttpError(404, "Transaction not found")
         etag = _transaction_tag(tx)
+        if tx.state not in {"mined", "mempool"}:
+            missing = HiroHttpError(404, "Transaction not found")
+            raise HiroHttpError(404, "", missing.reply.with_headers({"etag": f'"{etag}"'}))
         if query.has_etag(etag):
             return _not_modified(etag)
         return _tagged(hiro_v3.transaction(tx, include), etag)
@@ -256,11 +268,13 @@ def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
         return
     if not TX_ID.fullmatch(tx_id):
         raise HiroHttpError(400, TX_ID_RULE)
-    if not tx_id.startswith("0x"):
-        target = request.path.replace(tx_id, "0x" + tx_id) + (
-            f"?{request.query_text}" if request.query_text else ""
-        )
-        raise HiroHttpError(302, "", SimulatedReply(302, b"", {"location": target}))
+    if tx_id.startswith("0x"):
+        return
+    if "/v3/" in request.path:
+        raise HiroHttpError(500, "Internal Server Error")
+    query = f"?{request.query_text}" if request.query_text else ""
+    target = request.path.replace(tx_id, "0x" + tx_id) + query
+    raise HiroHttpError(302, "", SimulatedReply(302, b"", {"location": target}))
 
 
 def _no_route(request: SimulatedRequest) -> HiroHttpError:
@@ -273,7 +287,7 @@ def _tx_ids(query: HiroQuery) -> list[str]:
         raise HiroHttpError(400, "querystring must have required property 'tx_id'")
     if any(not TX_ID.fullmatch(tx_id) for tx_id in ids):
         raise HiroHttpError(400, TX_ID_RULE.replace("params/tx_id", "querystring/tx_id/0"))
-    return ["0x" + tx_id.lower().removeprefix("0x") for tx_id in ids]
+    return ids
 
 
 def _v1_row(tx: ChainTransaction, events: tuple[int, int], query: HiroQuery) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class HiroQuery:
             raise HiroHttpError(400, f"querystring/{name} must be <= {high}")
         return number
 
+    def count(self, name: str, default: int, high: int) -> int:
+        """How many to return. v1 takes 0 for its default."""
+        return self.integer(name, default, 0, high) or default
+
     def text(self, name: str, pattern: str) -> str | None:
         if name not in self._values:
             return None

@@ -26,7 +26,7 @@ def transaction(tx: ChainTransaction, include: Collection[str]) -> HiroRow:
     """One transaction, with the optional fields that were requested."""
     row = {**(summary(tx) if tx.state == "mined" else _in_mempool(tx))}
     if "post_conditions" in include:
-        row |= {"post_condition_mode": "deny", "post_conditions": []}
+        row["post_conditions"] = []
     if "function_args" in include and isinstance(tx.payload, SimulatedCall):
         rows = [argument_row(argument) for argument in tx.payload.arguments]
         arguments = [{"hex": row["hex"], "repr": row["repr"]} for row in rows]

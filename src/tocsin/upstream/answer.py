@@ -94,6 +94,7 @@ class Malformed:
 
     kind: ClassVar[str] = "malformed"
     reason: str
+    too_large: bool = False  # more bytes than we read: asking for less may help
 
 
 Failure: TypeAlias = Limited | Unauthorised | BadRequest | Gone | Unavailable | Malformed

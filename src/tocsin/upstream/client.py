@@ -374,7 +374,8 @@ class UpstreamClient:
         return call.deadline - self._clock.monotonic()
 
     def _too_large(self) -> Malformed:
-        return Malformed(f"{self._upstream.name} sent more than {self._upstream.body_max} bytes")
+        reason = f"{self._upstream.name} sent more than {self._upstream.body_max} bytes"
+        return Malformed(reason, too_large=True)
 
     def _where(self, call: Call[T]) -> dict[str, JSON]:
         return {"upstream": self._upstream.name, "path": call.target[:300]}

@@ -23,7 +23,7 @@ from tocsin.chain_model import (
 )
 from tocsin.errors import UsageError
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import Answer, BadRequest, NotFound, Ok, Versioned
+from tocsin.upstream.answer import Answer, BadRequest, Malformed, NotFound, Ok, Versioned
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro_parse import Counted, Parsed
 from tocsin.upstream.limit_headers import header_number
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 LIST_PAGE = 50  # Hiro's maximum, for lists and for balance changes
 EVENTS_PAGE = 100  # Hiro's maximum
+FEWEST_EVENTS = 1  # 0 means Hiro's default, which is 20
 BALANCE_TXIDS_MAX = 20  # Hiro's maximum
 ANONYMOUS_MINUTE_MAX = 50  # calls a minute that Hiro grants to a client without a key
 NO_QUOTA = Quota()
@@ -79,12 +80,30 @@ class HiroClient:
         """Up to 20 transactions of any senders in one call, with the events of all but the longest.
 
         With `arguments`, those of their calls as well, which makes the answer longer.
+        An answer that is too large is asked for in halves, and one of a single transaction without its events.
 
         A transaction whose row cannot be read is missing: nothing is known about it, so ask again later.
         """
         asked = _batch(txids, EVENTS_TXIDS_MAX)
+        answer = await self._with_events(asked, EVENTS_PAGE, session, arguments=arguments)
+        if not (isinstance(answer, Malformed) and answer.too_large):
+            return answer
+        if len(asked) == 1:
+            return await self._with_events(asked, FEWEST_EVENTS, session, arguments=False)
+        found: dict[str, TransactionWithEvents | None] = {}
+        half = len(asked) // 2
+        for part in (asked[:half], asked[half:]):
+            answer = await self.transactions_with_events(part, session, arguments=arguments)
+            if not isinstance(answer, Ok):
+                return answer
+            found |= answer.value
+        return Ok(found)
+
+    async def _with_events(
+        self, asked: Sequence[str], event_limit: int, session: CallSession, *, arguments: bool
+    ) -> Answer[dict[str, TransactionWithEvents | None]]:
         target = (
-            f"/extended/v1/tx/multiple?event_limit={EVENTS_PAGE}"
+            f"/extended/v1/tx/multiple?event_limit={event_limit}"
             f"{'' if arguments else '&exclude_function_args=true'}&tx_id={','.join(asked)}"
         )
         latest_s = self._latest_s()
@@ -101,7 +120,7 @@ class HiroClient:
         Only v1 has the names of arguments.
         """
         asked = _batch(txids, MULTIPLE_TXIDS_MAX)
-        target = f"/extended/v1/tx/multiple?event_limit=0&tx_id={','.join(asked)}"
+        target = f"/extended/v1/tx/multiple?event_limit={FEWEST_EVENTS}&tx_id={','.join(asked)}"
         return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), session)
 
     async def _multiple(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:

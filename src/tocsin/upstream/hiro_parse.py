@@ -220,7 +220,7 @@ def transactions_with_events_v1(
 
     A row that cannot be read is missing, which does not mean that Hiro does not know the transaction.
     """
-    rows = {key.lower(): value for key, value in as_record(body, "body").items()}
+    rows = as_record(body, "body")
     found: dict[str, TransactionWithEvents | None] = {}
     refused: dict[str, str] = {}
     for tx_id in asked:
@@ -235,7 +235,7 @@ def transactions_with_events_v1(
 
 def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
     """One named argument of each call, as Clarity prints it."""
-    rows = {key.lower(): value for key, value in as_record(body, "body").items()}
+    rows = as_record(body, "body")
     return {tx_id: _entry(rows, tx_id, lambda row: (_arguments(row) or {}).get(name)) for tx_id in asked}
 
 
