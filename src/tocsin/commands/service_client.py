@@ -84,7 +84,9 @@ class ServiceClient:
         if status < 400:
             return value
         body_fields = value if isinstance(value, dict) else {}
-        sentence = str(body_fields.get("error", f"the service answered {status}"))
+        sentence = str(
+            body_fields.get("message") or body_fields.get("error", f"the service answered {status}")
+        )
         raise RequestRefused(status, str(body_fields.get("code", "")), sentence)
 
     def _key(self) -> dict[str, str]:

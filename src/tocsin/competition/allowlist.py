@@ -7,6 +7,7 @@ under another version is verified again.
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any
 
 from tocsin.chain_model import ContractCall
 from tocsin.errors import StartError, UsageError
-from tocsin.shapes.competition import AllowListView
+from tocsin.shapes.competition import AllowedContract, AllowListView
 from tocsin.stacks_address import is_address, is_contract_id
 
 _FUNCTION = re.compile(r"[a-zA-Z][a-zA-Z0-9\-_!?+<>=/*]{0,127}")
@@ -60,16 +61,17 @@ class AllowList:
 
     def view(self) -> AllowListView:
         """As `GET /api/competition/allowlist` shows it."""
-        protocols: dict[str, list[str]] = {}
-        for name in sorted(self.contracts):
-            protocols.setdefault(self.protocols.get(name, UNNAMED_PROTOCOL), []).append(name)
+        entries = [
+            AllowedContract(name, sorted(self.contracts[name]), self.protocols.get(name, UNNAMED_PROTOCOL))
+            for name in sorted(self.contracts)
+        ]
         return AllowListView(
             version=self.version,
-            entries={name: sorted(self.contracts[name]) for name in sorted(self.contracts)},
+            entries=entries,
             total_contracts=len(self.contracts),
             total_functions=sum(len(functions) for functions in self.contracts.values()),
             provider_address=self.provider_address,
-            protocols=dict(sorted(protocols.items())),
+            protocols=dict(sorted(Counter(entry.protocol for entry in entries).items())),
         )
 
 

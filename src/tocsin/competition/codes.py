@@ -41,6 +41,7 @@ class Meaning:
     sentence: str
     retryable: bool = False
     final: bool = False
+    retry_s: int = 5  # as the sentence says
     reopened_by: Reopener | None = None
 
 
@@ -59,6 +60,7 @@ MEANINGS: Mapping[Code, Meaning] = {
         404,
         "Hiro does not know this transaction. If it was just broadcast, send it again in a minute.",
         retryable=True,
+        retry_s=60,
     ),
     Code.TX_FETCH_FAILED: Meaning(
         502,

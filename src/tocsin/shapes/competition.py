@@ -93,15 +93,27 @@ class TradeCounts(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
+class AllowedContract(SnakeShape):
+    """A contract, the DEX that it belongs to, and its functions that count."""
+
+    contract_id: str
+    functions: list[str]
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllowListView(SnakeShape):
-    """The contracts and functions that count. The version changes whenever the list does."""
+    """The contracts and functions that count; `protocols` says how many contracts each DEX has.
+
+    The version changes whenever the list does.
+    """
 
     version: str
-    entries: dict[str, list[str]]
+    entries: list[AllowedContract]
     total_contracts: int
     total_functions: int
     provider_address: str
-    protocols: dict[str, list[str]]
+    protocols: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +184,7 @@ class RefusedTrade(SnakeShape):
 class TradeSubmission(SnakeShape):
     """The body of a submission."""
 
-    CONSTRAINTS: ClassVar = {"txid": {"pattern": TXID_PATTERN}}
+    CONSTRAINTS: ClassVar = {"txid": {"pattern": rf"^\s*(?:{TXID_PATTERN[1:-1]})\s*$"}}
 
     txid: str
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tocsin.shapes.base import Shape
+from tocsin.shapes.base import FreeForm, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,37 @@ class ErrorBody(Shape):
     error: str
     code: str
     retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDescription(Shape):
+    """What a caller may send."""
+
+    name: str
+    place: str
+    required: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class MethodDescription(Shape):
+    """One method of a route. `responses` says what each status means."""
+
+    method: str
+    summary: str
+    description: str
+    parameters: list[ParameterDescription]
+    body_example: FreeForm | None
+    responses: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDescription(Shape):
+    """What `?docs=1` answers: a route in its own words. `openapi` has all routes."""
+
+    route: str
+    methods: list[MethodDescription]
+    openapi: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ def operations(deps: WebDeps, prices: ResponseCache[PriceQuery]) -> list[Operati
         Operation("GET", "/readyz", health.ready, operation_docs.READYZ),
         Operation("GET", "/metrics", metrics.show, operation_docs.METRICS),
         Operation("GET", "/openapi.json", docs.machine, operation_docs.OPENAPI),
+        Operation("GET", "/api/openapi.json", docs.machine, operation_docs.SITE_OPENAPI),
         Operation("GET", "/api/docs", docs.human, operation_docs.DOCS),
     ]
     return every

@@ -1,6 +1,5 @@
 """The documentation of the competition's operations, for `/openapi.json` and `/api/docs`."""
 
-from tocsin.bindings import JSON
 from tocsin.competition import board, page_token, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.shapes.competition import (
@@ -52,8 +51,8 @@ _CURSOR = Parameter(
 
 
 def _limit(default: int, largest: int) -> Parameter:
-    schema: dict[str, JSON] = {"type": "integer", "minimum": 1, "maximum": largest}
-    return Parameter("limit", schema, f"1 to {largest}, {default} by default")
+    text = f"{default} by default; the nearest whole number from 1 to {largest} is used"
+    return Parameter("limit", {"type": "number"}, text)
 
 
 def _submit_responses() -> dict[int, ResponseDoc]:

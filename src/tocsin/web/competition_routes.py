@@ -1,5 +1,6 @@
 """The competition: what agents ask for, what they submit, and what visitors see."""
 
+import re
 from math import ceil
 
 from starlette.datastructures import QueryParams
@@ -8,7 +9,7 @@ from starlette.types import ASGIApp
 
 from tocsin.competition import board, trades
 from tocsin.competition.board import BoardQuery
-from tocsin.competition.codes import Code
+from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.published_board import BoardReader
 from tocsin.competition.request_jobs import SUBMIT
 from tocsin.errors import UsageError
@@ -26,6 +27,8 @@ BOARD_AGE_S = 5
 STATUS_AGE_S = 10
 LIST_AGE_S = 3600
 NO_STORE = {"Cache-Control": "no-store"}
+
+_NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?")
 
 
 class CompetitionRoutes:
@@ -47,15 +50,15 @@ class CompetitionRoutes:
         page = await trades.trades_of(
             self._deps.db,
             query.get("address", ""),
-            limit=_limit(query, trades.PAGE_DEFAULT),
-            after=query.get("cursor"),
+            limit=_limit(query, trades.PAGE_DEFAULT, trades.PAGE_MAX),
+            after=query.get("cursor") or None,
         )
         return json_response(page.to_json(), headers=_aged(BOARD_AGE_S))
 
     async def submit(self, request: Request) -> ASGIApp:
         body = await json_body(request)
         txid = body.get("txid") if isinstance(body, dict) else None
-        argument = {"txid": txid if isinstance(txid, str) else None}
+        argument = {"txid": txid.strip() if isinstance(txid, str) else None}
         answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, {**argument}))
         self.board.forget()
         return _submit_response(answer, self._deps.clock.now())
@@ -97,8 +100,8 @@ def _board_query(query: QueryParams) -> BoardQuery:
     return board.board_query(
         query.get("sort", "trades"),
         query.get("dir", "desc"),
-        _limit(query, board.PAGE_DEFAULT),
-        query.get("cursor"),
+        _limit(query, board.PAGE_DEFAULT, board.PAGE_MAX),
+        query.get("cursor") or None,
     )
 
 
@@ -120,7 +123,8 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
     """The object's answer as a response. A new swap is its row, as the site's clients expect."""
     headers = dict(NO_STORE)
     if answer.retryable:
-        wait_s = RETRY_S if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
+        usual_s = MEANINGS[Code(answer.code)].retry_s if answer.code else RETRY_S
+        wait_s = usual_s if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
         headers["Retry-After"] = str(max(1, wait_s))
     if answer.code is None and answer.trade is not None:
         return json_response(answer.trade.to_json(), headers=headers)
@@ -134,11 +138,12 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
     return json_response(refused.to_json(), answer.http_status, headers)
 
 
-def _limit(query: QueryParams, default: int) -> int:
-    text = query.get("limit", str(default))
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+def _limit(query: QueryParams, default: int, largest: int) -> int:
+    """Any number is accepted, and the nearest limit that there is, is used: clients of the site rely on that."""
+    text = query.get("limit", "").strip() or str(default)
+    if not _NUMBER.fullmatch(text):
         raise UsageError(f"limit is a number such as {default}, not {text[:40]!r}.")
-    return int(text)
+    return int(min(largest, max(1, float(text[:30]))))
 
 
 def _aged(seconds: int) -> dict[str, str]:

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tocsin.bindings import Logger
-from tocsin.errors import ObjectReset, StoreUnavailable
-from tocsin.web.respond import error_response, refusal_of
+from tocsin.errors import ObjectReset, StoreError, StoreUnavailable
+from tocsin.web.respond import error_response, in_site_shape, refusal_of
 from tocsin.web.security import with_security
 
 TRACEBACK_MAX = 4_000
@@ -54,6 +54,8 @@ class ErrorMiddleware:
             if ended and error is not cause:
                 return  # only work after the response is cut off
             refusal = refusal_of(error)
+            if isinstance(error, StoreError) and scope["path"].startswith("/api/competition/"):
+                refusal = in_site_shape(refusal)
             if refusal.status >= 500:
                 self._log(scope, error, refusal.status)
             if started:

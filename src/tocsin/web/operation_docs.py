@@ -180,6 +180,13 @@ OPENAPI = OperationDoc(
     responses={200: ResponseDoc("a document")},
     store=False,
 )
+SITE_OPENAPI = OperationDoc(
+    operation_id="getSiteOpenApi",
+    tag="service",
+    summary="The same document, where clients of the site look for it.",
+    responses={200: ResponseDoc("a document")},
+    store=False,
+)
 DOCS = OperationDoc(
     operation_id="getApiDocs",
     tag="service",

@@ -1,9 +1,11 @@
 """A route in one value: method, path, handler, limits, and its documentation for `/openapi.json`."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,9 +13,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
-from tocsin.shapes.responses import ErrorBody
+from tocsin.shapes.responses import ErrorBody, MethodDescription, ParameterDescription, RouteDescription
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.request_limits import BODY_MAX, capped, client_of
+from tocsin.web.respond import json_response
 
 Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
@@ -29,6 +32,9 @@ class Parameter:
     place: Literal["query", "header"] = "query"
     required: bool = False
     example: JSON = None
+
+
+DOCS = Parameter("docs", {"enum": ["1"]}, "1: a description of this route instead of its answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     """Every status that an operation can end with: the documented ones, and the errors that follow from its kind."""
     doc = operation.doc
     errors: dict[int, str] = {500: "internal_error: a defect of the service; its log has the reason"}
-    if doc.parameters or doc.has_body:
+    if doc.parameters or doc.has_body or is_public(operation):
         errors[400] = "the request is wrong; the sentence says what is accepted"
     if doc.has_body:
         errors |= {
@@ -96,7 +102,15 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     if doc.store:
         errors[503] = "the store or the scheduler is unavailable; see Retry-After"
     derived = {status: ResponseDoc(text, (ErrorBody,)) for status, text in errors.items()}
-    return dict(sorted({**derived, **doc.responses}.items()))
+    responses = {**derived, **doc.responses}
+    if describes_itself(operation):
+        usual = responses[200]
+        responses[200] = replace(usual, shapes=(*usual.shapes, RouteDescription))
+    return dict(sorted(responses.items()))
+
+
+def all_parameters(operation: Operation) -> tuple[Parameter, ...]:
+    return (*operation.doc.parameters, *((DOCS,) if describes_itself(operation) else ()))
 
 
 def routes_of(operations: Iterable[Operation], limits: ClientLimits) -> list[Route]:
@@ -104,7 +118,48 @@ def routes_of(operations: Iterable[Operation], limits: ClientLimits) -> list[Rou
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, _Path(methods, limits)) for path, methods in by_path.items()]
+    public = {name for methods in by_path.values() for name in query_names(filter(is_public, methods))}
+    return [Route(path, _Path(methods, limits, public)) for path, methods in by_path.items()]
+
+
+def is_public(operation: Operation) -> bool:
+    """A read of prices or of the competition, for anybody."""
+    doc = operation.doc
+    return operation.method == "GET" and doc.key is None and doc.tag in ("prices", "competition")
+
+
+def describes_itself(operation: Operation) -> bool:
+    """Agents of the site ask the competition's routes what they are."""
+    return is_public(operation) and operation.doc.tag == "competition"
+
+
+def query_names(operations: Iterable[Operation]) -> set[str]:
+    return {
+        parameter.name
+        for operation in operations
+        for parameter in operation.doc.parameters
+        if parameter.place == "query"
+    }
+
+
+def description_of(operations: Iterable[Operation]) -> RouteDescription:
+    """A path and its methods, as `?docs=1` answers it."""
+    listed = list(operations)
+    methods = [
+        MethodDescription(
+            method=operation.method,
+            summary=operation.doc.summary,
+            description=operation.doc.description,
+            parameters=[
+                ParameterDescription(each.name, each.place, each.required, each.description)
+                for each in operation.doc.parameters
+            ],
+            body_example=operation.doc.body_example if isinstance(operation.doc.body_example, dict) else None,
+            responses={str(status): doc.description for status, doc in all_responses(operation).items()},
+        )
+        for operation in listed
+    ]
+    return RouteDescription(listed[0].path, methods, "/api/openapi.json")
 
 
 class _Path:
@@ -113,8 +168,13 @@ class _Path:
     A client has a limited number of posts where no key is needed, and of wrong keys where one is.
     """
 
-    def __init__(self, operations: Sequence[Operation], limits: ClientLimits) -> None:
+    def __init__(
+        self, operations: Sequence[Operation], limits: ClientLimits, public: AbstractSet[str]
+    ) -> None:
         self._limits = limits
+        self._operations = operations
+        self._known = query_names(operations)
+        self._elsewhere = public - self._known
         self._by_method: dict[str, Operation] = {operation.method: operation for operation in operations}
         if "GET" in self._by_method:
             self._by_method["HEAD"] = self._by_method["GET"]
@@ -125,6 +185,12 @@ class _Path:
         if operation is None:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
+        if is_public(operation) and scope["query_string"]:
+            names = QueryParams(scope["query_string"])
+            if names.get("docs") == "1" and describes_itself(operation):
+                await json_response(description_of(self._operations).to_json())(scope, receive, send)
+                return
+            self._check_names(names)
         if operation.doc.key is not None:
             self._limits.before_key(client_of(scope))
         elif operation.method == "POST":
@@ -136,3 +202,11 @@ class _Path:
                 self._limits.wrong_key(client_of(scope), operation.path)
             raise
         await response(scope, receive, send)
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        """Refuses a parameter that other routes know and this one does not: the answer would not be what is meant."""
+        foreign = next((name for name in names if name in self._elsewhere), None)
+        if foreign is not None:
+            known = ", ".join(sorted(self._known)) or "no parameters"
+            sentence = f"This route has no parameter {foreign}. It takes {known}; ?docs=1 describes it."
+            raise RequestRefused(400, "unknown_parameter", sentence)

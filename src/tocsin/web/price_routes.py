@@ -3,6 +3,7 @@
 `app.py` looks into this cache before any routing: no route is asked for as often.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.datastructures import QueryParams
@@ -42,24 +43,32 @@ def price_query(query: QueryParams) -> PriceQuery:
     if one is not None:
         _check([one])
         return PriceQuery(one=one)
-    return PriceQuery(some=tuple(_ids(query)) if "tokens" in query else None)
+    return PriceQuery(some=tuple(_ids(query)) or None)
 
 
 async def _prices(deps: WebDeps, query: PriceQuery) -> PriceList | OnePrice:
     kv, now, one = deps.kv, deps.clock.now(), query.one
     if one is not None:
+        one = _whole_id(one, await supported_tokens(kv)) if "::" not in one else one
         price = (await prices_of(kv, [one], now)).get(one)
         if price is None:
             return OnePrice(one, None, None, None)
         return OnePrice(one, price.price_usd, price.decimals, price.fetched_at, price.stale, price.source)
     supported = await supported_tokens(kv)
-    wanted = list(supported) if query.some is None else list(query.some)
+    asked = supported if query.some is None else [_whole_id(each, supported) for each in query.some]
+    wanted = list(dict.fromkeys(asked))
     prices = await prices_of(kv, wanted, now)
     return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
 
 
+def _whole_id(token_id: str, supported: Iterable[str]) -> str:
+    """A contract alone stands for its token, if it has exactly one that is known."""
+    of_contract = [each for each in supported if each.partition("::")[0] == token_id]
+    return of_contract[0] if len(of_contract) == 1 else token_id
+
+
 def _ids(query: QueryParams) -> list[str]:
-    ids = list(dict.fromkeys(",".join(query.getlist("tokens")).split(",")))
+    ids = [each for each in dict.fromkeys(",".join(query.getlist("tokens")).split(",")) if each]
     if len(ids) > TOKENS_MAX:
         sentence = f"At most {TOKENS_MAX} tokens can be asked for at once, not {len(ids)}: ask in parts."
         raise RequestRefused(400, "too_many_tokens", sentence)

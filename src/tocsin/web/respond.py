@@ -17,6 +17,7 @@ from tocsin.errors import BindingMissing, ObjectError, RequestRefused, StoreErro
 from tocsin.shapes.responses import ErrorBody
 
 RETRY_S = 5
+SITE_UNAVAILABLE = "transient_d1_unavailable"
 
 # Made once, and without looking for cycles: no response contains itself.
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
@@ -72,6 +73,23 @@ def refusal_of(error: Exception) -> RequestRefused:
     headers = {"Retry-After": str(RETRY_S)} if shown.status == 503 else {}
     sentence = shown.sentence or str(error)
     return RequestRefused(shown.status, shown.code, sentence, retryable=shown.retryable, headers=headers)
+
+
+def in_site_shape(refusal: RequestRefused) -> RequestRefused:
+    """An unavailable database as the site's competition routes say it; the sentence is in `message`."""
+    fields: dict[str, JSON] = {
+        "error": SITE_UNAVAILABLE,
+        "message": str(refusal),
+        "retry_after": RETRY_S,
+    }
+    return RequestRefused(
+        refusal.status,
+        refusal.code,
+        str(refusal),
+        retryable=True,
+        headers=refusal.headers,
+        **fields,
+    )
 
 
 def error_response(refusal: RequestRefused) -> Response:
