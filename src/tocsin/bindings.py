@@ -58,7 +58,7 @@ def write_log(logger: Logger, level: Level, event: str, fields: Mapping[str, JSO
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line on its way to a log service."""
+    """One line on its way to a log service, which has a time of its own: `at` in the context is the line's."""
 
     level: Level
     message: str

@@ -36,7 +36,7 @@ class AlertSender:
         *,
         status: Callable[[], Status],
         spawn: Background,
-        on_sent: Callable[[], object],
+        on_sent: Callable[[], None],
     ) -> None:
         self._env = env
         self._target, self._heartbeat_url = env.config.alert_target, env.config.heartbeat_url

@@ -59,6 +59,7 @@ class SchedulerDO(DurableObject):
         self._tasks: dict[str, Task] = {task.name: task for task in env.tasks}
         self._running: dict[str, Run] = {}
         self._reported_at: dict[str, int] = {}
+        self._reported_alarm: int | None = None
         self._events = EventLog(env.clock.now())
         ctx.block_concurrency_while(self._load)
 
@@ -114,8 +115,9 @@ class SchedulerDO(DurableObject):
         if self._state.armed_ms is None:
             self._state.armed_ms = moment_of(self.env.clock).monotonic_ms
             self._save()
-        set_to: int | None = await self.ctx.storage.get_alarm()
-        return self._set_alarm(self._decide(), set_to)  # anybody may ask for this, as often as they like
+        self._set_alarm(self._decide())
+        at: int | None = await self.ctx.storage.get_alarm()
+        return at
 
     async def status(self) -> FreeForm:
         return self._status(await self.ctx.storage.get_alarm()).to_json()
@@ -346,16 +348,15 @@ class SchedulerDO(DurableObject):
     def _cadences(self) -> dict[str, Cadence]:
         return self._upstreams.cadences(self._tasks)
 
-    def _set_alarm(self, decision: Decision, set_to: int | None = None) -> int:
-        """Returns when it rings. An alarm that is `set_to` that time already is neither written nor reported again."""
+    def _set_alarm(self, decision: Decision) -> None:
         # What is due now and was not started by the caller: ring at once.
         now = self.env.clock.now()
         due = any(name not in self._running for name in decision.due)
         at = now if due else decision.ring_at
-        if at != set_to:
-            self.ctx.storage.set_alarm(at)
+        self.ctx.storage.set_alarm(at)
+        if at != self._reported_alarm:  # anybody may ask for this, as often as they like
+            self._reported_alarm = at
             self._events.add("alarm.armed", now, {"nextAlarmAt": at})
-        return at
 
     def _paused_until(self) -> int | None:
         now, state = self.env.clock.now(), self._state

@@ -68,7 +68,11 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
         LogEntry(
             "WARN",
             "upstream.said [redacted]",
-            {"url": "https://x/?key=[redacted]", "headers": {"x-api-key": ["[redacted]"]}},
+            {
+                "at": 1778700600000,
+                "url": "https://x/?key=[redacted]",
+                "headers": {"x-api-key": ["[redacted]"]},
+            },
         )
     ]
 

@@ -73,10 +73,11 @@ class ConsoleLogger(Levels):
             return
         message = self._redact.text(event)
         context = self._redact.fields({**self._bound, **renamed(fields)})
-        line = json.dumps({"at": self._clock.now(), "level": level, "event": message, **context})
+        at = self._clock.now()
+        line = json.dumps({"at": at, "level": level, "event": message, **context})
         getattr(javascript.js.console, _CONSOLE[level])(line)
         if self._tee is not None:
-            self._tee(LogEntry(level, message, context))
+            self._tee(LogEntry(level, message, {"at": at, **context}))
 
 
 def open_logger(

@@ -59,9 +59,10 @@ def open_logger(
         level: Level = line.pop("level")
         event = redact.text(line.pop("event"))
         fields = redact.fields(line)
+        at = clock.now()
         if tee is not None:
-            tee(LogEntry(level, event, fields))
-        return json.dumps({"at": clock.now(), "level": level, "event": event, **fields})
+            tee(LogEntry(level, event, {"at": at, **fields}))
+        return json.dumps({"at": at, "level": level, "event": event, **fields})
 
     return LineLogger(
         structlog.WriteLogger(cast("TextIO", stream)), processors=[drop_below, render], context={}
