@@ -22,6 +22,7 @@ from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.response_cache import ResponseCache
+from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
 
@@ -97,6 +98,8 @@ class _App(Starlette):
             cached = self._prices.fresh(scope["query_string"])
             if cached is not None:
                 start, body = cached.messages(scope["headers"])
+                if is_https(scope):
+                    start = {**start, "headers": [*start["headers"], STRICT_TRANSPORT]}
                 await send(start)
                 await send(body)
                 return
