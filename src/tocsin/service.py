@@ -70,6 +70,7 @@ class Service:
         self._server = server
         self._stack = AsyncExitStack()
         self._fault: FileFault | None = None
+        self._started_at_s = self.clock.now() / 1000
 
     async def open(self, pages: Sequence[BaseRoute] = ()) -> None:
         """Open everything, or nothing. `pages` are routes that come after the API's own."""
@@ -190,6 +191,9 @@ class Service:
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
                 "log_lines_dropped": self._writer.dropped,
+                "connections_dropped": self._server.connections.dropped,
+                "connections_open": self._server.connections.count,
+                "started_at_s": self._started_at_s,
             },
         )
         await self._server.start(create_app(deps, [*page_routes(), *pages]))

@@ -31,7 +31,7 @@ async def test_runs_calls_and_alarms_are_counted_across_restarts(tmp_path: Path)
         await asyncio.sleep(3)
         return next(answers)
 
-    clock = VirtualClock()
+    clock, counted, again = VirtualClock(), Measurements().measures(), None
     for _ in range(2):
         job = Job("tenero", 5 * MINUTE, run=refresh_prices)
         async with scheduler(tmp_path, job, clock=clock, fetch=ScriptedFetch(reply), quotas=QUOTAS) as made:

@@ -1,4 +1,4 @@
-"""Counts what runs, calls and alarms take. The counts are stored, because an object does not live long on Cloudflare."""
+"""Counts what runs, calls and alarms take. The counts are stored: on Cloudflare an object does not live long."""
 
 from tocsin.shapes.measures import Histogram, Measures
 from tocsin.shapes.scheduler import RunRecord

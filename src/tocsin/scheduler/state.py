@@ -3,8 +3,8 @@
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
 the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
-`heartbeat`, `measures`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in the
-database.
+`heartbeat`, `measures`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in
+the database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
