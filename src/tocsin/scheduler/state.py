@@ -200,7 +200,7 @@ class SchedulerState:
             entries[result_name(name)] = task.last_result
         for record in records:
             entries[run_key(record.id)] = record.to_json()
-        if self.measured.is_new:
+        if self.measured.is_new and any(record.outcome != "running" for record in records):
             entries[MEASURES_KEY], self.measured.is_new = self.measured.measures().to_json(), False
         storage.put(entries)
         for record in records:
