@@ -53,7 +53,11 @@ async def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
         await ask(app, "/healthz", method="POST")
         found = await scraped(app)
 
-    counts = {name: count for name, count in found.items() if name.startswith("tocsin_http_requests_total")}
+    counts = {
+        name: count
+        for name, count in found.items()
+        if name.startswith("tocsin_http_requests_total") and "/openapi.json" not in name  # `ask` reads that
+    }
     assert counts == {
         'tocsin_http_requests_total{route="/api/prices",status="200"}': 3,
         'tocsin_http_requests_total{route="/api/prices",status="400"}': 1,
@@ -61,7 +65,6 @@ async def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
         'tocsin_http_requests_total{route="/static",status="200"}': 1,
         'tocsin_http_requests_total{route="other",status="404"}': 50,
         'tocsin_http_requests_total{route="/healthz",status="405"}': 1,
-        'tocsin_http_requests_total{route="/openapi.json",status="200"}': 1,  # `ask` compares with it
     }
     assert found['tocsin_http_request_duration_seconds_count{route="/api/prices"}'] == 4
     assert found['tocsin_http_request_duration_seconds_bucket{route="other",le="0.001"}'] == 50
