@@ -71,3 +71,14 @@ def test_the_settings_file_is_accepted(value: str) -> None:
 
     assert read.trusted_proxies
     assert (read.admin_key or "") == value
+
+
+def test_commands_run_with_the_user_and_the_data_of_the_service() -> None:
+    """The script gives a command what the unit gives the service."""
+    script, service = (UNITS / "tocsin-run").read_text(), directives("tocsin.service")
+
+    for name in ("DynamicUser", "User", "StateDirectory", "StateDirectoryMode", "UMask", "EnvironmentFile"):
+        assert f"-p {name}={service[name][0]}" in script
+    assert service["Environment"][0].split()[0] in script
+    assert service["ExecStart"][0].removesuffix(" serve") in script
+    assert (UNITS / "tocsin-run").stat().st_mode & 0o111

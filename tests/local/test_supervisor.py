@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,7 @@ def test_readiness_and_the_end_are_told(receiver: socket.socket) -> None:
     ]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux has abstract names of sockets.")
 def test_an_abstract_name_works_too() -> None:
     """As containers use it: an @ stands for the zero byte."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
@@ -126,6 +129,7 @@ def test_the_service_tells_when_it_is_ready_alive_and_stopping(
     first = receiver.recv(4096).decode()
     beats = [receiver.recv(4096).decode() for _ in range(3)]
     service.signal(signal.SIGSTOP)
+    time.sleep(0.1)  # a last sign of life may be on its way
     messages(receiver)
     receiver.settimeout(0.5)
     with pytest.raises(TimeoutError):
