@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak check types fmt bench screenshots conformance lock clean npm chromium
+.PHONY: help .venv demo serve quick test fuzz soak check types fmt bench screenshots conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,12 @@ chromium:
 	@[ -n "$(CHROMIUM)" ] || (command -v chromium || command -v chromium-browser || command -v google-chrome || \
 	  ($(APT) chromium)) >/dev/null || echo "Chromium is missing: $(SKIPPED)"
 
+# The programs that check what is in deploy/: units, alerts and proxies.
+tools:
+	@(command -v systemd-analyze && command -v promtool && command -v caddy && command -v nginx) >/dev/null || \
+	  ($(APT) --no-install-recommends systemd prometheus caddy nginx-light >/dev/null) || \
+	  echo "systemd-analyze, promtool, caddy or nginx is missing: $(SKIPPED)"
+
 $(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt | $(DEV) npm
 	@! command -v npm >/dev/null || { \
 	  echo "installing workerd and pyodide (once; about 60 MB)" && npm ci --silent --prefix tests/cloudflare && \
@@ -68,7 +74,7 @@ quick: $(DEV) ## the fast tests of every part: half a minute, no npm, no browser
 	@$(PYTEST) -m "not slow" --ignore tests/pages
 
 test: WORKERS := 3
-test: $(DEV) $(WORKERD) $(AXE) chromium ## all set-up, then all tests
+test: $(DEV) $(WORKERD) $(AXE) chromium tools ## all set-up, then all tests
 	@$(PYTEST)
 
 .venv-fuzz: tools/requirements-fuzz.txt
@@ -117,6 +123,7 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@$(BIN)/python bench/measure_board.py
 	@$(BIN)/python bench/measure_sweep.py
 	@$(BIN)/python bench/measure_feed.py
+	@PYTHONPATH=tests $(BIN)/python bench/measure_upgrade.py
 	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py
 

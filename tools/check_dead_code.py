@@ -21,7 +21,6 @@ EXCEPTIONS = {
     "transaction_sync": CLOUDFLARE,
     "id_from_string": CLOUDFLARE,
     "new_unique_id": CLOUDFLARE,
-    "is_retry": CLOUDFLARE,
     "last_row_id": CLOUDFLARE,
     "rows_read": CLOUDFLARE,
     "rows_written": CLOUDFLARE,

@@ -5,6 +5,7 @@ way. Nothing else knows which implementation stands behind a binding.
 """
 
 import asyncio
+import os
 import random
 import signal
 import sys
@@ -21,6 +22,7 @@ from tocsin import __version__
 from tocsin.bindings import Logger
 from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
 from tocsin.competition.rules import rules_of
+from tocsin.errors import DataDirInUse
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.platform.local.http.http_server import HttpServer
@@ -34,6 +36,7 @@ from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.platform.local.sqlite.data_dir import DataDir, FileFault
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
+from tocsin.platform.local.supervisor import Supervisor, inherited_sockets, is_supervised
 from tocsin.platform.shared.log_delivery import LOG_APP_ID
 from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
@@ -41,7 +44,7 @@ from tocsin.scheduler.health_watch import HealthWatch
 from tocsin.scheduler.process_alerts import ProcessAlerts
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.scheduler.service_health import HealthSnapshot, health_of
 from tocsin.settings import Settings, secret_values
 from tocsin.tasks import request_jobs, tasks
 from tocsin.upstream.registry import upstreams
@@ -51,6 +54,8 @@ from tocsin.web.static_pages import page_routes
 
 LOG_FLUSH_S = 3.0
 LINES_FLUSH_S = 1.0
+LOCK_WAIT_S = 15.0  # longer than a process takes to stop
+LOCK_LOOK_S = 0.05
 
 
 class Service:
@@ -65,11 +70,12 @@ class Service:
         self._server = server
         self._stack = AsyncExitStack()
         self._fault: FileFault | None = None
+        self._started_at_s = self.clock.now() / 1000
 
     async def open(self, pages: Sequence[BaseRoute] = ()) -> None:
         """Open everything, or nothing. `pages` are routes that come after the API's own."""
         try:
-            self._open_data()
+            await self._open_data()
             await self._open_logs()
             await self._open_stores()
             await self._open_scheduler()
@@ -90,7 +96,7 @@ class Service:
         self.failed = self.failed or failed
         self.stopped.set()
 
-    def _open_data(self) -> None:
+    async def _open_data(self) -> None:
         self._redact = Redactor(secret_values(self.settings))
         self._writer = LogWriter(self._stream, self.clock)
         self._stack.callback(self._writer.close, LINES_FLUSH_S)
@@ -101,9 +107,20 @@ class Service:
             level_min=self.settings.log_level,
         )
         self._stack.enter_context(library_logs(self._lines))
-        path = Path(self.settings.data_dir)
-        self._data = DataDir(path, load_migrations(), now=self.clock.now(), logger=self._lines)
+        self._data = await self._lock_data()
         self._stack.callback(self._data.close)
+
+    async def _lock_data(self) -> DataDir:
+        """The data directory. Under a supervisor, the process before this one has some time to leave it."""
+        path, wait_s = Path(self.settings.data_dir), LOCK_WAIT_S if is_supervised(os.environ) else 0.0
+        ends_at = self.clock.monotonic() + wait_s
+        while True:
+            try:
+                return DataDir(path, load_migrations(), now=self.clock.now(), logger=self._lines)
+            except DataDirInUse:
+                if self.clock.monotonic() >= ends_at:
+                    raise
+            await self.clock.sleep(LOCK_LOOK_S)
 
     async def _open_logs(self) -> None:
         self.fetch = HttpFetch()
@@ -174,6 +191,9 @@ class Service:
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
                 "log_lines_dropped": self._writer.dropped,
+                "connections_dropped": self._server.connections.dropped,
+                "connections_open": self._server.connections.count,
+                "started_at_s": self._started_at_s,
             },
         )
         await self._server.start(create_app(deps, [*page_routes(), *pages]))
@@ -201,9 +221,22 @@ class Service:
         await self.health.look()
         watching = asyncio.create_task(self.health.watch())
         self._stack.callback(watching.cancel)
+        self._tell_supervisor()
         self.logger.info(
             "service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__
         )
+
+    def _tell_supervisor(self) -> None:
+        supervisor = Supervisor(os.environ, os.getpid(), self.logger)
+
+        def status() -> str:
+            health = health_of(self.health.seen(), self.clock.now())
+            return ": ".join([health.state, *(["; ".join(health.reasons)] if health.reasons else [])])
+
+        supervisor.ready(status())
+        informing = asyncio.create_task(supervisor.keep_informed(self.clock, status))
+        self._stack.callback(informing.cancel)
+        self._stack.callback(supervisor.stopping)
 
     def _check_files(self) -> FileFault | None:
         """Look for files that were deleted or replaced; while writes would be lost, refuse them all."""
@@ -248,7 +281,8 @@ async def run(
     settings: Settings, *, stream: TextIO, say: Callable[[str], None], demo_dir: str | None = None
 ) -> int:
     """Serve until it is stopped; returns the exit code. With `demo_dir`, against the bundled simulator."""
-    server = HttpServer(settings.host, settings.port, settings.trusted_proxies)
+    inherited = inherited_sockets(os.environ, os.getpid())
+    server = HttpServer(settings.host, settings.port, settings.trusted_proxies, inherited)
     try:
         if demo_dir is None:
             service = Service(settings, stream=stream, server=server)

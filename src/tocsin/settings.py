@@ -122,7 +122,7 @@ class Settings:
     )
     trusted_proxies: tuple[str, ...] = _setting(
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
-        "reverse proxies whose X-Forwarded-For is used; without it all visitors behind a proxy count as one client",
+        "reverse proxies whose X-Forwarded headers count; without it all visitors behind a proxy count as one client",
     )  # fmt: skip
     data_dir: str = _setting("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "the data directory")
     log_level: Level = _setting(  # noqa: RUF009 - a field, like the others

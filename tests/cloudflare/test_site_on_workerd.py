@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -261,6 +262,12 @@ def test_health_is_that_of_the_scheduler(site: DeployedSite) -> None:
     assert site.workerd.ask("/readyz").json() == {"ready": True, "state": "ready", "reasons": [], "notes": []}
     assert "tocsin_ready 1\n" in metrics
     assert "tocsin_scheduler_up 1\n" in metrics
+    assert re.search(r'tocsin_run_duration_seconds_count\{task="tenero"\} [1-9]', metrics)
+    assert re.search(
+        r'tocsin_upstream_call_duration_seconds_count\{upstream="\w+",answer="ok"\} [1-9]', metrics
+    )
+    assert re.search(r"tocsin_alarm_lateness_seconds_count [1-9]", metrics)
+    assert "tocsin_http_requests_total{route=" in metrics
     assert not [line for line in metrics.splitlines() if line.startswith("tocsin_loop_tick_age_seconds")]
 
 

@@ -231,6 +231,9 @@ DAMAGED = [
     (f"{BUDGET}.limits.minute", 0),
     (f"{BUDGET}.limits.minute", 10**400),
     (f"{BUDGET}.minute", [[1, 2, 3]]),
+    ("measures", "garbage"),
+    ("measures.alarmLateness", MISSING),
+    ("measures.runSeconds.tenero.counts", 7),
 ]
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,16 @@ def until(look: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
 class Process:
     """A command of ours. Its environment is only what a test gives, so that it is the same everywhere."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
+    def __init__(self, *arguments: str, command: Sequence[str] = (), **environment: str) -> None:
+        """`python -m` with the arguments, or another command. It gets the descriptors that may be inherited."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
+            command or [sys.executable, "-m", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**kept, **environment},
+            close_fds=not command,
         )
 
     @property
@@ -85,14 +87,14 @@ class Process:
 class ServiceProcess(Process):
     """`tocsin serve`, on a free port."""
 
-    def __init__(self, data_dir: Path, **settings: str) -> None:
+    def __init__(self, data_dir: Path, *, command: Sequence[str] = (), **settings: str) -> None:
         with_defaults = {
             "ADMIN_KEY": ADMIN_KEY,
             "TOCSIN_PORT": "0",
             "TOCSIN_DATA_DIR": str(data_dir),
             **settings,
         }
-        super().__init__("tocsin", "serve", **with_defaults)
+        super().__init__("tocsin", "serve", command=command, **with_defaults)
 
     def ready(self) -> "ServiceProcess":
         """Wait for the log line with its URL."""

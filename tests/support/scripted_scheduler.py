@@ -14,6 +14,7 @@ from support.virtual_time import VirtualClock
 from tocsin.bindings import JSON, Clock
 from tocsin.competition.rules import rules_of
 from tocsin.errors import UsageError
+from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
@@ -47,6 +48,7 @@ class ScriptedScheduler:
     history: list[RunRecord] = field(default_factory=list)
     happened: list[SchedulerEvent] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    measured: Measurements = field(default_factory=Measurements)
     statuses_per_refresh: int = 0  # a refresh ends when the status was asked for this often meanwhile
     _asked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -92,6 +94,10 @@ class ScriptedScheduler:
             raise UsageError(f"there is no task {task!r}: give one of tenero, sweep")
         runs = [run for run in self.history if task in {None, run.task}]
         return RunList("v1", runs[:limit]).to_json()
+
+    async def measures(self) -> JSON:
+        self._called("measures")
+        return self.measured.measures().to_json()
 
     async def events(self, after: int, wait_ms: int) -> JSON:
         self._called("events", after, wait_ms)

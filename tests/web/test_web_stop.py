@@ -87,3 +87,37 @@ async def test_work_after_a_response_ends_quietly() -> None:
 
     assert head.startswith("http/1.1 200 ")
     assert log.lines == []
+
+
+async def test_a_request_that_is_on_its_way_when_the_server_stops_is_answered() -> None:
+    """On a new connection and on a kept one; the response ends the connection, and nothing is reset."""
+    server = HttpServer("127.0.0.1", 0)
+    await server.start(Response("fine"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    kept_reader, kept_writer = await asyncio.open_connection("127.0.0.1", server.port)
+    kept_writer.write(b"GET /it HTTP/1.1\r\nHost: x\r\n\r\n")
+    await kept_reader.readuntil(b"fine")
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0.3)
+    for sender in (writer, kept_writer):
+        sender.write(b"GET /it HTTP/1.1\r\nHost: x\r\n\r\n")
+    answers = [await each.read() for each in (reader, kept_reader)]
+    await stopping
+    for sender in (writer, kept_writer):
+        sender.close()
+
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    assert all(b"connection: close" in answer for answer in answers)
+
+
+async def test_an_idle_connection_does_not_hold_up_the_stop() -> None:
+    """It is closed after half a second, long before requests under way are cut off."""
+    server = HttpServer("127.0.0.1", 0)
+    await server.start(Response("fine"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    began = asyncio.get_running_loop().time()
+    await server.stop()
+
+    assert asyncio.get_running_loop().time() - began < 1
+    assert await reader.read() == b""
+    writer.close()

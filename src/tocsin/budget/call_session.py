@@ -1,7 +1,9 @@
 """What all upstream calls of one run, or of one request, share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
+from typing import TypeAlias
 
 from tocsin.bindings import Logger
 from tocsin.budget.limiter import Lane
@@ -10,6 +12,12 @@ TASK_PATIENCE_S = 70.0  # a full minute window is free again after 65 s
 REQUEST_PATIENCE_S = 5.0  # a visitor is waiting
 TASK_RETRIES_MAX = 20
 REQUEST_RETRIES_MAX = 2
+
+OnAnswer: TypeAlias = Callable[[str, str, float], object]  # upstream, class of answer, seconds
+
+
+def ignore(_upstream: str, _kind: str, _seconds: float) -> None:
+    """Nobody counts."""
 
 
 @dataclass(slots=True)
@@ -21,6 +29,7 @@ class CallSession:
     After a call that was limited, further calls go out only if they need not wait. All three end with the
     session, so none can latch. No call waits beyond `ends_at_s` (monotonic): a caller that cannot get a permit
     before then is denied at once. With `may_probe` its first call may go through a limiter that a 429 closed.
+    `on_answer` is called after each attempt.
     """
 
     lane: Lane
@@ -33,6 +42,7 @@ class CallSession:
     calls: int = 0  # made so far, retries and redirects included
     ends_at_s: float = inf
     may_probe: bool = False
+    on_answer: OnAnswer = ignore
 
     @property
     def given_up(self) -> bool:
@@ -56,11 +66,14 @@ class CallSession:
         return True
 
 
-def task_session(logger: Logger, *, may_probe: bool = False) -> CallSession:
+def task_session(logger: Logger, on_answer: OnAnswer = ignore, *, may_probe: bool = False) -> CallSession:
     """A session for one run of a task."""
-    return CallSession(Lane.TASK, logger, TASK_PATIENCE_S, TASK_RETRIES_MAX, may_probe=may_probe)
+    patience_s, retries = TASK_PATIENCE_S, TASK_RETRIES_MAX
+    return CallSession(Lane.TASK, logger, patience_s, retries, may_probe=may_probe, on_answer=on_answer)
 
 
-def request_session(logger: Logger, *, patience_s: float = REQUEST_PATIENCE_S) -> CallSession:
+def request_session(
+    logger: Logger, on_answer: OnAnswer = ignore, *, patience_s: float = REQUEST_PATIENCE_S
+) -> CallSession:
     """A session for one request."""
-    return CallSession(Lane.REQUEST, logger, patience_s, REQUEST_RETRIES_MAX)
+    return CallSession(Lane.REQUEST, logger, patience_s, REQUEST_RETRIES_MAX, on_answer=on_answer)

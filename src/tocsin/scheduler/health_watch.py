@@ -58,6 +58,9 @@ class HealthWatch:
 
     async def snapshot(self) -> HealthSnapshot:
         """What was seen last; waits for nothing."""
+        return self.seen()
+
+    def seen(self) -> HealthSnapshot:
         age_s = self._clock.monotonic() - self._looked_at
         return HealthSnapshot(
             age_s, self._store_error, self._status, self._scheduler_error, self._file_problem
@@ -82,7 +85,7 @@ class HealthWatch:
             if self._status is not None and self._status.active and self._status.next_alarm_at is None:
                 await self._arm()  # its storage was wiped: it is told once, and goes on
         self._looked_at = self._clock.monotonic()
-        self._on_look(await self.snapshot())
+        self._on_look(self.seen())
 
     async def _try_to_write(self) -> None:
         now = self._clock.monotonic()

@@ -4,6 +4,7 @@ from typing import Any
 
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.measures import Measures
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
 
 
@@ -41,6 +42,9 @@ class SchedulerClient:
 
     async def runs(self, task: str | None, limit: int) -> RunList:
         return RunList.from_json(await self._stub.runs(task, limit))
+
+    async def measures(self) -> Measures:
+        return Measures.from_json(await self._stub.measures())
 
     async def events(self, after: int, wait_ms: int) -> EventBatch:
         """Events after this number; waits for the first one when there is none yet."""

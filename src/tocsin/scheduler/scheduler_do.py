@@ -189,6 +189,9 @@ class SchedulerDO(DurableObject):
         newest = (run for run in reversed(self._state.runs.values()) if task is None or run.task == task)
         return RunList(self.ctx.id.name, list(islice(newest, max(1, limit)))).to_json()
 
+    async def measures(self) -> FreeForm:
+        return self._state.measured.measures().to_json()
+
     async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
         return (await self._events.after(after, wait_ms / 1000)).to_json()
 
@@ -196,7 +199,9 @@ class SchedulerDO(DurableObject):
         """Do a request's job here: in the budget's request lane, by the single writer."""
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
-        context = WorkContext(self._bindings, request_session(self.env.logger.bind(job=job)))
+        context = WorkContext(
+            self._bindings, request_session(self.env.logger.bind(job=job), self._state.measured.call_answered)
+        )
         result = await self.env.request_jobs[job](context, argument)
         self._state.last_job_at[job] = self.env.clock.now()
         self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
@@ -204,10 +209,12 @@ class SchedulerDO(DurableObject):
 
     # The alarm
 
-    async def alarm(self, _info: AlarmInfo | None = None) -> None:
+    async def alarm(self, info: AlarmInfo | None = None) -> None:
         if self._is_drained():
             self._emit("scheduler.drained", {}, level="WARN")
             return
+        if info is not None and not info.is_retry:
+            self._state.measured.alarm_rang(self.env.clock.now() - info.scheduled_time)
         decision = self._decide()
         started = [
             self._begin(name, "rerun" if self._state.tasks[name].rerun else "alarm", slot)
@@ -252,7 +259,9 @@ class SchedulerDO(DurableObject):
         context = TaskContext(
             self._bindings,
             task_session(
-                env.logger.bind(task=name, run=record.id, trigger=trigger), may_probe=trigger == "refresh"
+                env.logger.bind(task=name, run=record.id, trigger=trigger),
+                self._state.measured.call_answered,
+                may_probe=trigger == "refresh",
             ),
             slice_ms=task.slice_ms,
             by_hand=trigger == "refresh",

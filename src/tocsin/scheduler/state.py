@@ -3,8 +3,8 @@
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
 the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
-`heartbeat`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in the
-database.
+`heartbeat`, `measures`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in
+the database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -23,8 +23,10 @@ from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
 from tocsin.moments import Moment
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
+from tocsin.scheduler.measurements import MEASURES_KEY, Measurements
 from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.measures import Measures
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
 T = TypeVar("T")
@@ -107,6 +109,7 @@ class SchedulerState:
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
+    measured: Measurements = field(default_factory=Measurements)
 
     def recent_calls(self, task: str) -> list[int]:
         """How many calls the newest successful runs made."""
@@ -132,6 +135,7 @@ class SchedulerState:
         task = self.tasks[record.task]
         self.runs[record.id] = record
         self.ended_runs += 1
+        self.measured.run_ended(record)
         task.last_result = record.summary()
         task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
         task.last_outcome = record.outcome
@@ -196,6 +200,8 @@ class SchedulerState:
             entries[result_name(name)] = task.last_result
         for record in records:
             entries[run_key(record.id)] = record.to_json()
+        if self.measured.is_new and any(record.outcome != "running" for record in records):
+            entries[MEASURES_KEY], self.measured.is_new = self.measured.measures().to_json(), False
         storage.put(entries)
         for record in records:
             if record.outcome == "running" and record.id > RUNS_MAX:  # numbers have no gaps
@@ -275,6 +281,7 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], momen
     state.last_job_at = reader.entry(LAST_JOB_KEY, _counts, state.last_job_at)
     state.alert = reader.entry(ALERT_KEY, AlertState.from_json, state.alert)
     state.heartbeat = reader.entry(HEARTBEAT_KEY, HeartbeatState.from_json, state.heartbeat)
+    state.measured = Measurements(reader.entry(MEASURES_KEY, Measures.from_json, None))
     for key, column in _COLUMNS.items():
         values: dict[str, Any] = reader.entry(key, _object, dict[str, Any]())
         for name in tasks:

@@ -6,6 +6,7 @@ malformed answer: read as "not found" it would turn every price and every swap i
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tocsin.bindings import FetchResponse
 from tocsin.errors import MalformedBody
@@ -27,6 +28,7 @@ from tocsin.upstream.decode import decode, printable
 class Moved:
     """A redirect; the client decides whether to follow it."""
 
+    kind: ClassVar[str] = "moved"
     url: str
 
 

@@ -197,7 +197,9 @@ class UpstreamClient:
                     "upstream.call_withheld", **self._where(call), reason=denial.reason, until=denial.until
                 )
                 return call.failure or self._withheld(denial)
+            began_s = self._clock.monotonic()
             answer = await self._attempt(call)
+            call.session.on_answer(self._upstream.name, answer.kind, self._clock.monotonic() - began_s)
             if isinstance(answer, Moved):
                 call.url = answer.url
                 call.redirects += 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
@@ -17,11 +17,13 @@ from tocsin.web.cron import CronRoutes
 from tocsin.web.deps import WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
+from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.response_cache import ResponseCache
+from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
 
@@ -30,17 +32,21 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     prices = price_cache(deps)
     limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
+    http = HttpMetrics(deps.clock)
+    routes = [*routes_of(operations(deps, prices, http), limits), *pages]
+    http.know(route.path for route in routes if isinstance(route, Route))
     return _App(
         prices,
-        routes=[*routes_of(operations(deps, prices), limits), *pages],
+        http,
+        routes=routes,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 
 
-def operations(deps: WebDeps, prices: ResponseCache[PriceQuery]) -> list[Operation]:
+def operations(deps: WebDeps, prices: ResponseCache[PriceQuery], http: HttpMetrics) -> list[Operation]:
     """Every route of the API."""
     competition, chainhook, cron = CompetitionRoutes(deps), ChainhookRoute(deps), CronRoutes(deps)
-    health, metrics = HealthRoutes(deps), MetricsRoute(deps)
+    health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
 
     def refreshed() -> None:
         prices.forget()
@@ -86,22 +92,34 @@ class _App(Starlette):
     """Sends cached prices without routing: that halves the cost of the route that is asked for most."""
 
     def __init__(
-        self, prices: ResponseCache[PriceQuery], routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
+        self,
+        prices: ResponseCache[PriceQuery],
+        http: HttpMetrics,
+        routes: Sequence[BaseRoute],
+        middleware: Sequence[Middleware],
     ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found
         self._prices = prices
+        self._http = http
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == PRICES_PATH and scope["method"] == "GET":
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        if scope["path"] == PRICES_PATH and scope["method"] == "GET":
+            began_s = self._http.now()
             cached = self._prices.fresh(scope["query_string"])
             if cached is not None:
                 start, body = cached.messages(scope["headers"])
+                if is_https(scope):
+                    start = {**start, "headers": [*start["headers"], STRICT_TRANSPORT]}
+                self._http.count(PRICES_PATH, start["status"], began_s)
                 await send(start)
                 await send(body)
                 return
-        await super().__call__(scope, receive, send)
+        await super().__call__(scope, receive, self._http.counted(scope["path"], send))
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:

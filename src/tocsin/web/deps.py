@@ -33,7 +33,7 @@ class WebDeps:
     health: Callable[[], Awaitable[HealthSnapshot]]
     version: str
     instance: str = "v1"
-    runtime_metrics: Callable[[], Mapping[str, int]] | None = None  # None: the platform counts for itself
+    runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform counts for itself
     posts_per_minute_max: int = 60  # of one client
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for what another began

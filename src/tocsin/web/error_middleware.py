@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tocsin.bindings import Logger
 from tocsin.errors import ObjectReset, StoreError, StoreUnavailable
 from tocsin.web.respond import error_response, in_site_shape, refusal_of
-from tocsin.web.security import with_security
+from tocsin.web.security import is_https, with_security
 
 TRACEBACK_MAX = 4_000
 
@@ -39,7 +39,7 @@ class ErrorMiddleware:
             nonlocal started, ended
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = with_security(message.get("headers", ()))
+                message["headers"] = with_security(message.get("headers", ()), https=is_https(scope))
             else:
                 ended = not message.get("more_body", False)
             await send(message)

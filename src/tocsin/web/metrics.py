@@ -1,28 +1,35 @@
-"""`GET /metrics`: Prometheus text. It is written by hand: a page of numbers needs no library.
+"""`GET /metrics`: what Prometheus reads. A scrape makes one call to the scheduler, and one batch to the database.
+
+(On Cloudflare, where nobody watches the scheduler all the time, it is asked for its status as well.)
 
 Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+import asyncio
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tocsin.competition.record_size import RecordSize, record_size
 from tocsin.competition.request_jobs import RECEIVE
+from tocsin.competition.trades import refused_since
 from tocsin.competition.walk import list_ages
-from tocsin.errors import BindingMissing, StoreError
+from tocsin.errors import BindingMissing, StoreError, TocsinError
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import supported_tokens
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.measures import Measures
 from tocsin.shapes.prices import Price
 from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
 from tocsin.web.deps import WebDeps
+from tocsin.web.http_metrics import HttpMetrics
+from tocsin.web.metric_text import MEDIA_TYPE, HistogramFamily, MetricFamily, label, metric_text
 
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DAY_MS = 86_400_000
+MEASURES_WAIT_S = 2.0
 
 # What the local platform counts. Cloudflare has metrics of its own.
 RUNTIME = {
@@ -32,31 +39,21 @@ RUNTIME = {
     "alarms_exhausted": ("alarms_exhausted_total", "alarms given up after all retries, and set again"),
     "objects_reset": ("objects_reset_total", "objects that broke and were built again"),
     "log_lines_dropped": ("log_lines_dropped_total", "log lines that could not be written in time"),
+    "connections_dropped": (
+        "http_connections_dropped_total",
+        "idle connections that were closed because there were too many",
+    ),
+    "connections_open": ("http_connections", "open connections"),
+    "started_at_s": ("start_timestamp_seconds", "when the process started"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
-    """A name, its meaning, and its values by label; values that are None are left out."""
-
-    name: str
-    help: str
-    values: Iterable[tuple[str, float | None]]
-    kind: Literal["gauge", "counter"] = "gauge"
-
-    def lines(self) -> Iterator[str]:
-        yield f"# HELP tocsin_{self.name} {self.help}"
-        yield f"# TYPE tocsin_{self.name} {self.kind}"
-        for label, value in self.values:
-            if value is not None:
-                yield f"tocsin_{self.name}{label} {float(value):.15g}"
 
 
 class MetricsRoute:
     """Reads everything for each scrape. When the scheduler does not answer, its part is left out."""
 
-    def __init__(self, deps: WebDeps) -> None:
+    def __init__(self, deps: WebDeps, http: HttpMetrics) -> None:
         self._deps = deps
+        self._http = http
 
     async def show(self, _request: Request) -> ASGIApp:
         deps, now = self._deps, self._deps.clock.now()
@@ -67,35 +64,80 @@ class MetricsRoute:
         supported = await supported_tokens(deps.kv)
         prices = await prices_of(deps.kv, supported, now)
         loop_age = snapshot.loop_tick_age_s
-        families = [
-            MetricFamily("info", "the version", [(_label(version=deps.version), 1)]),
+        families: list[MetricFamily | HistogramFamily] = [
+            MetricFamily("info", "the version", [(label(version=deps.version), 1)]),
             MetricFamily("ready", "1 when /readyz says so", [("", health.ready)]),
             MetricFamily(
                 "state",
                 "1 for the state that the service is in",
-                [(_label(state=state), health.state == state) for state in SERVICE_STATES],
+                [(label(state=state), health.state == state) for state in SERVICE_STATES],
             ),
             MetricFamily("scheduler_up", "1 when the scheduler answers", [("", status is not None)]),
             MetricFamily("loop_tick_age_seconds", "since the event loop last ran", [("", loop_age)]),
             *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
             *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
-            *_of_lists(await self._lists(), now),
+            *([] if status is None else await self._measured()),
+            *await self._on_record(now),
+            *self._http.families(),
         ]
-        text = "\n".join(line for family in families for line in family.lines()) + "\n"
-        return Response(text, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+        return Response(metric_text(families), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
-    async def _lists(self) -> dict[str, int | None]:
+    async def _measured(self) -> list[HistogramFamily]:
         try:
-            return await list_ages(self._deps.db, self._deps.rules.allowlist.contracts)
+            async with asyncio.timeout(MEASURES_WAIT_S):
+                return _of_measures(await self._deps.scheduler().measures())
+        except (TocsinError, TimeoutError) as error:
+            self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
+            return []
+
+    async def _on_record(self, now: int) -> list[MetricFamily]:
+        db, contracts = self._deps.db, self._deps.rules.allowlist.contracts
+        try:
+            size, refused = await record_size(db), await refused_since(db, now - DAY_MS)
+            return [*_of_record(size, refused, now), *_of_lists(await list_ages(db, contracts), now)]
         except (StoreError, BindingMissing) as error:
             self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
-            return {}
+            return []
+
+
+def _of_measures(measures: Measures) -> list[HistogramFamily]:
+    return [
+        HistogramFamily(
+            "run_duration_seconds",
+            "how long runs took that ended by themselves",
+            [({"task": task}, counted) for task, counted in measures.run_seconds.items()],
+        ),
+        HistogramFamily(
+            "upstream_call_duration_seconds",
+            "attempts of calls by upstream and class of answer",
+            [
+                ({"upstream": upstream, "answer": kind}, counted)
+                for upstream, kinds in measures.call_seconds.items()
+                for kind, counted in kinds.items()
+            ],
+        ),
+        HistogramFamily("alarm_lateness_seconds", "how late the alarm rang", [({}, measures.alarm_lateness)]),
+    ]
+
+
+def _of_record(size: RecordSize, refused: Mapping[str, int], now: int) -> list[MetricFamily]:
+    oldest_s = None if size.queue_oldest_at is None else (now - size.queue_oldest_at) / 1000
+    return [
+        MetricFamily("swaps_recorded", "swaps on record; a reorg may remove some", [("", size.swaps)]),
+        MetricFamily("queue_length", "transactions that wait to be verified", [("", size.queue_length)]),
+        MetricFamily("queue_oldest_seconds", "how long the oldest of them has waited", [("", oldest_s)]),
+        MetricFamily(
+            "refusals_last_day",
+            "transactions refused in the last 24 hours, by code",
+            [(label(code=code), count) for code, count in refused.items()],
+        ),
+    ]
 
 
 def _of_lists(lists: Mapping[str, int | None], now: int) -> list[MetricFamily]:
     ages = [
-        (_label(contract=contract), None if read_at is None else (now - read_at) / 1000)
+        (label(contract=contract), None if read_at is None else (now - read_at) / 1000)
         for contract, read_at in lists.items()
     ]
     unread = sum(read_at is None for read_at in lists.values())
@@ -105,9 +147,12 @@ def _of_lists(lists: Mapping[str, int | None], now: int) -> list[MetricFamily]:
     ]
 
 
-def _of_runtime(counters: Mapping[str, int]) -> list[MetricFamily]:
+def _of_runtime(counters: Mapping[str, float]) -> list[MetricFamily]:
     named = [(RUNTIME[name], count) for name, count in counters.items()]
-    return [MetricFamily(name, text, [("", count)], "counter") for (name, text), count in named]
+    return [
+        MetricFamily(name, text, [("", count)], "counter" if name.endswith("_total") else "gauge")
+        for (name, text), count in named
+    ]
 
 
 def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[MetricFamily]:
@@ -124,9 +169,12 @@ def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[Me
 
 
 def _of_status(status: Status, now: int) -> list[MetricFamily]:
-    tasks = {_label(task=name): task for name, task in status.tasks.items()}
-    failures = [(_label(task=task), count) for task, count in status.consecutive_failures.items()]
-    left = [(_label(upstream=name), budget.left.month) for name, budget in status.budgets.items()]
+    tasks = {label(task=name): task for name, task in status.tasks.items()}
+    failures = [(label(task=task), count) for task, count in status.consecutive_failures.items()]
+    left = [(label(upstream=name), budget.left.month) for name, budget in status.budgets.items()]
+    limits = [(label(upstream=name), budget.limits.month) for name, budget in status.budgets.items()]
+    ends = [(label(upstream=name), _seconds(each.month_ends_at)) for name, each in status.budgets.items()]
+    pushed_at = status.last_job_at.get(RECEIVE)
     return [
         MetricFamily(
             "next_alarm_timestamp_seconds", "when the alarm rings", [("", _seconds(status.next_alarm_at))]
@@ -144,7 +192,7 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
             "task_condition",
             "1 for the condition that it is in",
             [
-                (_label(task=name, condition=condition), task.condition == condition)
+                (label(task=name, condition=condition), task.condition == condition)
                 for name, task in status.tasks.items()
                 for condition in CONDITIONS
             ],
@@ -172,10 +220,17 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         MetricFamily("task_consecutive_failures", "failed runs in a row", failures),
         MetricFamily("task_runs_total", "runs that ended, by outcome", _runs(status), "counter"),
         MetricFamily("budget_month_left", "calls left of the month", left),
+        MetricFamily("budget_month_limit", "calls that the month has", limits),
+        MetricFamily("budget_month_end_timestamp_seconds", "when the month of the plan ends", ends),
         MetricFamily(
             "chainhook_last_push_timestamp_seconds",
             "when the last push of Chainhook was received",
-            [("", _seconds(status.last_job_at.get(RECEIVE)))],
+            [("", _seconds(pushed_at))],
+        ),
+        MetricFamily(
+            "chainhook_push_age_seconds",
+            "since the last push of Chainhook was received",
+            [("", None if pushed_at is None else max(0, now - pushed_at) / 1000)],
         ),
         *_of_feed(status.last_result.get("feed") or {}),
     ]
@@ -203,7 +258,7 @@ def _of_feed(result: FreeForm) -> list[MetricFamily]:
 def _runs(status: Status) -> list[tuple[str, float | None]]:
     """All outcomes of all tasks: a counter that exists from the start can be seen to rise."""
     return [
-        (_label(task=name, outcome=outcome), task.run_counts.get(outcome, 0))
+        (label(task=name, outcome=outcome), task.run_counts.get(outcome, 0))
         for name, task in status.tasks.items()
         for outcome in OUTCOMES
     ]
@@ -211,11 +266,3 @@ def _runs(status: Status) -> list[tuple[str, float | None]]:
 
 def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
-
-
-def _label(**labels: str) -> str:
-    escaped = {
-        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        for name, value in labels.items()
-    }
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

@@ -19,7 +19,7 @@ from tocsin.shapes.scheduler import (
 )
 from tocsin.stacks_address import TOKEN_ID_PATTERN
 from tocsin.web.admin import ACTIONS
-from tocsin.web.metrics import MEDIA_TYPE
+from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.price_routes import TOKENS_MAX
 
@@ -170,7 +170,7 @@ READYZ = OperationDoc(
 METRICS = OperationDoc(
     operation_id="getMetrics",
     tag="service",
-    summary="Gauges and counters for Prometheus.",
+    summary="Gauges, counters and histograms for Prometheus.",
     responses={200: ResponseDoc("Prometheus text", media_type=MEDIA_TYPE)},
 )
 OPENAPI = OperationDoc(

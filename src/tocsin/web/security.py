@@ -1,6 +1,6 @@
 """Security headers of pages and responses. Nothing here needs a web server: Cloudflare serves files by itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -11,6 +11,8 @@ SECURITY_HEADERS: Final[RawHeaders] = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 )
+# For a year, browsers use https only. It is sent over https only: over http it could have been forged.
+STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
 PAGE_POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -19,10 +21,17 @@ PAGE_POLICY: Final = (
 REVALIDATED: Final = (b"cache-control", b"no-cache")  # cached, but revalidated: a new version shows at once
 
 
-def with_security(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+def is_https(scope: Mapping[str, object]) -> bool:
+    """Whether the client uses https, as Cloudflare or a trusted proxy says (`X-Forwarded-Proto`)."""
+    return scope.get("scheme") == "https"
+
+
+def with_security(headers: RawHeaders, *, https: bool) -> list[tuple[bytes, bytes]]:
     """The headers, and the security headers that they lack; pages get a policy for their content too."""
     names = {name.lower() for name, _ in headers}
     wanted = list(SECURITY_HEADERS)
+    if https:
+        wanted.append(STRICT_TRANSPORT)
     if any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
         wanted.append((b"content-security-policy", PAGE_POLICY))
     return [*headers, *((name, value) for name, value in wanted if name not in names)]
@@ -30,8 +39,9 @@ def with_security(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
 
 def static_headers() -> str:
     """The same for files that Cloudflare serves by itself: the text of its `_headers` file."""
-    page = [*SECURITY_HEADERS, (b"content-security-policy", PAGE_POLICY), REVALIDATED]
-    rules = {f"/{name}": page for name in PAGES} | {"/static/*": [*SECURITY_HEADERS, REVALIDATED]}
+    common = [*SECURITY_HEADERS, STRICT_TRANSPORT, REVALIDATED]
+    page = [*common, (b"content-security-policy", PAGE_POLICY)]
+    rules = {f"/{name}": page for name in PAGES} | {"/static/*": common}
     return "".join(
         f"{path}\n" + "".join(f"  {name.decode()}: {value.decode()}\n" for name, value in headers)
         for path, headers in rules.items()

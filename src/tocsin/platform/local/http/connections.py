@@ -58,6 +58,7 @@ class Connections:
         self.per_client_max = max(TOTAL_MIN // 2, total_max // SHARE)
         self.count = 0
         self.dropped = 0
+        self.stopping = False  # the server stops: each connection ends with its next response
         self._trusted = [ip_network(proxy, strict=False) for proxy in trusted_proxies]
         self._clients: dict[str, _Client] = {}
 

@@ -3,6 +3,9 @@
 A head may have 64 KiB and must be complete within ten seconds; a connection that is open longer without one is closed.
 What is left of a body when its response is complete is read for a while, because many clients send everything before
 they read anything; then the connection is cut, because a body may have no end.
+
+When the server stops, a connection that waits for a request stays open for a moment: the request may be on its way, and
+would be lost. Each response then ends its connection.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ HEAD_BYTES_MAX = 64 * 1024
 HEAD_WAIT_S = 10.0
 DRAIN_S = 5.0  # for the rest of a body whose response is complete
 DRAIN_BYTES_MAX = 16 * 1024 * 1024
+LAST_REQUEST_S = 0.5  # for a request that is on its way when the server stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refused = False
         self._drain_timer: asyncio.TimerHandle | None = None
         self._drain_left = 0
+        self._stop_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -83,10 +88,21 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(TOO_MANY)
         else:
             self._await_head()
+            if self._places.stopping:  # it was accepted just before the server stopped
+                self.shutdown()
+
+    def shutdown(self) -> None:
+        """The server stops."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._stop_timer = self.loop.call_later(LAST_REQUEST_S, self.transport.close)
+        else:
+            cycle.keep_alive = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self._stop_draining()
+        self._keep_open()
         if self._place is not None:
             self._places.closed(self._place)
             self._place = None
@@ -126,6 +142,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._place is not None:
             self._places.busy(self._place)
         super().on_headers_complete()
+        if self._places.stopping:
+            self._keep_open()
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:
@@ -170,6 +189,11 @@ class HttpProtocol(HttpToolsProtocol):
         if self._drain_timer is not None:
             self._drain_timer.cancel()
             self._drain_timer = None
+
+    def _keep_open(self) -> None:
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
+            self._stop_timer = None
 
     def _cut(self) -> None:
         self._refused = True

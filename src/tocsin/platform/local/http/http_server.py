@@ -22,11 +22,23 @@ BACKLOG = 1024
 class HttpServer:
     """Listens as soon as it is made, so that the port is known. Serves requests after `start`."""
 
-    def __init__(self, host: str, port: int, trusted_proxies: Sequence[str] = ()) -> None:
-        """Requests from `trusted_proxies` have the client's address in `X-Forwarded-For`."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        trusted_proxies: Sequence[str] = (),
+        inherited: Sequence[socket.socket] = (),
+    ) -> None:
+        """Requests from `trusted_proxies` have the client's address in `X-Forwarded-For`.
+
+        `inherited` sockets listen already and are used instead of host and port. Whoever passed them has them open,
+        too: when this server stops, new connections wait there for its successor.
+        """
         self._trusted_proxies = list(trusted_proxies)
-        self._socket = listen(host, port)
-        self.port: int = self._socket.getsockname()[1]
+        self._sockets = list(inherited) or [listen(host, port)]
+        bound_host, bound_port = self._sockets[0].getsockname()[:2]
+        self.port: int = bound_port
+        host = bound_host if inherited else host
         self.url = f"http://{authority(host, self.port)}"
         self._server: _Server | None = None
         self.connections = Connections(connections_max(raise_descriptor_limit()), trusted_proxies)
@@ -45,10 +57,11 @@ class HttpServer:
             timeout_graceful_shutdown=GRACE_S + ANSWER_S,
         )
         self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=self._sockets))
         await self._server.ready.wait()
 
     async def stop(self) -> None:
+        self.connections.stopping = True
         if self._server is not None:
             self._server.should_exit = True
             with suppress(asyncio.CancelledError):
@@ -56,7 +69,8 @@ class HttpServer:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        for each in self._sockets:
+            each.close()
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,84 @@
+"""The systemd units: valid, hardened, and with settings that a start accepts."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.missing import SYSTEMD, require
+from tocsin import settings
+
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+EXPOSURE_MAX = 1.5  # of 10, as systemd-analyze counts
+
+
+def directives(unit: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / unit).read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def analyse(*arguments: str, at: Path) -> str:
+    """What systemd-analyze says about the units, with a command that exists on this machine."""
+    require(shutil.which("systemd-analyze") is not None, SYSTEMD)
+    for name in ("tocsin.service", "tocsin.socket"):
+        text = (UNITS / name).read_text()
+        (at / name).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text))
+    done = subprocess.run(
+        ["systemd-analyze", *arguments], cwd=at, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    """Every directive and value, without a warning."""
+    assert analyse("verify", "./tocsin.service", "./tocsin.socket", at=tmp_path) == ""
+
+
+def test_the_service_is_hardly_exposed(tmp_path: Path) -> None:
+    """By systemd's own count."""
+    report = analyse("security", "--offline=true", "--no-pager", "./tocsin.service", at=tmp_path)
+    level = re.search(r"Overall exposure level for tocsin.service: ([\d.]+)", report)
+
+    assert level is not None
+    assert float(level[1]) <= EXPOSURE_MAX
+
+
+def test_the_service_tells_systemd_how_it_is_and_is_always_restarted() -> None:
+    """The longest waits of the process itself fit into what systemd allows."""
+    service = directives("tocsin.service")
+
+    assert (service["Type"], service["Restart"], service["WatchdogSec"]) == (["notify"], ["always"], ["30"])
+    assert (
+        int(service["TimeoutStopSec"][0]) > 3 + 1 + 3 + 1
+    )  # requests, their answers, log service, log lines
+    assert (service["TimeoutStartSec"], service["StartLimitIntervalSec"]) == (["10min"], ["0"])
+    assert service["Requires"] == ["tocsin.socket"]
+    assert directives("tocsin.socket")["ListenStream"] == ["127.0.0.1:8787"]
+
+
+@pytest.mark.parametrize("value", ["an-admin-key-for-tests-of-32-characters", ""])
+def test_the_settings_file_is_accepted(value: str) -> None:
+    """As it is, and with keys; the proxy on this machine is trusted."""
+    text = (UNITS / "tocsin.env").read_text().replace("_KEY=", f"_KEY={value}")
+    read = settings.read(settings.read_env_file(text.encode()))
+
+    assert read.trusted_proxies
+    assert (read.admin_key or "") == value
+
+
+def test_commands_run_with_the_user_and_the_data_of_the_service() -> None:
+    """The script gives a command what the unit gives the service."""
+    script, service = (UNITS / "tocsin-run").read_text(), directives("tocsin.service")
+
+    for name in ("DynamicUser", "User", "StateDirectory", "StateDirectoryMode", "UMask", "EnvironmentFile"):
+        assert f"-p {name}={service[name][0]}" in script
+    assert service["Environment"][0].split()[0] in script
+    assert service["ExecStart"][0].removesuffix(" serve") in script
+    assert (UNITS / "tocsin-run").stat().st_mode & 0o111
