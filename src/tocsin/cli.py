@@ -1,7 +1,7 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-All but `serve`, `import`, `explain`, `rebuild`, `check` and `simulate` ask the running service over HTTP. Imports are
-inside the commands, so that none waits for what it does not use.
+Those in `commands/data_commands.py`, and `serve`, `import`, `explain`, `rebuild` and `simulate`, work without a running
+service. All others ask it over HTTP. Imports are inside the commands, so that none waits for what it does not use.
 """
 
 import os
@@ -15,6 +15,7 @@ import typer
 
 from tocsin import __version__
 from tocsin.bindings import JSON
+from tocsin.commands import data_commands
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
 
@@ -29,12 +30,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_commands.app)
 
 Host = Annotated[str | None, typer.Option("--host", help="Where the service is (TOCSIN_HOST).")]
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data directory (TOCSIN_DATA_DIR).")]
+DataDir = data_commands.DataDir
 
 
 def _print_version(wanted: bool) -> None:
@@ -265,19 +266,6 @@ def rebuild(data_dir: DataDir = None) -> None:
     for totals, rows in drifted.items():
         typer.echo(f"{totals}: {rows} rows differed")
     typer.echo("Counted again." if drifted else "All totals agree with the swaps.")
-
-
-@app.command()
-def check() -> None:
-    """Validate settings, keys, schema, budgets and the data directory."""
-    from tocsin.commands import check as checking
-
-    findings = checking.check()
-    for line in [*checking.calls_out(), *findings]:
-        typer.echo(line)
-    if findings:
-        raise typer.Exit(1)
-    typer.echo("All fine.")
 
 
 @app.command()
