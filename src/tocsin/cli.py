@@ -166,20 +166,31 @@ def resume(host: Host = None, port: Port = None) -> None:
 @app.command()
 def runs(
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
+    outcome: Annotated[str | None, typer.Option(help="Only runs that ended so, such as failed.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
+    daily: Annotated[bool, typer.Option("--daily", help="The totals of each day and task.")] = False,
     as_json: AsJson = False,
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """List the latest runs, newest first."""
-    from tocsin.commands import render
-    from tocsin.commands.service_client import SCHEDULER
-    from tocsin.shapes.scheduler import RunList
+    """List runs of the last 30 days, or the totals of each day, newest first."""
+    from tocsin.commands import list_runs, render
+    from tocsin.commands.times import parse_past_ms
 
-    query = {"limit": str(limit), **({} if task is None else {"task": task})}
     client = _client(host, port)
-    answer = client.get(f"{SCHEDULER}/runs", query, keyed=True)
-    _print(answer, as_json, render.runs(client.read(RunList, answer)))
+    if daily:
+        if task or outcome or since:
+            raise UsageError("--daily shows all tasks and outcomes: give it with --limit only.")
+        days = list_runs.list_days(client, min(limit, 400))
+        _print(days.to_json(), as_json, render.days(days))
+        return
+    since_ms = None if since is None else parse_past_ms(since, time.time_ns() // 1_000_000)
+    filters = {"task": task, "outcome": outcome, "since": since_ms}
+    found = list_runs.list_runs(client, filters, limit)
+    _print(found.to_json(), as_json, render.runs(found))
 
 
 @app.command()

@@ -4,6 +4,7 @@ from typing import Any
 
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
 
 
@@ -39,8 +40,18 @@ class SchedulerClient:
     async def resume(self) -> Resumed:
         return Resumed.from_json(await self._stub.resume())
 
-    async def runs(self, task: str | None, limit: int) -> RunList:
-        return RunList.from_json(await self._stub.runs(task, limit))
+    async def runs(
+        self,
+        task: str | None,
+        limit: int,
+        outcome: str | None = None,
+        since: int | None = None,
+        before: int | None = None,
+    ) -> RunList:
+        return RunList.from_json(await self._stub.runs(task, limit, outcome, since, before))
+
+    async def days(self, limit: int) -> DayList:
+        return DayList.from_json(await self._stub.days(limit))
 
     async def events(self, after: int, wait_ms: int) -> EventBatch:
         """Events after this number; waits for the first one when there is none yet."""
