@@ -75,6 +75,27 @@ def check() -> None:
     typer.echo("All fine.")
 
 
+@app.command()
+def doctor(
+    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody over the network.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Look for anything that is wrong or soon will be: settings, keys, upstreams, clock, disk, limits."""
+    from tocsin.commands import doctor as examining
+
+    report = examining.doctor(data_dir, offline=offline, clock=_now)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        for one in report.checks:
+            typer.echo(f"{one.verdict:<8} {one.name}: {one.sentence}")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
