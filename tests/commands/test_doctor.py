@@ -161,10 +161,10 @@ def test_who_may_read_the_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "verdict"), [(256, "problem"), (1_024, "warning"), (4_096, "ok"), (65_536, "ok"), (-1, "ok")]
+    ("hard", "verdict"), [(256, "problem"), (1_024, "warning"), (4_096, "ok"), (65_536, "ok"), (-1, "ok")]
 )
-def test_the_limit_of_open_files(soft: int, verdict: str) -> None:
-    assert open_files(soft).verdict == verdict
+def test_the_limit_of_open_files(hard: int, verdict: str) -> None:
+    assert open_files(hard).verdict == verdict
 
 
 @pytest.mark.parametrize(

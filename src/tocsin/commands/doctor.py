@@ -70,13 +70,13 @@ async def _ask_all(asks: list[Ask]) -> list[DoctorCheck]:
 
 def local_checks(settings: Settings, statvfs: Callable[[Path], DiskFigures]) -> list[DoctorCheck]:
     directory = Path(settings.data_dir)
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     version = DoctorCheck("sqlite", "ok", f"SQLite {sqlite3.sqlite_version}")
     return [
         *_found(check.findings_by_subject(settings, load_migrations())),
         disk(directory, statvfs),
         *permissions(directory, os.geteuid()),
-        open_files(soft),
+        open_files(hard),
         version,
         proxy(settings),
     ]
@@ -139,13 +139,13 @@ def permissions(directory: Path, user: int) -> list[DoctorCheck]:
     return found or [DoctorCheck(name, "ok", f"only its owner can enter {directory}")]
 
 
-def open_files(soft: int) -> DoctorCheck:
-    """Each visitor needs a descriptor, and so does each database."""
-    shown = "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft:,} open files"
+def open_files(hard: int) -> DoctorCheck:
+    """Each visitor needs a descriptor, and so does each database. The service raises its soft limit by itself."""
+    shown = "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard:,} open files here"
     name, fix = "open files", "raise it: LimitNOFILE=65536 in the unit, or ulimit -n 65536"
-    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN:
+    if hard != resource.RLIM_INFINITY and hard < OPEN_FILES_MIN:
         return DoctorCheck(name, "problem", f"{shown}, which a few hundred visitors use up: {fix}")
-    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_GOOD:
+    if hard != resource.RLIM_INFINITY and hard < OPEN_FILES_GOOD:
         return DoctorCheck(name, "warning", f"{shown}: {fix}")
     return DoctorCheck(name, "ok", shown)
 
