@@ -247,3 +247,19 @@ def test_a_damaged_number_counts_nothing() -> None:
 
     assert day_of(10**400) == "9999-12-31"
     assert counted(DayTotals("2026-05-13"), run).tasks["tenero"] == TaskTotals(1, {"ok": 1}, 0, 0, 0, 0)
+
+
+async def test_an_upgrade_reads_no_more_than_memory_holds(tmp_path: Path) -> None:
+    """The runs of 0.1.0 have no `calls` and no `reason`: the newest are upgraded at once, the others when read."""
+    clock = VirtualClock(START_MS + DAY)
+    runs = stored_runs(1, 1_200, START_MS, 10_000)
+    for run in runs.values():
+        del run["calls"], run["reason"]
+    await store_entries(tmp_path, clock, {"runSeq": 1_200, **runs})
+    async with scheduler(tmp_path, Job("tenero", DAY), clock=clock, arm=False) as made:
+        found = (await made.client().runs(None, 2_000)).runs
+        [line] = made.log.named("state.upgraded")
+        unreadable = made.log.named("state.entry_unreadable")
+
+    assert [run.id for run in found] == list(range(1_200, 0, -1))
+    assert (line["entries"], unreadable) == (500, [])

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from tocsin.bindings import Logger, Storage
 from tocsin.scheduler.stored_entries import EntryReader
+from tocsin.scheduler.upgrades import upgraded
 from tocsin.shapes.run_days import DayTotals, TaskTotals
 from tocsin.shapes.scheduler import RunRecord
 
@@ -95,6 +96,11 @@ def read_runs(reader: EntryReader) -> dict[int, RunRecord]:
     return {record.id: record for record in records if record is not None}
 
 
+def _upgraded_runs(stored: Mapping[str, Any], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
+    """Runs in today's layout. Those of an older release are upgraded whenever they are read: they may be many."""
+    return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger))
+
+
 async def find_runs(
     state: HistoryState, storage: Storage, logger: Logger, query: RunQuery
 ) -> tuple[list[RunRecord], int | None]:
@@ -117,7 +123,7 @@ async def find_runs(
         stored = await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=PAGE_RUNS)
         if not stored:
             return found, None
-        page = read_runs(EntryReader(stored, stored, storage, logger))
+        page = _upgraded_runs(stored, storage, logger)
         read_to = min(map(_number, stored))  # less with every page, whatever is stored
         await asyncio.sleep(0)  # a long scan must not hold up the other work of the process
 
@@ -127,7 +133,7 @@ async def _load_newest(state: HistoryState, storage: Storage, logger: Logger) ->
     if not state.has_newest_runs:
         newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_IN_MEMORY)
         stored = dict(reversed(newest.items()))
-        state.runs = {**read_runs(EntryReader(stored, stored, storage, logger)), **state.runs}
+        state.runs = {**_upgraded_runs(stored, storage, logger), **state.runs}
         state.has_newest_runs = True
 
 
@@ -163,7 +169,7 @@ async def count_earlier_runs(storage: Storage, logger: Logger) -> int:
     """Add up the runs that a release without daily totals has stored. Returns how many they are."""
     stored = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_MIN)
     days: dict[str, DayTotals] = {}
-    runs = read_runs(EntryReader(stored, stored, storage, logger)).values()
+    runs = _upgraded_runs(stored, storage, logger).values()
     ended = [run for run in runs if run.outcome != "running"]
     for run in ended:
         day = day_of(run.started_at)

@@ -255,17 +255,16 @@ async def load_state(
     storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger, moment: Moment
 ) -> SchedulerState:
     """Load the stored state with its newest runs, upgraded as a whole if an older release stored it."""
-    if await storage.get(VERSION_KEY) == STATE_VERSION:
-        newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
-        others = {
-            **await storage.list(end=DAY_PREFIX),
-            **await storage.list(start=AFTER_DAYS, end=RUN_PREFIX),
-            **await storage.list(start=AFTER_RUNS),
-        }
-        stored = {**others, **dict(reversed(newest.items()))}
-        has_newest_runs = len(newest) < NEWEST_RUNS
-    else:
-        stored, has_newest_runs = await storage.list(), True
+    is_current = await storage.get(VERSION_KEY) == STATE_VERSION
+    limit = NEWEST_RUNS if is_current else RUNS_IN_MEMORY  # older runs are upgraded when they are read
+    newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=limit)
+    stored = {
+        **await storage.list(end=DAY_PREFIX),
+        **await storage.list(start=AFTER_DAYS, end=RUN_PREFIX),
+        **await storage.list(start=AFTER_RUNS),
+        **dict(reversed(newest.items())),
+    }
+    has_newest_runs = len(newest) < limit or not is_current
     version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
