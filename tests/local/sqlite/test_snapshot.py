@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,38 @@ def test_fifty_copies_under_load_each_show_an_instant_that_a_kill_could_have_lef
 
     assert all(a >= b >= c and a - c <= 1 for a, b, c in seen), seen
     assert len({tuple(numbers) for numbers in seen}) > 25  # the writer was at work all the time
+
+
+def test_nobody_can_write_to_any_file_while_the_instant_is_fixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every moment at which a read transaction begins, all files are locked; afterwards none is."""
+    paths = files(tmp_path)
+    refused: list[list[bool]] = []
+
+    def is_locked(path: Path) -> bool:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+            try:
+                other.execute("UPDATE counter SET number = 9")
+            except sqlite3.OperationalError:
+                return True
+        return False
+
+    class Probing(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "BEGIN":
+                refused.append([is_locked(path) for path in paths])
+            return super().execute(sql, *values)
+
+    def connect(path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(path, factory=Probing, isolation_level=None)
+
+    monkeypatch.setattr("tocsin.platform.local.sqlite.snapshot.connect", connect)
+    with one_instant(paths):
+        after = [is_locked(path) for path in paths]
+
+    assert refused == [[True, True, True]] * 3
+    assert after == [False, False, False]
 
 
 def test_what_is_committed_after_the_instant_is_not_copied(tmp_path: Path) -> None:
