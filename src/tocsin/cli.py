@@ -1,7 +1,7 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-All but `serve`, `import`, `explain`, `rebuild`, `check` and `simulate` ask the running service over HTTP. Imports are
-inside the commands, so that none waits for what it does not use.
+Those in `commands/data_commands.py`, and `serve`, `import`, `explain`, `rebuild` and `simulate`, work without a running
+service. All others ask it over HTTP. Imports are inside the commands, so that none waits for what it does not use.
 """
 
 import os
@@ -15,6 +15,7 @@ import typer
 
 from tocsin import __version__
 from tocsin.bindings import JSON
+from tocsin.commands import data_commands
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
 
@@ -29,12 +30,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_commands.app)
 
 Host = Annotated[str | None, typer.Option("--host", help="Where the service is (TOCSIN_HOST).")]
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data directory (TOCSIN_DATA_DIR).")]
+DataDir = data_commands.DataDir
 
 
 def _print_version(wanted: bool) -> None:
@@ -165,20 +166,31 @@ def resume(host: Host = None, port: Port = None) -> None:
 @app.command()
 def runs(
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
+    outcome: Annotated[str | None, typer.Option(help="Only runs that ended so, such as failed.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
+    daily: Annotated[bool, typer.Option("--daily", help="The totals of each day and task.")] = False,
     as_json: AsJson = False,
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """List the latest runs, newest first."""
-    from tocsin.commands import render
-    from tocsin.commands.service_client import SCHEDULER
-    from tocsin.shapes.scheduler import RunList
+    """List runs of the last 30 days, or the totals of each day, newest first."""
+    from tocsin.commands import list_runs, render
+    from tocsin.commands.times import parse_past_ms
 
-    query = {"limit": str(limit), **({} if task is None else {"task": task})}
     client = _client(host, port)
-    answer = client.get(f"{SCHEDULER}/runs", query, keyed=True)
-    _print(answer, as_json, render.runs(client.read(RunList, answer)))
+    if daily:
+        if task or outcome or since:
+            raise UsageError("--daily shows all tasks and outcomes: give it with --limit only.")
+        days = list_runs.list_days(client, min(limit, 400))
+        _print(days.to_json(), as_json, render.days(days))
+        return
+    since_ms = None if since is None else parse_past_ms(since, time.time_ns() // 1_000_000)
+    filters = {"task": task, "outcome": outcome, "since": since_ms}
+    found = list_runs.list_runs(client, filters, limit)
+    _print(found.to_json(), as_json, render.runs(found))
 
 
 @app.command()
@@ -265,19 +277,6 @@ def rebuild(data_dir: DataDir = None) -> None:
     for totals, rows in drifted.items():
         typer.echo(f"{totals}: {rows} rows differed")
     typer.echo("Counted again." if drifted else "All totals agree with the swaps.")
-
-
-@app.command()
-def check() -> None:
-    """Validate settings, keys, schema, budgets and the data directory."""
-    from tocsin.commands import check as checking
-
-    findings = checking.check()
-    for line in [*checking.calls_out(), *findings]:
-        typer.echo(line)
-    if findings:
-        raise typer.Exit(1)
-    typer.echo("All fine.")
 
 
 @app.command()

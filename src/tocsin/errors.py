@@ -11,6 +11,7 @@ TocsinError
 ├── BindingMissing       the platform lacks a binding that is needed: names it
 ├── RequestRefused       an HTTP request that does not succeed; has its status and its code
 ├── ImportRefused        a file that cannot be imported as it is; nothing was written
+├── BackupRefused        a backup that cannot be made, read or restored: names the cause and the fix
 ├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
 ├── ServiceUnreachable   a command found no running service: the sentence says how to start it
 ├── RunStopped           a run must end at this checkpoint (paused, or its slice is nearly over); tasks let it pass
@@ -93,6 +94,10 @@ class RequestRefused(TocsinError):
 
 class ImportRefused(TocsinError):
     """A file cannot be imported; nothing was written."""
+
+
+class BackupRefused(TocsinError):
+    """A backup cannot be made, read or restored; the data directory is as it was."""
 
 
 class TransactionUnreadable(TocsinError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from support.processes import ADMIN_KEY as SERVICE_KEY
@@ -157,6 +158,30 @@ def test_runs_lists_the_history(running: Running) -> None:
     assert re.search(r"sweep +alarm +partial .* its time slice was nearly over", everything.stdout)
     assert re.search(r"tenero +refresh +running +-", everything.stdout)
     assert [run["task"] for run in json.loads(one.stdout)["runs"]] == ["tenero"]
+    failed = tocsin("runs", "--outcome", "failed", "--since", "2d", "--json", port=running.port)
+    assert [run["id"] for run in json.loads(failed.stdout)["runs"]] == [3]
+    asked = running.scheduler.calls[-1]
+    assert asked[:4] == ("runs", None, 20, "failed")
+    assert time.time() * 1000 - asked[4] == pytest.approx(2 * 86_400_000, abs=60_000)
+
+
+@pytest.mark.slow
+def test_more_runs_than_one_answer_holds_are_listed(running: Running) -> None:
+    """The command asks page by page; with --daily it shows the totals of each day."""
+    running.scheduler.history = [run_record(id=number) for number in range(1_200, 0, -1)]
+
+    everything = tocsin("runs", "--limit", "1100", "--json", port=running.port)
+    days = tocsin("runs", "--daily", port=running.port)
+    both = tocsin("runs", "--daily", "--task", "sweep", port=running.port)
+
+    found = json.loads(everything.stdout)
+    assert [run["id"] for run in found["runs"]] == list(range(1_200, 100, -1))
+    assert found["next"] == 101
+    assert re.search(r"2026-05-13 +tenero +3 +failed=1 ok=2 +27 +9 +200ms", days.stdout)
+    assert (both.returncode, both.stderr) == (
+        2,
+        "--daily shows all tasks and outcomes: give it with --limit only.\n",
+    )
 
 
 @pytest.mark.slow
@@ -334,9 +359,7 @@ def test_serve_and_check_pass_options_and_findings_on(
 def test_every_command_is_documented() -> None:
     """docs/commands.md lists exactly these."""
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
-    known = {
-        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
-    }
+    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]  # a group, because it has commands
 
     assert set(re.findall(r"^\| `tocsin (\w+)", page, re.MULTILINE)) == known
 

@@ -85,7 +85,7 @@ async def test_an_instance_that_is_not_the_active_one_drains(platform: Platform)
         runs = await world.call("v0", "runs")
         await settled(world)
     assert (other["active"], other["nextAlarmAt"]) == (False, None)
-    assert runs == {"name": "v0", "runs": []}
+    assert runs == {"name": "v0", "runs": [], "next": None}
 
 
 async def test_events_show_what_happened_since(platform: Platform) -> None:

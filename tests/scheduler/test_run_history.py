@@ -1,65 +1,237 @@
-"""The runs that are kept: a day of them, bounded, and by the names of known tasks."""
+"""The run history: 30 days of runs, the totals of each day for longer, bounded in storage, memory and reading."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from support.scheduler import MINUTE, Job, scheduler
+from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
+from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import JSON
 from tocsin.errors import UsageError
+from tocsin.scheduler.run_history import counted, day_of
+from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
+from tocsin.shapes.run_days import DayTotals, TaskTotals
 from tocsin.shapes.scheduler import RunRecord
 
-
-async def test_history_is_bounded(tmp_path: Path) -> None:
-    """The oldest runs leave, in memory and in storage."""
-    async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
-        await asyncio.sleep(2_100)
-        runs = (await made.client().runs(None, 3_000)).runs
-        stored = [key for key in made.entries() if key.startswith("run:")]
-
-    assert len(runs) == 2_000
-    assert len(stored) == 2_000
+DAY = 24 * 3_600_000
+HOUR = 3_600_000
 
 
-async def test_an_object_that_wakes_reads_the_newest_runs_and_the_others_when_asked(
+def stored_runs(first: int, last: int, started_at: int, every_ms: int, **fields: JSON) -> dict[str, Any]:
+    """Entries of runs, as the scheduler stores them: `first` started at `started_at`, then one every `every_ms`."""
+    runs = {}
+    for number in range(first, last + 1):
+        at = started_at + (number - first) * every_ms
+        record = RunRecord(number, "tenero", "alarm", at, 0, at, at + 100, 100, "ok", calls=2)
+        runs[f"run:{number:012}"] = {**record.to_json(), **fields}
+    return runs
+
+
+async def prepared(directory: Path, clock: VirtualClock, runs: dict[str, Any], last: int) -> None:
+    await store_entries(
+        directory, clock, {"version": 2, "runSeq": last, "daysCountedSince": START_MS, **runs}
+    )
+
+
+def numbers(made: Scheduler) -> list[int]:
+    return [int(key[4:]) for key in made.entries() if key.startswith("run:")]
+
+
+async def test_runs_leave_after_thirty_days_a_limited_number_at_a_time(tmp_path: Path) -> None:
+    """Every alarm removes at most 128 of those that are too old, until none is left."""
+    clock = VirtualClock(START_MS + 33 * DAY)
+    await prepared(tmp_path, clock, stored_runs(1, 2_600, START_MS, 15 * MINUTE), 2_600)
+    async with scheduler(tmp_path, Job("tenero", MINUTE, slice_ms=1000), clock=clock) as made:
+        await made.client().status()
+        left = [numbers(made)[0]]
+        for _ in range(6):
+            await asyncio.sleep(60)
+            left.append(numbers(made)[0])
+
+    assert left[0] == 129
+    assert max(later - earlier for earlier, later in pairwise(left)) <= 128
+    assert left[-1] == pytest.approx(3 * 96 + 1, abs=2)  # three days of four runs an hour have left
+
+
+async def test_a_clock_that_was_set_ahead_leaves_two_thousand_runs(tmp_path: Path) -> None:
+    """A year ahead everything would be too old."""
+    clock = VirtualClock(START_MS + 365 * DAY)
+    await prepared(tmp_path, clock, stored_runs(1, 2_300, START_MS, 1_000), 2_300)
+    async with scheduler(tmp_path, Job("tenero", MINUTE, slice_ms=1000), clock=clock) as made:
+        await asyncio.sleep(30 * 60)
+        left = numbers(made)
+
+    assert 2_000 <= len(left) <= 2_000 + 128
+
+
+async def test_the_number_of_runs_is_bounded_whatever_the_cadence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading the whole history at every wake would cost hundreds of rows every five minutes."""
-    read: list[int] = []
-
-    def counting(value: JSON) -> RunRecord:
-        record = RunRecord.from_json(value)
-        read.append(record.id)
-        return record
-
-    monkeypatch.setattr("tocsin.scheduler.state.RunRecord", SimpleNamespace(from_json=counting))
+    """A demo that runs for a month must not fill the disk. Memory holds 500 of them."""
+    monkeypatch.setattr("tocsin.scheduler.run_history.RUNS_MAX", 2_200)
     async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
-        await asyncio.sleep(300)
-        before = [run["id"] for run in (await made.stub().runs(None, 1000))["runs"]]
+        await asyncio.sleep(3_000)
+        stored = numbers(made)
+        [live] = made.runtime._live.values()
+        in_memory = len(live._instance._state.runs)  # type: ignore[union-attr]
+
+    assert stored[-1] == pytest.approx(3_000, abs=1)
+    assert 2_200 <= len(stored) <= 2_200 + 2 * 128
+    assert in_memory == 500
+
+
+def counting(rows: Any, read: list[str]) -> Any:
+    """The same rows, with the key of each that is read."""
+
+    def read_rows(*arguments: Any) -> Any:
+        for key, value in rows(*arguments):
+            read.append(key)
+            yield key, value
+
+    return read_rows
+
+
+async def test_an_object_that_wakes_reads_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the history is: Cloudflare counts every row, and wakes the object every minute."""
+    clock = VirtualClock(START_MS + DAY)
+    days = {f"day:2025-{month:02}-{day:02}": {"day": "x"} for month in range(6, 13) for day in range(1, 29)}
+    await prepared(tmp_path, clock, {**stored_runs(1, 5_000, START_MS, 15_000), **days}, 5_000)
+    read: list[str] = []
+    async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
+        for name in ("read_from", "read_back"):
+            monkeypatch.setattr(made.runtime.store, name, counting(getattr(made.runtime.store, name), read))
+        await made.stub().arm()
+        await asyncio.sleep(1)
+
+    assert (
+        len([key for key in read if key.startswith("run:")]) <= 120 + 1 + 2
+    )  # and the keys that end a range
+    assert len([key for key in read if key.startswith("day:")]) <= 2
+    assert len(read) < 180
+
+
+async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
+    """In memory and in storage, each once, newest first; with filters, and since a time."""
+    clock = VirtualClock(START_MS + DAY)
+    runs = stored_runs(1, 6_500, START_MS, 10_000)
+    for number in (3, 700, 6_400):
+        runs[f"run:{number:012}"]["outcome"] = "failed"
+    await prepared(tmp_path, clock, runs, 6_500)
+    async with scheduler(tmp_path, Job("tenero", DAY), Job("sweep", DAY), clock=clock, arm=False) as made:
+        client = made.client()
+
+        async def pages(limit: int, **query: Any) -> list[list[int]]:
+            found, cursor = [], None
+            while True:
+                page = await client.runs(
+                    query.get("task"), limit, query.get("outcome"), query.get("since"), cursor
+                )
+                found.append([run.id for run in page.runs])
+                if page.next is None:
+                    return found
+                cursor = page.next
+
+        everything = await pages(900)
+        failed = await pages(50, outcome="failed")
+        none = await pages(50, task="sweep")
+        since = await pages(1_000, since=START_MS + 6_000 * 10_000)
+
+    assert [number for page in everything for number in page] == list(range(6_500, 0, -1))
+    assert [len(page) for page in everything] == [900] * 7 + [200]
+    assert failed == [[6_400], [700, 3]]  # 5,000 are looked at by one question
+    assert none == [[], []]
+    assert since == [list(range(6_500, 6_000, -1))]
+
+
+async def test_an_unreadable_run_of_long_ago_is_put_aside_and_the_others_are_found(tmp_path: Path) -> None:
+    """As at the start: one damaged entry hides no other."""
+    clock = VirtualClock(START_MS + DAY)
+    runs = {**stored_runs(1, 1_500, START_MS, 1_000), "run:000000000700": "garbage"}
+    runs["run:000000000600"]["id"] = 10**30
+    await prepared(tmp_path, clock, runs, 1_500)
+    async with scheduler(tmp_path, Job("tenero", DAY), clock=clock, arm=False) as made:
+        found = [run.id for run in (await made.client().runs(None, 2_000)).runs]
+        lines = [line["key"] for line in made.log.named("state.entry_unreadable")]
+
+    assert len(found) == 1_499
+    assert {*range(1, 1_501)} - {*found} == {600, 700}
+    assert lines == ["run:000000000700"]
+
+
+async def test_the_runs_of_a_day_are_added_up(tmp_path: Path) -> None:
+    """By task: outcomes, calls, items and durations. They outlive the process, and go on after midnight."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        context.progress(4, 4)
+        await context.clock.sleep(2)
+        return TaskResult({}, "no answer", None, "Unavailable") if len(job.started) == 2 else TaskResult({})
+
+    job = Job("tenero", 8 * HOUR, run=work)
+    clock = VirtualClock(START_MS)  # 19:30 UTC
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        await asyncio.sleep(3 * 3600)
+        await made.client().refresh("tenero")
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        await made.client().refresh("tenero")
+        await asyncio.sleep(6 * 3600)
+        newest, oldest = (await made.client().days(30)).days
+        limited = (await made.client().days(1)).days
+
+    totals = oldest.tasks["tenero"]
+    assert (newest.day, oldest.day) == ("2026-05-14", "2026-05-13")
+    assert (totals.runs, totals.outcomes) == (3, {"ok": 2, "failed": 1})
+    assert (totals.items, totals.duration_ms, totals.duration_max_ms) == (12, 6_000, 2_000)
+    assert newest.tasks["tenero"].runs == 1
+    assert limited == [newest]
+
+
+async def test_days_leave_after_four_hundred(tmp_path: Path) -> None:
+    """With the runs: what is kept is bounded."""
+    clock = VirtualClock(START_MS + 410 * DAY)
+    days = {
+        f"day:{day_of(START_MS + n * DAY)}": DayTotals(day_of(START_MS + n * DAY)).to_json()
+        for n in range(410)
+    }
+    old = stored_runs(1, 2_300, START_MS, 1_000)
+    await prepared(tmp_path, clock, {**old, **days}, 2_300)
+    async with scheduler(tmp_path, Job("tenero", MINUTE, slice_ms=1000), clock=clock) as made:
+        await asyncio.sleep(120)
+        left = sorted(key[4:] for key in made.entries() if key.startswith("day:"))
+
+    assert left[0] == day_of(START_MS + 10 * DAY)
+    assert len(left) == 401
+
+
+async def test_the_runs_of_an_earlier_release_are_counted_once(tmp_path: Path) -> None:
+    """Daily totals did not exist: they begin with the runs that are still stored."""
+    clock = VirtualClock(START_MS + 2 * DAY)
+    runs = stored_runs(1, 100, START_MS, 30 * MINUTE)
+    await store_entries(tmp_path, clock, {"version": 2, "runSeq": 100, **runs})
+    async with scheduler(tmp_path, Job("tenero", DAY), clock=clock, arm=False) as made:
+        first = (await made.client().days(30)).days
         made.reset()
-        await made.stub().status()
-        at_wake = len(read)
-        after = [run["id"] for run in (await made.stub().runs(None, 1000))["runs"]]
+        again = (await made.client().days(30)).days
+        lines = made.log.named("state.runs_counted")
 
-    assert at_wake == 120
-    assert after[-len(before) :] == before == list(range(before[0], 0, -1))
+    assert again == first
+    assert [line["runs"] for line in lines] == [100]
+    assert sum(day.tasks["tenero"].runs for day in first) == 100
+    assert [day.day for day in first] == ["2026-05-15", "2026-05-14", "2026-05-13"]
+    assert first[1].tasks["tenero"] == TaskTotals(48, {"ok": 48}, 96, 0, 4_800, 100)
 
 
-@pytest.mark.slow
-async def test_history_holds_a_day_and_more(tmp_path: Path) -> None:
-    """At the default cadences the console can show the last 24 hours, with room for refreshes by hand."""
-    prices, sweep = Job("tenero", 5 * MINUTE), Job("sweep", 15 * MINUTE, upstream="hiro")
-    async with scheduler(tmp_path, prices, sweep) as made:
-        started_at = made.clock.now()
-        await asyncio.sleep(24 * 3600 - 1)
-        for _ in range(50):
-            await made.client().refresh("sweep")
+async def test_the_console_still_sees_six_hours_and_more(tmp_path: Path) -> None:
+    """500 runs at once, also after a reset, when only the newest 120 are in memory."""
+    async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
+        await asyncio.sleep(700)
+        made.reset()
         runs = (await made.client().runs(None, 500)).runs
 
-    assert runs[-1].started_at == started_at
-    assert len(runs) == 288 + 96 + 50
+    assert [run.id for run in runs] == list(range(runs[0].id, runs[0].id - 500, -1))
 
 
 async def test_runs_of_an_unknown_task_are_refused_with_the_names(tmp_path: Path) -> None:
@@ -67,3 +239,27 @@ async def test_runs_of_an_unknown_task_are_refused_with_the_names(tmp_path: Path
     async with scheduler(tmp_path, Job("tenero", 5 * MINUTE)) as made:
         with pytest.raises(UsageError, match=r"^there is no task 'price': give one of tenero$"):
             await made.stub().runs("price")
+
+
+def test_a_damaged_number_counts_nothing() -> None:
+    """A stored duration of a thousand years would hide every other one of that day for ever."""
+    run = RunRecord(1, "tenero", "alarm", 0, 0, 10**400, 10**400, 10**15, "ok", calls=-5)
+
+    assert day_of(10**400) == "9999-12-31"
+    assert counted(DayTotals("2026-05-13"), run).tasks["tenero"] == TaskTotals(1, {"ok": 1}, 0, 0, 0, 0)
+
+
+async def test_an_upgrade_reads_no_more_than_memory_holds(tmp_path: Path) -> None:
+    """The runs of 0.1.0 have no `calls` and no `reason`: the newest are upgraded at once, the others when read."""
+    clock = VirtualClock(START_MS + DAY)
+    runs = stored_runs(1, 1_200, START_MS, 10_000)
+    for run in runs.values():
+        del run["calls"], run["reason"]
+    await store_entries(tmp_path, clock, {"runSeq": 1_200, **runs})
+    async with scheduler(tmp_path, Job("tenero", DAY), clock=clock, arm=False) as made:
+        found = (await made.client().runs(None, 2_000)).runs
+        [line] = made.log.named("state.upgraded")
+        unreadable = made.log.named("state.entry_unreadable")
+
+    assert [run.id for run in found] == list(range(1_200, 0, -1))
+    assert (line["entries"], unreadable) == (500, [])

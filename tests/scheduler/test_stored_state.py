@@ -50,11 +50,15 @@ async def test_the_state_of_release_0_1_0_loads_completely(tmp_path: Path) -> No
     prices, sweep = Job("tenero", 10_000, 9_000), Job("sweep", 20_000, 19_000, upstream="hiro")
     async with scheduler(tmp_path, prices, sweep, clock=clock, quotas=DEMO) as made:
         status, runs = await made.client().status(), (await made.client().runs(None, 50)).runs
-        entries = made.entries()
+        entries, days = made.entries(), (await made.client().days(30)).days
         await made.client().resume()
         await asyncio.sleep(60)
 
     assert warnings(made) == []
+    assert {name: totals.outcomes for name, totals in days[0].tasks.items()} == {
+        "tenero": {"ok": 5, "failed": 1, "interrupted": 1},
+        "sweep": {"ok": 3, "stopped": 1, "interrupted": 1},
+    }
     assert [line["from_version"] for line in made.log.named("state.upgraded")] == [1]
     assert entries["version"] == 2
     assert not any(key.startswith("unreadable:") for key in entries)
@@ -191,6 +195,7 @@ async def started(directory: Path, clock: VirtualClock) -> AsyncIterator[tuple[S
 
 
 RUN, BUDGET = "run:000000000001", "budget:tenero"
+DAY = "day:2026-05-13"
 MISSING = object()
 DAMAGED = [
     ("pausedUntil", "tomorrow"),
@@ -217,6 +222,10 @@ DAMAGED = [
     ("runCounts", {"tenero": 7}),
     ("lastTeneroRunAt", "yesterday"),
     ("lastTeneroResult", [1]),
+    ("daysCountedSince", "long ago"),
+    (DAY, "garbage"),
+    (DAY, {}),
+    (f"{DAY}.tasks", {"tenero": {"runs": "many"}}),
     (RUN, "garbage"),
     (RUN, {}),
     (f"{RUN}.task", MISSING),

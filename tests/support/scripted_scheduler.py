@@ -18,6 +18,7 @@ from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
+from tocsin.shapes.run_days import DayList, DayTotals, TaskTotals
 from tocsin.shapes.scheduler import (
     EventBatch,
     Paused,
@@ -88,12 +89,28 @@ class ScriptedScheduler:
         self.show(paused_until=None)
         return Resumed("v1").to_json()
 
-    async def runs(self, task: str | None, limit: int) -> JSON:
-        self._called("runs", task, limit)
+    async def runs(
+        self,
+        task: str | None,
+        limit: int,
+        outcome: str | None = None,
+        since: int | None = None,
+        before: int | None = None,
+    ) -> JSON:
+        self._called("runs", task, limit, outcome, since, before)
         if task not in {None, *self.shown.tasks}:
             raise UsageError(f"there is no task {task!r}: give one of tenero, sweep")
-        runs = [run for run in self.history if task in {None, run.task}]
-        return RunList("v1", runs[:limit]).to_json()
+        runs = [
+            run
+            for run in self.history
+            if task in {None, run.task} and outcome in {None, run.outcome} and run.id < (before or 10**9)
+        ]
+        return RunList("v1", runs[:limit], runs[limit - 1].id if len(runs) > limit else None).to_json()
+
+    async def days(self, limit: int) -> JSON:
+        self._called("days", limit)
+        totals = TaskTotals(runs=3, outcomes={"ok": 2, "failed": 1}, calls=27, items=9, duration_ms=600)
+        return DayList("v1", [DayTotals("2026-05-13", {"tenero": totals})]).to_json()
 
     async def measures(self) -> JSON:
         self._called("measures")

@@ -21,7 +21,7 @@ PATH = "/api/admin/scheduler"
 KEY = {"X-Admin-Key": ADMIN_KEY}
 
 
-RPC = ("arm", "status", "refresh_now", "pause_until", "resume", "runs", "events", "run_job")
+RPC = ("arm", "status", "refresh_now", "pause_until", "resume", "runs", "days", "events", "run_job")
 
 
 @pytest.mark.parametrize("method", RPC)
@@ -88,7 +88,13 @@ async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", PATH), ("POST", f"{PATH}?action=resume"), ("GET", f"{PATH}/runs"), ("GET", f"{PATH}/events")],
+    [
+        ("GET", PATH),
+        ("POST", f"{PATH}?action=resume"),
+        ("GET", f"{PATH}/runs"),
+        ("GET", f"{PATH}/days"),
+        ("GET", f"{PATH}/events"),
+    ],
 )
 async def test_without_the_key_nothing_is_shown_or_done(
     tmp_path: Path, method: str, path: str, key: str
@@ -247,10 +253,41 @@ async def test_the_run_history(tmp_path: Path) -> None:
         everything = await ask(app, f"{PATH}/runs", headers=KEY)
         one = await ask(app, f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
 
-        assert everything.json() == {"name": "v1", "runs": [run.to_json() for run in made.scheduler.history]}
+        everyone = [run.to_json() for run in made.scheduler.history]
+        assert everything.json() == {"name": "v1", "runs": everyone, "next": None}
         assert everything.json()["runs"][0]["reason"] == "its time slice was nearly over"
         assert [(run["task"], run["id"]) for run in one.json()["runs"]] == [("tenero", 1)]
-        assert made.scheduler.calls == [("runs", None, 50), ("runs", "tenero", 1)]
+        assert made.scheduler.calls == [
+            ("runs", None, 50, None, None, None),
+            ("runs", "tenero", 1, None, None, None),
+        ]
+
+
+async def test_the_run_history_is_filtered_and_paged(tmp_path: Path) -> None:
+    """`next` of a page is the `cursor` of the following one."""
+    async with scene(tmp_path) as made:
+        made.scheduler.history = [run_record(id=number) for number in (3, 2, 1)]
+        app = create_app(made.site)
+
+        first = await ask(app, f"{PATH}/runs?limit=2&outcome=ok&since=1778700600000", headers=KEY)
+        second = await ask(app, f"{PATH}/runs?limit=2&cursor={first.json()['next']}", headers=KEY)
+
+        assert [run["id"] for run in first.json()["runs"]] == [3, 2]
+        assert [run["id"] for run in second.json()["runs"]] == [1]
+        assert (first.json()["next"], second.json()["next"]) == (2, None)
+        assert made.scheduler.calls[0] == ("runs", None, 2, "ok", 1778700600000, None)
+
+
+async def test_the_totals_of_each_day(tmp_path: Path) -> None:
+    """30 days by default."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), f"{PATH}/days", headers=KEY)
+        too_many = await ask(create_app(made.site), f"{PATH}/days?limit=401", headers=KEY)
+
+        [day] = answer.json()["days"]
+        assert (day["day"], day["tasks"]["tenero"]["outcomes"]) == ("2026-05-13", {"ok": 2, "failed": 1})
+        assert (too_many.status, too_many.json()["error"]) == (400, "limit is 1 to 400.")
+        assert made.scheduler.calls == [("days", 30)]
 
 
 @pytest.mark.parametrize(
@@ -261,6 +298,9 @@ async def test_the_run_history(tmp_path: Path) -> None:
         ("limit=12abc", "bad_limit", "limit=50"),
         ("limit=", "bad_limit", "limit=50"),
         ("limit=-1", "bad_limit", "limit=50"),
+        ("since=yesterday", "bad_since", "since=1778700600000"),
+        ("cursor=x", "bad_cursor", "cursor is a whole number"),
+        ("outcome=fine", "bad_outcome", "outcome is one of running, ok, partial"),
         ("task=%00", "bad_task", "tenero or sweep"),
         ("task=price", "bad_task", "tenero, sweep"),
         ("task=all", "bad_task", "tenero, sweep"),

@@ -20,6 +20,13 @@ from tocsin.tasks import tasks
 from tocsin.upstream.registry import upstreams
 
 KEY_LENGTH_MIN = 8
+FINE = {
+    "keys": "the keys fit the plans",
+    "address": "this machine has the address to listen on",
+    "databases": "sound, of a schema that this release can use, and can be written",
+    "tasks": "something is refreshed",
+    "plans": "the calls of all tasks fit the plans",
+}
 
 
 def check() -> list[str]:
@@ -56,13 +63,18 @@ def called_out(settings: Settings) -> list[str]:
 
 
 def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
-    return [
-        *_keys(settings),
-        *_address(settings),
-        *_data(settings, schemas),
-        *_enabled(settings),
-        *_plans(settings),
-    ]
+    return [sentence for found in findings_by_subject(settings, schemas).values() for sentence in found]
+
+
+def findings_by_subject(settings: Settings, schemas: Mapping[str, list[Migration]]) -> dict[str, list[str]]:
+    """What is wrong, by what it is about; `FINE` has the same subjects."""
+    return {
+        "keys": _keys(settings),
+        "address": _address(settings),
+        "databases": _data(settings, schemas),
+        "tasks": _enabled(settings),
+        "plans": _plans(settings),
+    }
 
 
 def _keys(settings: Settings) -> list[str]:

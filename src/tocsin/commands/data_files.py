@@ -19,6 +19,11 @@ OBJECTS_FILE = "objects.sqlite"
 DB_FILE = "db.sqlite"
 KV_FILE = "kv.sqlite"
 
+CLOUDFLARE_BACKUP = (
+    "A service on Cloudflare has no such files: its database is restored with Time Travel "
+    "(npx wrangler d1 time-travel info DB)"
+)
+
 _MIGRATIONS = {OBJECTS_FILE: OBJECT_MIGRATIONS, DB_FILE: COMPETITION_MIGRATIONS, KV_FILE: KV_MIGRATIONS}
 
 

@@ -15,6 +15,7 @@ from tocsin.durations import short_duration
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board, Explanation, SubmitAnswer
 from tocsin.shapes.prices import PriceList
+from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
 
 PIPE_WIDTH = 200  # a file or a pipe has no edge: cut nothing
@@ -88,7 +89,24 @@ def runs(runs: RunList) -> Iterable[RenderableType]:
             escape(_counters(run.result)),
             escape(str(run.error or run.reason or "")),
         )
-    yield table if runs.runs else "No runs yet."
+    yield table if runs.runs else "No such runs."
+
+
+def days(days: DayList) -> Iterable[RenderableType]:
+    table = _table("day (UTC)", "task", "runs", "outcomes", "calls", "items", "mean", "longest")
+    for day in days.days:
+        for task, totals in sorted(day.tasks.items()):
+            table.add_row(
+                escape(day.day),
+                escape(task),
+                _number(totals.runs),
+                escape(" ".join(f"{name}={count}" for name, count in sorted(totals.outcomes.items()))),
+                _number(totals.calls),
+                _number(totals.items),
+                short_duration(totals.duration_ms / max(1, totals.runs)),
+                short_duration(totals.duration_max_ms),
+            )
+    yield table if days.days else "No runs yet."
 
 
 def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:

@@ -29,6 +29,14 @@ def parse_instant_ms(text: str) -> int:
         ) from error
 
 
+def parse_past_ms(text: str, now: int) -> int:
+    """A duration before now, such as `2d`, or a time as `parse_instant_ms` takes it."""
+    try:
+        return max(0, now - parse_duration(text))
+    except ValueError:
+        return max(0, parse_instant_ms(text))
+
+
 def shown_ago(at_ms: int | None, now: int) -> str:
     return "never" if at_ms is None else f"{short_duration(max(0, now - at_ms))} ago"
 

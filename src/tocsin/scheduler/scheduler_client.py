@@ -5,6 +5,7 @@ from typing import Any
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.measures import Measures
+from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
 
 
@@ -40,8 +41,18 @@ class SchedulerClient:
     async def resume(self) -> Resumed:
         return Resumed.from_json(await self._stub.resume())
 
-    async def runs(self, task: str | None, limit: int) -> RunList:
-        return RunList.from_json(await self._stub.runs(task, limit))
+    async def runs(
+        self,
+        task: str | None,
+        limit: int,
+        outcome: str | None = None,
+        since: int | None = None,
+        before: int | None = None,
+    ) -> RunList:
+        return RunList.from_json(await self._stub.runs(task, limit, outcome, since, before))
+
+    async def days(self, limit: int) -> DayList:
+        return DayList.from_json(await self._stub.days(limit))
 
     async def measures(self) -> Measures:
         return Measures.from_json(await self._stub.measures())

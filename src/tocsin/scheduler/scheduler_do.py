@@ -13,7 +13,6 @@ Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.a
 
 import asyncio
 from collections.abc import Mapping
-from itertools import islice
 
 from tocsin.bindings import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
 from tocsin.budget.cadence import Cadence
@@ -25,13 +24,15 @@ from tocsin.scheduler.alert_sender import AlertSender
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
+from tocsin.scheduler.run_history import RunQuery, find_runs, read_days, tend
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
-from tocsin.scheduler.state import LAST_JOB_KEY, load_all_runs, load_state
+from tocsin.scheduler.state import LAST_JOB_KEY, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import (
     Paused,
     RefreshResult,
@@ -77,7 +78,8 @@ class SchedulerDO(DurableObject):
             on_sent=lambda: self._set_alarm(self._decide()),
         )
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
-        interrupted = self._state.interrupt(moment, self._why_interrupted)
+        begun = env.memory.begun_runs
+        interrupted = self._state.interrupt(moment, lambda run: RESET if run.id in begun else STOPPED)
         for record in interrupted:
             self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
         if interrupted:
@@ -88,9 +90,6 @@ class SchedulerDO(DurableObject):
             if sentence not in env.memory.reported:
                 env.memory.reported.add(sentence)
                 self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
-
-    def _why_interrupted(self, record: RunRecord) -> str:
-        return RESET if record.id in self.env.memory.begun_runs else STOPPED
 
     def _bound_holds(self, moment: Moment) -> None:
         """No hold is longer than it can be, and none outlives a change of the plan that caused it."""
@@ -181,13 +180,25 @@ class SchedulerDO(DurableObject):
         self._set_alarm(self._decide())
         return Resumed(self.ctx.id.name).to_json()
 
-    async def runs(self, task: str | None = None, limit: int = 50) -> FreeForm:
-        """The latest runs, newest first: of all tasks, or of one."""
+    async def runs(
+        self,
+        task: str | None = None,
+        limit: int = 50,
+        outcome: str | None = None,
+        since: int | None = None,
+        before: int | None = None,
+    ) -> FreeForm:
+        """Runs, newest first: of all tasks or of one. `before` is the `next` of the answer before."""
         if task is not None:
             self._check_known(task)
-        await load_all_runs(self._state, self.ctx.storage, self.env.logger)
-        newest = (run for run in reversed(self._state.runs.values()) if task is None or run.task == task)
-        return RunList(self.ctx.id.name, list(islice(newest, max(1, limit)))).to_json()
+        query = RunQuery(task, max(1, limit), outcome, since, before)
+        found = await find_runs(self._state, self.ctx.storage, self.env.logger, query)
+        return RunList(self.ctx.id.name, *found).to_json()
+
+    async def days(self, limit: int = 30) -> FreeForm:
+        """The totals of each day, newest first."""
+        days = await read_days(self.ctx.storage, self.env.logger, max(1, limit))
+        return DayList(self.ctx.id.name, days).to_json()
 
     async def measures(self) -> FreeForm:
         return self._state.measured.measures().to_json()
@@ -215,6 +226,7 @@ class SchedulerDO(DurableObject):
             return
         if info is not None and not info.is_retry:
             self._state.measured.alarm_rang(self.env.clock.now() - info.scheduled_time)
+        await tend(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
         decision = self._decide()
         started = [
             self._begin(name, "rerun" if self._state.tasks[name].rerun else "alarm", slot)
@@ -288,7 +300,8 @@ class SchedulerDO(DurableObject):
         if run.rerun and hold_ms is not None:
             state.rerun = True
             hold_ms = max(hold_ms, run.task.cadence_ms // RERUNS_PER_CADENCE)
-        self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms)
+        items = run.progress().done
+        self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms, items=items)
         if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:
             state.hold(config.breaker_pause_ms, moment)
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
@@ -302,6 +315,7 @@ class SchedulerDO(DurableObject):
         self._set_alarm(self._decide())
 
     async def _refresh(self, name: str) -> RefreshResult:
+        await tend(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
         run = self._running.get(name)
         joined = run is not None
         if run is None:

@@ -3,8 +3,8 @@
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
 the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
-`heartbeat`, `measures`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in
-the database.
+`heartbeat`, `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`. Long-lived
+cursors are in the database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -16,35 +16,52 @@ by its default: no stored value can keep the scheduler from starting.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from tocsin.bindings import JSON, Logger, Storage
 from tocsin.budget.stored import StoredBudget
-from tocsin.errors import MalformedShape
 from tocsin.moments import Moment
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
 from tocsin.scheduler.measurements import MEASURES_KEY, Measurements
+from tocsin.scheduler.run_history import (
+    AFTER_DAYS,
+    AFTER_RUNS,
+    COUNTED_KEY,
+    DAY_PREFIX,
+    NEWEST_RUNS,
+    RUN_PREFIX,
+    RUNS_IN_MEMORY,
+    count_earlier_runs,
+    counted,
+    day_of,
+    load_day,
+    read_runs,
+    run_key,
+)
+from tocsin.scheduler.stored_entries import (
+    UNREADABLE,
+    EntryReader,
+    counts,
+    json_object,
+    optional_object,
+    optional_whole_number,
+    optional_whole_numbers,
+    stored_moment,
+    text,
+    truth,
+    whole_number,
+)
 from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.measures import Measures
+from tocsin.shapes.run_days import DayTotals
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
-T = TypeVar("T")
-
-RUNS_MAX = 2_000  # a day at the default cadences is 1,440 + 288 + 96; the rest is for refreshes by hand
 RECENT_MAX = 12  # runs from which a task's usual calls are known
-NEWEST_RUNS = 10 * RECENT_MAX  # loaded when the object wakes; older ones when somebody asks for them
 CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
-UNREADABLE = "unreadable:"
 LAST_JOB_KEY = "lastJobAt"
 ALERT_KEY, HEARTBEAT_KEY = "alert", "heartbeat"  # `AlertSender` writes these
-RUN_PREFIX = "run:"
-AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
-
-
-def run_key(number: int) -> str:
-    return f"{RUN_PREFIX}{number:012}"
 
 
 def budget_key(upstream: str) -> str:
@@ -104,7 +121,13 @@ class SchedulerState:
     run_seq: int = 0
     runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first; the newest ones
     ended_runs: int = 0  # by this instance
-    has_all_runs: bool = True  # whether `runs` holds every stored one
+    has_newest_runs: bool = True  # whether `runs` holds as many as are kept in memory
+    days: dict[str, DayTotals] = field(
+        default_factory=dict
+    )  # totals of today, and perhaps of days just before
+    changed_days: set[str] = field(default_factory=set)
+    count_since: int | None = None  # from now on days are counted; stored with the next save
+    oldest_run: tuple[int, int] | None = None  # number and start, when they are known
     budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
     alert: AlertState = field(default_factory=AlertState)
@@ -118,10 +141,12 @@ class SchedulerState:
         return list(islice(successful, RECENT_MAX))
 
     def begin(self, record: RunRecord) -> None:
-        """Add a run to the history; the oldest one leaves it when this one is saved."""
+        """Add a run to the history; in memory the oldest one leaves it."""
         task = self.tasks[record.task]
         self.run_seq = max(self.run_seq, record.id)
         self.runs[record.id] = record
+        if len(self.runs) > RUNS_IN_MEMORY:
+            del self.runs[min(self.runs)]
         if record.slot_at is not None:
             task.last_slot_at = record.slot_at
             task.missed_slots += record.missed_slots
@@ -129,13 +154,22 @@ class SchedulerState:
         task.last_run_at = record.started_at
 
     def end(
-        self, record: RunRecord, moment: Moment, *, is_failure: bool = False, hold_ms: int | None = None
+        self,
+        record: RunRecord,
+        moment: Moment,
+        *,
+        is_failure: bool = False,
+        hold_ms: int | None = None,
+        items: int = 0,
     ) -> None:
         """Learn from how a run ended. `hold_ms`: no scheduled run of its task for this long."""
         task = self.tasks[record.task]
         self.runs[record.id] = record
         self.ended_runs += 1
         self.measured.run_ended(record)
+        day = day_of(record.started_at)
+        self.days[day] = counted(self.days.get(day, DayTotals(day)), record, items)
+        self.changed_days.add(day)
         task.last_result = record.summary()
         task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
         task.last_outcome = record.outcome
@@ -202,11 +236,13 @@ class SchedulerState:
             entries[run_key(record.id)] = record.to_json()
         if self.measured.is_new and any(record.outcome != "running" for record in records):
             entries[MEASURES_KEY], self.measured.is_new = self.measured.measures().to_json(), False
+        for day in self.changed_days:
+            entries[f"{DAY_PREFIX}{day}"] = self.days[day].to_json()
+        self.changed_days.clear()
+        if self.count_since is not None:
+            entries[COUNTED_KEY] = self.count_since
+            self.count_since = None
         storage.put(entries)
-        for record in records:
-            if record.outcome == "running" and record.id > RUNS_MAX:  # numbers have no gaps
-                self.runs.pop(record.id - RUNS_MAX, None)
-                storage.delete(run_key(record.id - RUNS_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +261,16 @@ async def load_state(
     storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger, moment: Moment
 ) -> SchedulerState:
     """Load the stored state with its newest runs, upgraded as a whole if an older release stored it."""
-    if await storage.get(VERSION_KEY) == STATE_VERSION:
-        newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
-        others = {
-            **await storage.list(end=RUN_PREFIX),
-            **await storage.list(start=AFTER_RUNS),
-        }
-        stored = {**others, **dict(reversed(newest.items()))}
-        has_all_runs = len(newest) < NEWEST_RUNS
-    else:
-        stored, has_all_runs = await storage.list(), True
+    is_current = await storage.get(VERSION_KEY) == STATE_VERSION
+    limit = NEWEST_RUNS if is_current else RUNS_IN_MEMORY  # older runs are upgraded when they are read
+    newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=limit)
+    stored = {
+        **await storage.list(end=DAY_PREFIX),
+        **await storage.list(start=AFTER_DAYS, end=RUN_PREFIX),
+        **await storage.list(start=AFTER_RUNS),
+        **dict(reversed(newest.items())),
+    }
+    has_newest_runs = len(newest) < limit or not is_current
     version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
@@ -246,24 +282,26 @@ async def load_state(
         changed = {key: value for key, value in entries.items() if value != stored[key]}
         storage.put({**changed, VERSION_KEY: STATE_VERSION})
         logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
-    reader = _Reader(entries, stored, storage, logger)
+    reader = EntryReader(entries, stored, storage, logger)
     state = _read_state(reader, list(tasks), list(upstreams), moment)
-    state.has_all_runs = has_all_runs
+    state.has_newest_runs = has_newest_runs
+    if reader.entry(COUNTED_KEY, whole_number, None) is None:
+        if state.runs:
+            logger.info("state.runs_counted", runs=await count_earlier_runs(storage, logger))
+            storage.put(COUNTED_KEY, moment.wall_ms)
+        else:
+            state.count_since = moment.wall_ms
+    for at in {moment.wall_ms, *(run.started_at for run in state.runs.values() if run.outcome == "running")}:
+        await load_day(state, storage, logger, at)
     return state
 
 
-async def load_all_runs(state: SchedulerState, storage: Storage, logger: Logger) -> None:
-    """Load the runs that were left out when the object woke."""
-    if not state.has_all_runs:
-        stored = await storage.list(prefix=RUN_PREFIX)
-        state.runs = {**_read_runs(_Reader(stored, stored, storage, logger)), **state.runs}
-        state.has_all_runs = True
-
-
-def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], moment: Moment) -> SchedulerState:
+def _read_state(
+    reader: "EntryReader", tasks: list[str], upstreams: list[str], moment: Moment
+) -> SchedulerState:
     state = SchedulerState({name: TaskState() for name in tasks})
-    state.paused_until = reader.entry("pausedUntil", _optional_int, None)
-    saved_at = reader.entry("savedAt", _moment, moment)
+    state.paused_until = reader.entry("pausedUntil", optional_whole_number, None)
+    saved_at = reader.entry("savedAt", stored_moment, moment)
 
     def monotonic(wall_ms: int | None) -> int | None:
         """A stored time on this process's monotonic clock; None for one that was in the future when it was stored."""
@@ -276,28 +314,28 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], momen
     def past(wall_ms: int | None) -> int | None:
         return None if wall_ms is None or wall_ms > saved_at.wall_ms else monotonic(wall_ms)
 
-    state.armed_ms = past(reader.entry("armedAt", _optional_int, None))
-    state.run_seq = reader.entry("runSeq", _int, 0)
-    state.last_job_at = reader.entry(LAST_JOB_KEY, _counts, state.last_job_at)
+    state.armed_ms = past(reader.entry("armedAt", optional_whole_number, None))
+    state.run_seq = reader.entry("runSeq", whole_number, 0)
+    state.last_job_at = reader.entry(LAST_JOB_KEY, counts, state.last_job_at)
     state.alert = reader.entry(ALERT_KEY, AlertState.from_json, state.alert)
     state.heartbeat = reader.entry(HEARTBEAT_KEY, HeartbeatState.from_json, state.heartbeat)
     state.measured = Measurements(reader.entry(MEASURES_KEY, Measures.from_json, None))
     for key, column in _COLUMNS.items():
-        values: dict[str, Any] = reader.entry(key, _object, dict[str, Any]())
+        values: dict[str, Any] = reader.entry(key, json_object, dict[str, Any]())
         for name in tasks:
             if values.get(name) is not None:
                 default = getattr(TaskState(), column.attribute)
                 setattr(
                     state.tasks[name], column.attribute, reader.value(key, values[name], column.read, default)
                 )
-    holds = reader.entry("nextRunAfter", _optional_ints, dict[str, int | None]())
-    successes = reader.entry("lastSuccessAt", _optional_ints, dict[str, int | None]())
+    holds = reader.entry("nextRunAfter", optional_whole_numbers, dict[str, int | None]())
+    successes = reader.entry("lastSuccessAt", optional_whole_numbers, dict[str, int | None]())
     for name, task in state.tasks.items():
         task.held_until_ms = monotonic(holds.get(name))
         task.succeeded_ms, task.success_shown = past(successes.get(name)), successes.get(name)
-        task.last_run_at = reader.entry(run_at_name(name), _optional_int, None)
-        task.last_result = reader.entry(result_name(name), _optional_object, None)
-    state.runs = _read_runs(reader)
+        task.last_run_at = reader.entry(run_at_name(name), optional_whole_number, None)
+        task.last_result = reader.entry(result_name(name), optional_object, None)
+    state.runs = read_runs(reader)
     state.run_seq = max(state.run_seq, *state.runs, 0)
     for name in upstreams:
         budget = reader.entry(budget_key(name), StoredBudget.from_json, None)
@@ -306,94 +344,13 @@ def _read_state(reader: "_Reader", tasks: list[str], upstreams: list[str], momen
     return state
 
 
-def _read_runs(reader: "_Reader") -> dict[int, RunRecord]:
-    keys = [key for key in reader.entries if key.startswith(RUN_PREFIX)]
-    records = [reader.entry(key, RunRecord.from_json, None) for key in keys]
-    return {record.id: record for record in records if record is not None}
-
-
-class _Reader:
-    """Reads entries; those that cannot be read are put aside and reported."""
-
-    def __init__(
-        self, entries: Mapping[str, Any], stored: Mapping[str, Any], storage: Storage, logger: Logger
-    ) -> None:
-        self.entries = entries
-        self._stored = stored  # the same as they were before an upgrade
-        self._storage = storage
-        self._logger = logger
-
-    def entry(self, key: str, read: Callable[[Any], T], default: T) -> T:
-        return self.value(key, self.entries[key], read, default) if key in self.entries else default
-
-    def value(self, key: str, value: Any, read: Callable[[Any], T], default: T) -> T:
-        """What one entry, or one task's part of it, means."""
-        try:
-            return read(value)
-        except (MalformedShape, TypeError, ValueError) as error:
-            self._storage.put(f"{UNREADABLE}{key}", self._stored[key])
-            self._storage.delete(key)
-            self._logger.error(  # noqa: TRY400 - our Logger has no `exception`
-                "state.entry_unreadable",
-                key=key,
-                reason=str(error),
-                fix=f"its default is used; the stored value is kept under {UNREADABLE}{key} (docs/data.md)",
-            )
-            return default
-
-
-def _int(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"expected a whole number, found {value!r:.60}")
-    return value
-
-
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else _int(value)
-
-
-def _optional_ints(value: Any) -> dict[str, int | None]:
-    return {name: _optional_int(number) for name, number in _object(value).items()}
-
-
-def _moment(value: Any) -> Moment:
-    wall_ms, monotonic_ms, boot_id = value
-    return Moment(_int(wall_ms), _int(monotonic_ms), _text(boot_id))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {value!r:.60}")
-    return value
-
-
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise TypeError(f"expected true or false, found {value!r:.60}")
-    return value
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"expected an object, found {value!r:.60}")
-    return value
-
-
-def _optional_object(value: Any) -> dict[str, Any] | None:
-    return None if value is None else _object(value)
-
-
-def _counts(value: Any) -> dict[str, int]:
-    return {name: _int(count) for name, count in _object(value).items()}
-
-
 _COLUMNS: Mapping[str, _Column] = {
-    "consecutiveFailures": _Column("consecutive_failures", _int),
-    "lastSlotAt": _Column("last_slot_at", _int),
+    "consecutiveFailures": _Column("consecutive_failures", whole_number),
+    "lastSlotAt": _Column("last_slot_at", whole_number),
     "lastError": _Column("last_error", LastError.from_json),
-    "lastOutcome": _Column("last_outcome", _text),
-    "lastReason": _Column("last_reason", _text),
-    "missedSlots": _Column("missed_slots", _int),
-    "rerun": _Column("rerun", _bool),
-    "runCounts": _Column("run_counts", _counts),
+    "lastOutcome": _Column("last_outcome", text),
+    "lastReason": _Column("last_reason", text),
+    "missedSlots": _Column("missed_slots", whole_number),
+    "rerun": _Column("rerun", truth),
+    "runCounts": _Column("run_counts", counts),
 }

@@ -5,7 +5,8 @@ the layout: raise `STATE_VERSION`, add the function that upgrades an entry from 
 the release before to `tests/data/states`, which every later release must load.
 
 A function gets one entry and returns it in the next layout. It must accept an entry that is in that layout already,
-because after a rollback a state may hold both. An entry that it cannot upgrade stays as it is; loading then reports it.
+because after a rollback a state may hold both, and because old runs are upgraded whenever they are read. An entry that
+it cannot upgrade stays as it is; loading then reports it.
 """
 
 from collections.abc import Callable, Mapping

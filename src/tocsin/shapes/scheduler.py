@@ -94,10 +94,11 @@ class RunRecord(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RunList(Shape):
-    """Runs, newest first. `name` is the scheduler instance."""
+    """Runs, newest first. `name` is the scheduler instance. `next` is where to continue, null at the end."""
 
     name: str | None
     runs: list[RunRecord]
+    next: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

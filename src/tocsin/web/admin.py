@@ -18,17 +18,18 @@ from tocsin.competition.trades import refused_since
 from tocsin.competition.walk import list_ages
 from tocsin.durations import parse_duration
 from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
+from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.scheduler.service_health import health_of
-from tocsin.scheduler.state import RUNS_MAX
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.scheduler import Refreshed, StatusCondition
+from tocsin.shapes.scheduler import OUTCOMES, Refreshed, StatusCondition
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
 from tocsin.web.respond import json_response
 
 DAY_MS = 86_400_000
+RUNS_PAGE_MAX = 2_000  # runs in one answer
 COUNTED_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = (
@@ -83,11 +84,20 @@ class AdminRoutes:
     async def runs(self, request: Request) -> ASGIApp:
         self._authorise(request)
         task = _task(request, "tenero or sweep") if request.query_params.get("task") else None
-        limit = _number(request, "limit", example=50) if "limit" in request.query_params else 50
-        if not 1 <= limit <= RUNS_MAX:
-            raise RequestRefused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
+        limit = _limit(request, 50, RUNS_PAGE_MAX)
+        outcome = request.query_params.get("outcome") or None
+        if outcome is not None and outcome not in {"running", *OUTCOMES}:
+            raise RequestRefused(400, "bad_outcome", f"outcome is one of running, {', '.join(OUTCOMES)}.")
+        since, before = (
+            _optional_number(request, "since", 1778700600000),
+            _optional_number(request, "cursor", 51),
+        )
         with _refused_as("bad_task"):
-            return _respond(await self._deps.scheduler().runs(task, limit))
+            return _respond(await self._deps.scheduler().runs(task, limit, outcome, since, before))
+
+    async def days(self, request: Request) -> ASGIApp:
+        self._authorise(request)
+        return _respond(await self._deps.scheduler().days(_limit(request, 30, DAYS_KEPT)))
 
     async def events(self, request: Request) -> ASGIApp:
         self._authorise(request)
@@ -188,6 +198,17 @@ def _task(request: Request, examples: str) -> str:
     if _TASK.fullmatch(task) is None:
         raise RequestRefused(400, "bad_task", f"task is the name of a task: {examples}.")
     return task
+
+
+def _limit(request: Request, default: int, most: int) -> int:
+    limit = _optional_number(request, "limit", default)
+    if limit is not None and not 1 <= limit <= most:
+        raise RequestRefused(400, "bad_limit", f"limit is 1 to {most}.")
+    return default if limit is None else limit
+
+
+def _optional_number(request: Request, name: str, example: int) -> int | None:
+    return _number(request, name, example) if name in request.query_params else None
 
 
 def _number(request: Request, name: str, example: int) -> int:

@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from tocsin.scheduler.state import RUNS_MAX
+from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
+from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import (
+    OUTCOMES,
     EventBatch,
     Health,
     Paused,
@@ -18,7 +20,7 @@ from tocsin.shapes.scheduler import (
     SchedulerOverview,
 )
 from tocsin.stacks_address import TOKEN_ID_PATTERN
-from tocsin.web.admin import ACTIONS
+from tocsin.web.admin import ACTIONS, RUNS_PAGE_MAX
 from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.price_routes import TOKENS_MAX
@@ -127,13 +129,29 @@ ACT = OperationDoc(
 RUNS = OperationDoc(
     operation_id="listRuns",
     tag="scheduler",
-    summary="The latest runs, newest first.",
+    summary="The runs of the last 30 days, newest first.",
+    description="`next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.",
     key="X-Admin-Key",
     parameters=(
         Parameter("task", TEXT, "only runs of this task"),
-        Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_MAX}, "50 by default"),
+        Parameter("outcome", {"type": "string", "enum": ["running", *OUTCOMES]}, "only runs that ended so"),
+        Parameter(
+            "since", {"type": "integer", "minimum": 0}, "only runs that started then or later, unix ms"
+        ),
+        Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_PAGE_MAX}, "50 by default"),
+        Parameter("cursor", {"type": "integer", "minimum": 0}, "`next` of the page before"),
     ),
     responses={200: ResponseDoc("runs", (RunList,))},
+)
+DAYS = OperationDoc(
+    operation_id="listDays",
+    tag="scheduler",
+    summary="The totals of each day and task, newest first.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter("limit", {"type": "integer", "minimum": 1, "maximum": DAYS_KEPT}, "30 by default"),
+    ),
+    responses={200: ResponseDoc("days", (DayList,))},
 )
 EVENTS = OperationDoc(
     operation_id="streamEvents",

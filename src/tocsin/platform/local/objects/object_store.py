@@ -120,6 +120,15 @@ class ObjectStore:
         except sqlite3.OperationalError as error:
             raise self._explained(error, object_id, start) from error
 
+    def read_back(self, object_id: str, start: str, end: str | bytes) -> Iterator[tuple[str, str]]:
+        """Entries from `start` (included) to `end` (excluded), the last first."""
+        sql = "SELECT key, value FROM entries WHERE object = ? AND key >= ? AND key < ? ORDER BY key DESC"
+        try:
+            for row in self._db.execute(sql, (object_id, start, end)):  # noqa: UP028 - as above
+                yield row
+        except sqlite3.OperationalError as error:
+            raise self._explained(error, object_id, start) from error
+
     def unreadable(self, key: str, error: Exception) -> StoreUnavailable:
         """The error for a stored value that is not what this code ever wrote."""
         return StoreUnavailable(

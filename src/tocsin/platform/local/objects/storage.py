@@ -6,7 +6,8 @@ transaction adds one on top. A layer is either merged into the one below or drop
 lowest when the turn ends. Reads go through the layers to the file.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ from tocsin.errors import UsageError, ValueRefused
 from tocsin.platform.local.objects.alarm import Alarm
 from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
 from tocsin.platform.local.objects.turns import HostObject
+from tocsin.platform.local.sqlite.sql_text import after_all_with
 from tocsin.platform.shared.json_values import decode
 from tocsin.platform.shared.storage_rules import (
     READY_NONE,
@@ -62,9 +64,10 @@ class ObjectStorage(EntryStorage):
         if start_after is not None:
             first = start_after + "\0"  # the next text in byte order
         first = max(first, prefix or "", key=_byte_order)
-        rows = self._scan(first, _Range(first, end, prefix or ""))
-        if reverse or any(layer.entries or layer.cleared for layer in self._layers):
-            rows = self._merged(rows, _Range(first, end, prefix or ""), reverse=reverse)
+        key_range = _Range(first, end, prefix or "")
+        rows = self._scan_back(first, key_range) if reverse else self._scan(first, key_range)
+        if any(layer.entries or layer.cleared for layer in self._layers):
+            rows = self._merged(rows, key_range, reverse=reverse)
         return Ready({key: self._decode(key, text) for key, text in islice(rows, limit)})
 
     def delete_all(self) -> Awaitable[None]:
@@ -222,20 +225,22 @@ class ObjectStorage(EntryStorage):
                 return  # keys are in order: no later one can match
             yield key, text
 
+    def _scan_back(self, first: str, key_range: "_Range") -> Iterator[tuple[str, str]]:
+        return self._store.read_back(self._owner.object, first, key_range.upper_bound())
+
     def _merged(
-        self, scanned: Iterable[tuple[str, str]], key_range: "_Range", *, reverse: bool
+        self, scanned: Iterator[tuple[str, str]], key_range: "_Range", *, reverse: bool
     ) -> Iterator[tuple[str, str]]:
-        rows = dict(scanned)
+        """The entries of the file as the layers change them, in order. It reads no further than it is asked."""
+        changes: dict[str, str | None] = {}
         for layer in self._layers:
             if layer.cleared:
-                rows.clear()
-            for key, text in layer.entries.items():
-                if key in key_range:
-                    if text is None:
-                        rows.pop(key, None)
-                    else:
-                        rows[key] = text
-        return iter(sorted(rows.items(), key=lambda row: _byte_order(row[0]), reverse=reverse))
+                changes, scanned = {}, iter(())
+            changes.update((key, text) for key, text in layer.entries.items() if key in key_range)
+        unchanged = (row for row in scanned if row[0] not in changes)
+        written = [(key, text) for key, text in changes.items() if text is not None]
+        written.sort(key=_row_order, reverse=reverse)
+        return heapq.merge(unchanged, written, key=_row_order, reverse=reverse)
 
     def _current_alarm(self) -> Alarm | None:
         for layer in reversed(self._layers):
@@ -261,14 +266,26 @@ class _Range:
 
     def __init__(self, first: str, end: str | None, prefix: str) -> None:
         self._first = _byte_order(first)
+        self._end_text = end
         self._end = None if end is None else _byte_order(end)
         self._prefix = prefix
+
+    def upper_bound(self) -> str | bytes:
+        """Before this one are all keys of the range that are not before its first."""
+        after = after_all_with(self._prefix)
+        if self._end_text is None:
+            return after
+        return self._end_text if isinstance(after, bytes) else min(self._end_text, after, key=_byte_order)
 
     def __contains__(self, key: str) -> bool:
         order = _byte_order(key)
         return (
             order >= self._first and (self._end is None or order < self._end) and key.startswith(self._prefix)
         )
+
+
+def _row_order(row: tuple[str, str]) -> bytes:
+    return _byte_order(row[0])
 
 
 def _byte_order(key: str) -> bytes:

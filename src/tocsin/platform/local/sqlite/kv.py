@@ -18,6 +18,7 @@ from sqlite3 import Connection
 from tocsin.bindings import Clock, KVList
 from tocsin.errors import UsageError
 from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.local.sqlite.sql_text import after_all_with
 from tocsin.platform.local.sqlite.sqlite_file import SqliteThread, connect, store_errors
 from tocsin.platform.shared.kv_rules import LIST_MAX, check_entry, check_key, check_keys, check_page
 
@@ -93,7 +94,7 @@ class SqliteKV:
         await output_gate()
         # The next possible name is the same name with a NUL.
         start = prefix if cursor is None else f"{cursor}\0"
-        bounds = (start, _after_all_with(prefix), self._clock.now(), limit + 1)
+        bounds = (start, after_all_with(prefix), self._clock.now(), limit + 1)
         with store_errors("KV.list"):
             rows = await self._thread.run(lambda connection: connection.execute(_LIST, bounds).fetchall())
         keys = [key for (key,) in rows[:limit]]
@@ -106,12 +107,3 @@ class SqliteKV:
     async def close(self) -> None:
         self._reader.close()
         await self._thread.close()
-
-
-def _after_all_with(prefix: str) -> str | bytes:
-    """The least upper bound of all names with this prefix. UTF-8 sorts like code points."""
-    head = prefix.rstrip("\U0010ffff")
-    if not head:
-        return b""  # SQLite sorts any blob after any text
-    last = ord(head[-1]) + 1
-    return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # valid text has no surrogates

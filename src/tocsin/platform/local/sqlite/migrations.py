@@ -130,6 +130,12 @@ def _apply(connection: sqlite3.Connection, migration: Migration, now: int) -> No
     connection.execute("COMMIT")
 
 
+def last_applied(connection: sqlite3.Connection) -> str | None:
+    """The name of the newest migration that this database has."""
+    applied = _applied(connection)
+    return applied[-1][1] if applied else None
+
+
 def _applied(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'tocsin_migrations'").fetchall():
         return []

@@ -56,3 +56,12 @@ def plain(sql: str) -> tuple[str, ...]:
         else:
             lines[-1] += f" {word}"
     return tuple(line.strip() for line in lines if line.strip())
+
+
+def after_all_with(prefix: str) -> str | bytes:
+    """The least upper bound of all names with this prefix. UTF-8 sorts like code points."""
+    head = prefix.rstrip("\U0010ffff")
+    if not head:
+        return b""  # SQLite sorts any blob after any text
+    last = ord(head[-1]) + 1
+    return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # valid text has no surrogates

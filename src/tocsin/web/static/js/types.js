@@ -189,11 +189,12 @@
  */
 
 /**
- * Runs, newest first. `name` is the scheduler instance.
+ * Runs, newest first. `name` is the scheduler instance. `next` is where to continue, null at the end.
  *
  * @typedef {{
  *   name: string | null,
  *   runs: RunRecord[],
+ *   next?: number | null,
  * }} RunList
  */
 

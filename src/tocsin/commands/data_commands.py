@@ -1,0 +1,109 @@
+"""The commands for one who looks after an installation: backup, verify, restore, check and doctor.
+
+They work on the settings and the data directory, whether the service runs or not.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tocsin.shapes.backup_manifest import BackupManifest
+
+app = typer.Typer()
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data directory (TOCSIN_DATA_DIR).")]
+Backup = Annotated[Path, typer.Argument(help="A backup that `tocsin backup` made.", metavar="BACKUP")]
+
+
+@app.command()
+def backup(
+    destination: Annotated[
+        Path | None, typer.Argument(help="A directory or a new file; here by default.", metavar="DEST")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Save all data as it is at one instant, while the service runs or not."""
+    from tocsin.commands import backup as backing_up
+
+    target, manifest = backing_up.backup(destination, data_dir=data_dir, clock=_now)
+    typer.echo(f"Saved to {target}: {_described(manifest)}")
+
+
+@app.command()
+def verify(archive: Backup) -> None:
+    """Check that a backup is whole and that this release can restore it."""
+    from tocsin.commands import restore as restoring
+
+    manifest = restoring.verify(archive)
+    typer.echo(f"{archive} can be restored: {_described(manifest)}")
+
+
+@app.command()
+def restore(
+    archive: Backup,
+    data_dir: DataDir = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Move what is in the directory aside; nothing is deleted.")
+    ] = False,
+) -> None:
+    """Put a backup into a data directory, while the service does not run."""
+    from tocsin.commands import restore as restoring
+
+    directory, manifest, aside = restoring.restore(archive, data_dir=data_dir, force=force, now=_now())
+    typer.echo(f"Restored to {directory}: {_described(manifest)}")
+    if aside is not None:
+        typer.echo(f"The databases that were there are in {aside} now. Delete them when all is well.")
+    typer.echo(
+        f"Next: start the service on {directory}, then see `tocsin status`. It goes on from the time of the backup, "
+        "and the next runs fetch what happened since."
+    )
+
+
+@app.command()
+def check() -> None:
+    """Validate settings, keys, schema, budgets and the data directory."""
+    from tocsin.commands import check as checking
+
+    findings = checking.check()
+    for line in [*checking.calls_out(), *findings]:
+        typer.echo(line)
+    if findings:
+        raise typer.Exit(1)
+    typer.echo("All fine.")
+
+
+@app.command()
+def doctor(
+    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody over the network.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Look for anything that is wrong or soon will be: settings, keys, upstreams, clock, disk, limits."""
+    from tocsin.commands import doctor as examining
+
+    report = examining.doctor(data_dir, offline=offline, clock=_now)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        for one in report.checks:
+            typer.echo(f"{one.verdict:<8} {one.name}: {one.sentence}")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _described(manifest: "BackupManifest") -> str:
+    from tocsin.commands.times import shown_instant
+
+    size = sum(file.bytes for file in manifest.files.values()) / 1_000_000
+    rows = sum(sum(file.rows.values()) for file in manifest.files.values())
+    taken = shown_instant(manifest.taken_at)
+    return f"the state of {taken}, by Tocsin {manifest.version}, {rows:,} rows, {size:,.1f} MB."

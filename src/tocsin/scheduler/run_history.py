@@ -1,0 +1,226 @@
+"""The run history: each run for 30 days, and the totals of each day for more than a year.
+
+A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. A day is an
+entry `day:<date>`, which grows with every run that ends. The object reads neither all runs nor all days when it wakes:
+it reads the newest runs, today's totals and the oldest run. docs/decisions/0007-run-history-in-the-object.md says why.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from tocsin.bindings import Logger, Storage
+from tocsin.scheduler.stored_entries import EntryReader
+from tocsin.scheduler.upgrades import upgraded
+from tocsin.shapes.run_days import DayTotals, TaskTotals
+from tocsin.shapes.scheduler import RunRecord
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+KEPT_MS = 30 * DAY_MS
+RUNS_MIN = 2_000  # kept whatever their age: a clock that was set ahead must not empty the history
+RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand
+DAYS_KEPT = 400
+NEWEST_RUNS = 120  # loaded when the object wakes; older ones when somebody asks for them
+RUNS_IN_MEMORY = 500  # as many as the console shows
+REMOVED_MAX = 128  # runs that one alarm removes
+PAGE_RUNS = 500  # read from storage at once
+SCANNED_MAX = 5_000  # runs that one question looks at; `next` continues it
+LAST_DAY_MS = 253_402_300_799_999
+COUNT_MAX = 10**12  # a stored number beyond this is damaged, and counts nothing
+
+RUN_PREFIX = "run:"
+AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
+DAY_PREFIX = "day:"
+AFTER_DAYS = "day;"
+COUNTED_KEY = "daysCountedSince"
+
+
+def run_key(number: int) -> str:
+    return f"{RUN_PREFIX}{number:012}"
+
+
+def day_of(at_ms: int) -> str:
+    """The day in UTC."""
+    return datetime.fromtimestamp(min(max(at_ms, 0), LAST_DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
+    """The day with one more run that has ended."""
+    task = day.tasks.get(record.task, TaskTotals())
+    duration_ms = _sane(record.duration_ms or 0)
+    added = TaskTotals(
+        runs=task.runs + 1,
+        outcomes={**task.outcomes, record.outcome: task.outcomes.get(record.outcome, 0) + 1},
+        calls=task.calls + _sane(record.calls),
+        items=task.items + items,
+        duration_ms=task.duration_ms + duration_ms,
+        duration_max_ms=max(task.duration_max_ms, duration_ms),
+    )
+    return replace(day, tasks={**day.tasks, record.task: added})
+
+
+def _sane(number: int) -> int:
+    return number if 0 <= number <= COUNT_MAX else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs: of a task, with an outcome, started at `since` or later, with numbers below `before`."""
+
+    task: str | None = None
+    limit: int = 50
+    outcome: str | None = None
+    since: int | None = None
+    before: int | None = None
+
+    def fits(self, run: RunRecord) -> bool:
+        return self.task in {None, run.task} and self.outcome in {None, run.outcome}
+
+
+class HistoryState(Protocol):
+    """What the scheduler's state has of the history."""
+
+    run_seq: int
+    runs: dict[int, RunRecord]
+    has_newest_runs: bool
+    days: dict[str, DayTotals]
+    oldest_run: tuple[int, int] | None
+
+
+def read_runs(reader: EntryReader) -> dict[int, RunRecord]:
+    keys = [key for key in reader.entries if key.startswith(RUN_PREFIX)]
+    records = [reader.entry(key, RunRecord.from_json, None) for key in keys]
+    return {record.id: record for record in records if record is not None}
+
+
+def _upgraded_runs(stored: Mapping[str, Any], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
+    """Runs in today's layout. Those of an older release are upgraded whenever they are read: they may be many."""
+    return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger))
+
+
+async def find_runs(
+    state: HistoryState, storage: Storage, logger: Logger, query: RunQuery
+) -> tuple[list[RunRecord], int | None]:
+    """The newest runs that fit, and where to continue if there may be more."""
+    await _load_newest(state, storage, logger)
+    found: list[RunRecord] = []
+    scanned = 0
+    below = read_to = state.run_seq + 1 if query.before is None else query.before
+    page = {number: run for number, run in reversed(state.runs.items()) if number < below}
+    while True:
+        for number, run in page.items():
+            if query.since is not None and run.started_at < query.since:
+                return found, None
+            below, scanned = min(below, number), scanned + 1
+            if query.fits(run):
+                found.append(run)
+            if len(found) >= query.limit or scanned >= SCANNED_MAX:
+                return found, below if below > 1 else None
+        read_to = min(read_to, below)
+        stored = await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=PAGE_RUNS)
+        if not stored:
+            return found, None
+        page = _upgraded_runs(stored, storage, logger)
+        read_to = min(map(_number, stored))  # less with every page, whatever is stored
+        await asyncio.sleep(0)  # a long scan must not hold up the other work of the process
+
+
+async def _load_newest(state: HistoryState, storage: Storage, logger: Logger) -> None:
+    """Load the runs that were left out when the object woke, as many as are kept in memory."""
+    if not state.has_newest_runs:
+        newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_IN_MEMORY)
+        stored = dict(reversed(newest.items()))
+        state.runs = {**_upgraded_runs(stored, storage, logger), **state.runs}
+        state.has_newest_runs = True
+
+
+async def tend(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
+    """What the history needs before a run begins: today's totals in memory, and room."""
+    await load_day(state, storage, logger, now)
+    await _remove_old(state, storage, now)
+
+
+async def load_day(state: HistoryState, storage: Storage, logger: Logger, at_ms: int) -> None:
+    """Have the totals of this day in memory, so that a run can be added to them."""
+    day = day_of(at_ms)
+    if day in state.days:
+        return
+    key = f"{DAY_PREFIX}{day}"
+    value = await storage.get(key)
+    stored = {} if value is None else {key: value}
+    empty = DayTotals(day)
+    state.days[day] = EntryReader(stored, stored, storage, logger).entry(key, DayTotals.from_json, empty)
+    for old in sorted(state.days)[:-3]:
+        del state.days[old]
+
+
+async def read_days(storage: Storage, logger: Logger, limit: int) -> list[DayTotals]:
+    """The newest days first."""
+    stored = await storage.list(prefix=DAY_PREFIX, reverse=True, limit=limit)
+    reader = EntryReader(stored, stored, storage, logger)
+    days = [reader.entry(key, DayTotals.from_json, None) for key in stored]
+    return [day for day in days if day is not None]
+
+
+async def count_earlier_runs(storage: Storage, logger: Logger) -> int:
+    """Add up the runs that a release without daily totals has stored. Returns how many they are."""
+    stored = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_MIN)
+    days: dict[str, DayTotals] = {}
+    runs = _upgraded_runs(stored, storage, logger).values()
+    ended = [run for run in runs if run.outcome != "running"]
+    for run in ended:
+        day = day_of(run.started_at)
+        days[day] = counted(days.get(day, DayTotals(day)), run)
+    storage.put({f"{DAY_PREFIX}{day}": totals.to_json() for day, totals in days.items()})
+    return len(ended)
+
+
+async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
+    """Remove what is older than it is kept: about once an hour, a limited number at a time."""
+    if state.oldest_run is None:
+        state.oldest_run = _first(await storage.list(prefix=RUN_PREFIX, limit=1))
+    if state.oldest_run is None or not _is_due(state.oldest_run, state.run_seq, now):
+        return
+    stored = await storage.list(prefix=RUN_PREFIX, limit=REMOVED_MAX)
+    state.oldest_run = None
+    for key, value in stored.items():
+        number, started_at = run = _numbered(key, value)
+        if not _is_old(run, state.run_seq, now):
+            state.oldest_run = number, started_at
+            break
+        storage.delete(key)
+        state.runs.pop(number, None)
+    for key in await storage.list(
+        prefix=DAY_PREFIX, end=f"{DAY_PREFIX}{day_of(now - DAYS_KEPT * DAY_MS)}", limit=REMOVED_MAX
+    ):
+        storage.delete(key)
+
+
+def _is_old(run: tuple[int, int], run_seq: int, now: int) -> bool:
+    number, started_at = run
+    if run_seq - number < RUNS_MIN:
+        return False
+    return run_seq - number >= RUNS_MAX or started_at < now - KEPT_MS
+
+
+def _is_due(oldest: tuple[int, int], run_seq: int, now: int) -> bool:
+    """An hour later than it could be, so that many are removed by one question and not one by each."""
+    return _is_old((oldest[0] + REMOVED_MAX, oldest[1]), run_seq, now - HOUR_MS)
+
+
+def _first(stored: Mapping[str, Any]) -> tuple[int, int] | None:
+    return next((_numbered(key, value) for key, value in stored.items()), None)
+
+
+def _numbered(key: str, value: Any) -> tuple[int, int]:
+    """A stored run's number and start; one that cannot be read is as old as can be."""
+    started_at = value.get("startedAt") if isinstance(value, dict) else None
+    return _number(key), started_at if type(started_at) is int else 0
+
+
+def _number(key: str) -> int:
+    digits = key.removeprefix(RUN_PREFIX)
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 15 else 0

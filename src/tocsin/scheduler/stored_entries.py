@@ -1,0 +1,87 @@
+"""Reads stored entries and checks what they hold. One that cannot be read is put aside and reported."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tocsin.bindings import Logger, Storage
+from tocsin.errors import MalformedShape
+from tocsin.moments import Moment
+
+T = TypeVar("T")
+
+UNREADABLE = "unreadable:"
+
+
+class EntryReader:
+    """Reads entries; those that cannot be read are put aside and reported."""
+
+    def __init__(
+        self, entries: Mapping[str, Any], stored: Mapping[str, Any], storage: Storage, logger: Logger
+    ) -> None:
+        self.entries = entries
+        self._stored = stored  # the same as they were before an upgrade
+        self._storage = storage
+        self._logger = logger
+
+    def entry(self, key: str, read: Callable[[Any], T], default: T) -> T:
+        return self.value(key, self.entries[key], read, default) if key in self.entries else default
+
+    def value(self, key: str, value: Any, read: Callable[[Any], T], default: T) -> T:
+        """What one entry, or one task's part of it, means."""
+        try:
+            return read(value)
+        except (MalformedShape, TypeError, ValueError) as error:
+            self._storage.put(f"{UNREADABLE}{key}", self._stored[key])
+            self._storage.delete(key)
+            self._logger.error(  # noqa: TRY400 - our Logger has no `exception`
+                "state.entry_unreadable",
+                key=key,
+                reason=str(error),
+                fix=f"its default is used; the stored value is kept under {UNREADABLE}{key} (docs/data.md)",
+            )
+            return default
+
+
+def whole_number(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"expected a whole number, found {value!r:.60}")
+    return value
+
+
+def optional_whole_number(value: Any) -> int | None:
+    return None if value is None else whole_number(value)
+
+
+def optional_whole_numbers(value: Any) -> dict[str, int | None]:
+    return {name: optional_whole_number(number) for name, number in json_object(value).items()}
+
+
+def stored_moment(value: Any) -> Moment:
+    wall_ms, monotonic_ms, boot_id = value
+    return Moment(whole_number(wall_ms), whole_number(monotonic_ms), text(boot_id))
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {value!r:.60}")
+    return value
+
+
+def truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"expected true or false, found {value!r:.60}")
+    return value
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, found {value!r:.60}")
+    return value
+
+
+def optional_object(value: Any) -> dict[str, Any] | None:
+    return None if value is None else json_object(value)
+
+
+def counts(value: Any) -> dict[str, int]:
+    return {name: whole_number(count) for name, count in json_object(value).items()}

@@ -1,0 +1,271 @@
+"""`tocsin doctor`: one line for each thing that an operator would ask, and the fix where something is wrong."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.captured_log import CapturedLog
+from support.loopback import Request, serving
+from support.processes import ask
+from support.simulator_process import root_of, running_simulator
+from support.tocsin_command import tocsin
+from tocsin.bindings import FetchResponse
+from tocsin.commands.data_files import load_migrations
+from tocsin.commands.doctor import disk, doctor, open_files, permissions, proxy
+from tocsin.commands.doctor_network import ask_service, clock_check, reach, upstream_check
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.settings import Settings
+from tocsin.upstream.hiro import hiro_upstream
+
+NOW = 1_778_700_600_000  # 2026-05-13 19:30:00 UTC
+KEY = "the-key-of-hiro-0123456789"
+
+
+@pytest.fixture(scope="module")
+def upstreams() -> Iterator[dict[str, str]]:
+    with running_simulator(speed=0) as settings:
+        yield settings
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def examined(
+    directory: Path, *options: str, **environment: str
+) -> tuple[int, dict[str, tuple[str, str]], str]:
+    """Exit code, verdict and sentence by name (the worst of several), and all that was printed."""
+    done = tocsin("doctor", "--json", *options, port=free_port(), directory=directory, **environment)
+    order = ["skipped", "ok", "warning", "problem"]
+    checks = sorted(json.loads(done.stdout)["checks"], key=lambda one: order.index(one["verdict"]))
+    return (
+        done.returncode,
+        {one["name"]: (one["verdict"], one["sentence"]) for one in checks},
+        done.stdout + done.stderr,
+    )
+
+
+@pytest.mark.slow
+def test_all_is_well_and_the_key_is_not_shown(tmp_path: Path, upstreams: dict[str, str]) -> None:
+    """Against the real simulator over loopback, with a key: nothing is a problem, and nothing is left behind."""
+    code, checks, printed = examined(tmp_path, HIRO_API_KEY=KEY, **upstreams)
+
+    assert code == 0, checks
+    assert checks["hiro"][0] == checks["tenero"][0] == "ok"
+    assert checks["hiro"][1].startswith("answers with our key")
+    assert checks["tenero"][1].startswith("answers without a key")
+    assert checks["service"][0] == "warning"
+    assert "start it with `tocsin serve`" in checks["service"][1]
+    assert KEY not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_refused_key_and_a_dead_port_are_problems_with_their_setting(
+    tmp_path: Path, upstreams: dict[str, str]
+) -> None:
+    """Exit code 1, and neither the key nor a secret part of a URL is printed."""
+    fault = {"kind": "status", "upstream": "hiro", "status": 401}
+    root = root_of(upstreams)
+    dead = f"http://127.0.0.1:{free_port()}"
+    ask(f"{root}/_control/fault", body=fault)
+    try:
+        code, checks, printed = examined(
+            tmp_path,
+            HIRO_API_KEY=KEY,
+            TOCSIN_ALERT_URL=f"{dead}/hooks/a-secret-path",
+            **{**upstreams, "TENERO_API_URL": dead},
+        )
+    finally:
+        ask(f"{root}/_control/calm", body={})
+
+    assert code == 1
+    assert checks["hiro"] == ("problem", "it refuses our key (401): check HIRO_API_KEY.")
+    assert checks["tenero"][0] == "problem"
+    assert "Check the network and TENERO_API_URL" in checks["tenero"][1]
+    assert checks["alerts"][0] == "problem"
+    assert checks["alerts"][1].startswith("127.0.0.1 cannot be reached")
+    assert KEY not in printed
+    assert "a-secret-path" not in printed
+
+
+def test_offline_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network's checks are skipped and named; invalid settings are problems, and nothing else is looked at."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADMIN_KEY", "a-long-random-text")
+    report = doctor(None, offline=True, clock=lambda: NOW)
+    skipped = [one.name for one in report.checks if one.verdict == "skipped"]
+    monkeypatch.setenv("TOCSIN_PORT", "many")
+    broken = doctor(None, offline=True, clock=lambda: NOW)
+
+    assert report.ok
+    assert skipped == ["hiro", "tenero", "service"]
+    assert not broken.ok
+    assert [one.name for one in broken.checks] == ["settings"]
+    assert "TOCSIN_PORT" in broken.checks[0].sentence
+
+
+@dataclass
+class Figures:
+    """A file system, as `os.statvfs` describes it."""
+
+    f_bavail: int
+    f_frsize: int = 4096
+    f_files: int = 1_000_000
+    f_favail: int = 500_000
+
+
+@pytest.mark.parametrize(
+    ("figures", "verdict", "text"),
+    [
+        (Figures(25_000_000), "ok", "102.4 GB are free"),
+        (Figures(100_000), "warning", "a backup needs twice"),
+        (Figures(1_000), "problem", "free some"),
+        (Figures(25_000_000, f_favail=10), "problem", "only 10 inodes"),
+        (Figures(25_000_000, f_files=0, f_favail=0), "ok", "102.4 GB"),  # a file system without inodes
+    ],
+)
+def test_a_disk_that_fills_up_is_told_before_it_is_full(
+    figures: Figures, verdict: str, text: str, tmp_path: Path
+) -> None:
+    """Also for a directory that does not exist yet."""
+    seen = disk(tmp_path / "not" / "there", lambda _: figures)
+
+    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+
+
+def test_who_may_read_the_data(tmp_path: Path) -> None:
+    """Another owner and a link are problems, readable files are warnings with the command that closes them."""
+    data = tmp_path / "data"
+    DataDir(data, load_migrations(), now=NOW, logger=CapturedLog()).close()
+    fine = permissions(data, os.geteuid())
+    (data / "kv.sqlite").chmod(0o644)
+    (data / "db.sqlite").rename(tmp_path / "elsewhere")
+    (data / "db.sqlite").symlink_to(tmp_path / "elsewhere")
+    data.chmod(0o755)
+    found = permissions(data, data.stat().st_uid + 7)
+
+    assert [one.verdict for one in fine] == ["ok"]
+    assert [one.verdict for one in found] == ["problem", "warning", "problem", "warning"]
+    assert found[1].sentence.endswith(f"chmod 700 {data}")
+    assert found[3].sentence.endswith(f"chmod 600 {data / 'kv.sqlite'}")
+
+
+@pytest.mark.parametrize(
+    ("hard", "verdict"), [(256, "problem"), (1_024, "warning"), (4_096, "ok"), (65_536, "ok"), (-1, "ok")]
+)
+def test_the_limit_of_open_files(hard: int, verdict: str) -> None:
+    assert open_files(hard).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("host", "proxies", "verdict"),
+    [
+        ("127.0.0.1", (), "ok"),
+        ("localhost", (), "ok"),
+        ("::1", (), "ok"),
+        ("0.0.0.0", (), "warning"),
+        ("example.org", (), "warning"),
+        ("0.0.0.0", ("10.0.0.1",), "ok"),
+    ],
+)
+def test_a_service_that_others_reach_needs_a_proxy(host: str, proxies: tuple[str, ...], verdict: str) -> None:
+    assert proxy(Settings(host=host, trusted_proxies=proxies)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "verdict", "text"),
+    [
+        (0, "ok", "agrees"),
+        (-4, "ok", "agrees"),
+        (30, "warning", "30 s ahead of"),
+        (-3600, "problem", "3,600 s behind"),
+    ],
+)
+def test_a_wrong_clock_is_noticed_by_the_answers_date(offset_s: int, verdict: str, text: str) -> None:
+    response = FetchResponse(200, {"date": "Wed, 13 May 2026 19:30:00 GMT"}, b"{}")
+    [seen] = clock_check("hiro", response, NOW + offset_s * 1000)
+
+    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+
+
+def test_an_answer_without_a_date_says_nothing_about_the_clock() -> None:
+    assert clock_check("hiro", FetchResponse(200, {}, b"{}"), NOW) == []
+    assert clock_check("hiro", FetchResponse(200, {"date": "soon"}, b"{}"), NOW) == []
+
+
+def hiro_headers(minute: int) -> dict[str, str]:
+    names = ("x-ratelimit-limit-stacks-minute", "x-ratelimit-remaining-stacks-minute")
+    return {names[0]: str(minute), names[1]: str(minute - 1)}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "verdict", "text"),
+    [
+        (200, hiro_headers(500), b"{}", "ok", "answers with our key; 499 of 500 left this minute"),
+        (
+            200,
+            hiro_headers(50),
+            b"{}",
+            "problem",
+            "ignores our key; 49 of 50 left this minute: check HIRO_API_KEY",
+        ),
+        (200, {}, b"<html>", "problem", "not JSON: check HIRO_API_URL"),
+        (403, {}, b"", "problem", "refuses our key (403)"),
+        (429, {}, b"", "warning", "too many calls"),
+        (503, {}, b"", "problem", "answers 503"),
+    ],
+)
+def test_what_an_upstreams_answer_means(
+    status: int, headers: dict[str, str], body: bytes, verdict: str, text: str
+) -> None:
+    upstream = hiro_upstream("https://hiro.test", KEY)
+    seen = upstream_check(upstream, FetchResponse(status, headers, body))
+
+    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+    assert KEY not in seen.sentence
+
+
+async def test_a_receiver_of_alerts_is_connected_to_and_hears_nothing() -> None:
+    """A HEAD would be an alert for some receivers."""
+    heard: list[Request] = []
+
+    async def respond(request: Request, _writer: asyncio.StreamWriter) -> None:
+        heard.append(request)
+
+    async with serving(respond) as server:
+        [seen] = await reach("alerts", f"{server.url}/hooks/secret", "TOCSIN_ALERT_URL")
+
+    assert seen.verdict == "ok"
+    assert "secret" not in seen.sentence
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "verdict", "text"),
+    [
+        (200, {"ready": True, "state": "ready", "reasons": [], "notes": []}, "ok", "is ready"),
+        (503, {"ready": False, "reasons": ["sweep is overdue"]}, "problem", "not ready: sweep is overdue"),
+        (200, ["something else"], "problem", "another program answers"),
+    ],
+)
+async def test_whether_the_service_is_ready(status: int, body: Any, verdict: str, text: str) -> None:
+    async def respond(_request: Request, writer: asyncio.StreamWriter) -> None:
+        content = json.dumps(body).encode()
+        head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + content)
+
+    async with serving(respond) as server:
+        settings = Settings(host="127.0.0.1", port=int(server.url.rpartition(":")[2]))
+        [seen] = await ask_service(settings)
+
+    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
