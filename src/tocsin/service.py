@@ -170,6 +170,7 @@ class Service:
             version=__version__,
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
+            reads_per_minute_max=self.settings.reads_per_minute,
             in_one_loop=True,
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),

@@ -4,23 +4,26 @@ from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
 from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
+from tocsin.web.auth import require_key
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
-from tocsin.web.deps import WebDeps
+from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
 from tocsin.web.price_routes import PriceQuery, price_cache
+from tocsin.web.request_limits import ClientRateLimit, networks_of
 from tocsin.web.response_cache import ResponseCache
 
 PRICES_PATH = "/api/prices"
@@ -29,9 +32,16 @@ PRICES_PATH = "/api/prices"
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     prices = price_cache(deps)
-    limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
+    limits = ClientLimits(
+        deps.posts_per_minute_max,
+        deps.clock,
+        deps.logger,
+        reads_per_minute_max=deps.reads_per_minute_max,
+        is_admin=lambda scope: _has_admin_key(scope, deps.keys),
+    )
     return _App(
         prices,
+        limits.reads,
         routes=[*routes_of(operations(deps, prices), limits), *pages],
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
@@ -85,22 +95,35 @@ class _App(Starlette):
     """Sends cached prices without routing: that halves the cost of the route that is asked for most."""
 
     def __init__(
-        self, prices: ResponseCache[PriceQuery], routes: Sequence[BaseRoute], middleware: Sequence[Middleware]
+        self,
+        prices: ResponseCache[PriceQuery],
+        reads: ClientRateLimit,
+        routes: Sequence[BaseRoute],
+        middleware: Sequence[Middleware],
     ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found
         self._prices = prices
+        self._reads = reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PRICES_PATH and scope["method"] == "GET":
             cached = self._prices.fresh(scope["query_string"])
-            if cached is not None:
+            if cached is not None and self._reads.allows(networks_of(scope)):
                 start, body = cached.messages(scope["headers"])
                 await send(start)
                 await send(body)
                 return
         await super().__call__(scope, receive, send)
+
+
+def _has_admin_key(scope: Scope, keys: Keys) -> bool:
+    try:
+        require_key(Request(scope), "X-Admin-Key", keys.admin, "ADMIN_KEY")
+    except RequestRefused:
+        return False
+    return True
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody
 from tocsin.web.client_limits import ClientLimits
-from tocsin.web.request_limits import BODY_MAX, capped, client_of
+from tocsin.web.request_limits import BODY_MAX, capped, networks_of
 
 Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
@@ -71,6 +71,11 @@ class Operation:
     doc: OperationDoc
     body_max: int = BODY_MAX
 
+    @property
+    def is_limited_read(self) -> bool:
+        """Whether it counts as a read of its client: what visitors ask for, not what supervisors do."""
+        return self.method == "GET" and self.doc.key is None and self.path.startswith("/api/")
+
 
 def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     """Every status that an operation can end with: the documented ones, and the errors that follow from its kind."""
@@ -92,6 +97,8 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
         }
     elif operation.method == "POST":
         errors[429] = "too_many_requests: too many posts from this client; see Retry-After"
+    elif operation.is_limited_read:
+        errors[429] = "too_many_requests: too many reads from this client; see Retry-After"
     if doc.store:
         errors[503] = "the store or the scheduler is unavailable; see Retry-After"
     derived = {status: ResponseDoc(text, (ErrorBody,)) for status, text in errors.items()}
@@ -109,7 +116,7 @@ def routes_of(operations: Iterable[Operation], limits: ClientLimits) -> list[Rou
 class _Path:
     """All operations of one path, as an ASGI app.
 
-    A client has a limited number of posts where no key is needed, and of wrong keys where one is.
+    A client has a limited number of reads and posts where no key is needed, and of wrong keys where one is.
     """
 
     def __init__(self, operations: Sequence[Operation], limits: ClientLimits) -> None:
@@ -125,13 +132,15 @@ class _Path:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
         if operation.doc.key is not None:
-            self._limits.before_key(client_of(scope))
+            self._limits.before_key(networks_of(scope))
         elif operation.method == "POST":
-            self._limits.posts.count(client_of(scope))
+            self._limits.posts.count(networks_of(scope))
+        elif operation.is_limited_read:
+            self._limits.before_read(scope)
         try:
             response = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
         except RequestRefused as refusal:
             if refusal.status == 401:
-                self._limits.wrong_key(client_of(scope), operation.path)
+                self._limits.wrong_key(networks_of(scope), operation.path)
             raise
         await response(scope, receive, send)
