@@ -59,7 +59,7 @@ async def test_a_trade_that_is_not_there_yet_may_be_sent_again(tmp_path: Path) -
         assert (await made.stored())["candidates"] == 1
         assert unknown.json()["retryable"]
         assert waiting.json()["retryable"]
-        assert unknown.headers["retry-after"] == "5"
+        assert unknown.headers["retry-after"] == "60"
         assert (await made.stored())["swaps"] == 0
 
 

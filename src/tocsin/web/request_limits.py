@@ -43,7 +43,7 @@ class ClientRateLimit:
                 continue
             kept.move_to_end(network)
             left = bucket[0] + (now - bucket[1]) * burst / 60
-            bucket[:] = left if left < burst else burst, now
+            bucket[:] = min(burst, left), now
             allowed = allowed and bucket[0] >= 1
         if allowed:
             for network in networks:
