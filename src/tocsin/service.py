@@ -263,7 +263,7 @@ async def run(
             with open_agents(settings) as connection:  # before the first sweep
                 demo.register_agents(connection, simulator)
             service = Service(settings, stream=stream, server=server)
-            await service.open([demo.mount(simulator)])
+            await service.open([demo.mount(simulator, settings.admin_key)])
     except BaseException:
         server.close()
         raise
