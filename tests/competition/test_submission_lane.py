@@ -10,7 +10,9 @@ import pytest
 from support.asgi import Answer, ask
 from support.competition import open_world
 from support.competition_site import JSON_TYPE, TRADES, competition_site
-from support.submitters import LaneFigures, LaneWorld, addresses
+from support.scheduler import scheduler
+from support.scripted_fetch import ScriptedFetch
+from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_nothing
 from tocsin.bindings import JSON
 from tocsin.budget.budget import Quota
 from tocsin.budget.limiter import Lane
@@ -255,3 +257,28 @@ async def test_many_at_once_cannot_all_pass_before_the_first_is_counted() -> Non
     share = world.hiro.client.calls_left(Lane.REQUEST) / 20
 
     assert sum(isinstance(result, ShareUsed) for result in results) == pytest.approx(60 - share, abs=2)
+
+
+async def test_in_the_real_object_submitters_share_a_call_and_survive_a_reset(tmp_path: Path) -> None:
+    """Each request is an event of its own; after a reset those who waited are told, and the next one is served."""
+    fetch = ScriptedFetch(hiro_knows_nothing, latency_s=0.3)
+    async with (
+        open_world(tmp_path) as world,
+        scheduler(tmp_path, fetch=fetch, request_jobs=competition_jobs(world.rules), db=world.db) as made,
+    ):
+
+        async def sent(number: int, client: str = "192.0.2.1") -> Any:
+            return await made.client().run_job(SUBMIT, {"txid": unknown(number), "client": [client]})
+
+        answers = await asyncio.gather(*[sent(number) for number in range(5)])
+        calls = len(fetch.requests)
+        waiting = [asyncio.create_task(sent(number)) for number in range(10, 13)]
+        await asyncio.sleep(0.1)
+        made.reset()
+        lost = await asyncio.gather(*waiting, return_exceptions=True)
+        after = await sent(20)
+
+        assert [answer["code"] for answer in answers] == ["tx_not_found"] * 5
+        assert calls == 2
+        assert [type(error) for error in lost] == [ObjectReset] * 3
+        assert after["code"] == "tx_not_found"

@@ -60,7 +60,7 @@ class LaneWorld:
         log = CapturedLog()
         budget = restored_budget(plan, None, self.clock)
         limiter = BudgetLimiter("hiro", budget, self.clock, Random(7).random, log, lambda _: None)
-        self.fetch = ScriptedFetch(_unknown, latency_s=0.2)
+        self.fetch = ScriptedFetch(hiro_knows_nothing, latency_s=0.2)
         upstream = hiro_upstream("https://hiro.test", "key", plan)
         self.hiro = HiroClient(UpstreamClient(upstream, self.fetch, limiter, self.clock, Random(8).random))
         self.lane = SubmissionLane()
@@ -130,7 +130,7 @@ class LaneWorld:
             await asyncio.sleep(SWEEP_S - self.clock.monotonic() % SWEEP_S)
 
 
-def _unknown(request: Request) -> FetchResponse:
+def hiro_knows_nothing(request: Request) -> FetchResponse:
     """Hiro knows none of them."""
     txids = request.url.rpartition("tx_id=")[2].split(",")
     return response(json.dumps({txid: {"found": False, "result": {"tx_id": txid}} for txid in txids}))
