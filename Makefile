@@ -124,6 +124,7 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@$(BIN)/python bench/measure_sweep.py
 	@$(BIN)/python bench/measure_feed.py
 	@PYTHONPATH=tests $(BIN)/python bench/measure_upgrade.py
+	@$(BIN)/python bench/measure_lane.py
 	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py
 

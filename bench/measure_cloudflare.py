@@ -57,7 +57,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         starts = [cold_start_s(Path(scratch) / f"start{number}") for number in range(STARTS)]
-        with running(Path(scratch) / "warm", {}) as workerd:
+        with running(Path(scratch) / "warm", {"TOCSIN_READS_PER_MINUTE": "0"}) as workerd:
             workerd.migrate()
             calls = durations_ms(lambda: workerd.call("CONTRACT", "bench", "echo", 1))
             health = durations_ms(lambda: workerd.ask("/healthz"))

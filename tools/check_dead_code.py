@@ -39,7 +39,6 @@ EXCEPTIONS = {
     "mtime": "tarfile writes it",
     "syncs": "bench/objects_server.py reports it",
     "SimulatedFetch": "tests and benchmarks use the simulator without a socket",
-    "burst": "tests fill a chain with it",
     "get_cached_token_price": "the reference has it: one price, as get_cached_token_prices gives many",
     "fetch_token_price_usd": "the reference has it: one price without a cache",
 }

@@ -1,8 +1,11 @@
 """Who a request counts for: an IPv4 address, or the network that an IPv6 client can take any address of. Pure."""
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 IPV6_PREFIX = 64  # what a household usually has
+IPV6_SITE_PREFIX = 48  # what an organisation usually has: 65,536 of them
+HOSTS_MAX = 10_000  # whose networks are remembered
 
 
 def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
@@ -12,6 +15,17 @@ def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
         bits = 128 - ipv6_prefix
         return f"{IPv6Address(int(address) >> bits << bits)}/{ipv6_prefix}"
     return host if address is None else str(address)
+
+
+@lru_cache(maxsize=HOSTS_MAX)
+def client_networks(host: str) -> tuple[str, ...]:
+    """What a request counts for: the client, and for IPv6 also the /48 that it belongs to."""
+    network = client_network(host)
+    return (
+        (network, client_network(host, IPV6_SITE_PREFIX))
+        if network.endswith(f"/{IPV6_PREFIX}")
+        else (network,)
+    )
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:

@@ -199,6 +199,14 @@ class MalformedShape(TocsinError):
     """A value is not the shape that it should be; the sentence names the field."""
 
 
+class ShareUsed(TocsinError):
+    """One client has used its share of the calls to an upstream; after `wait_s` it may ask again."""
+
+    def __init__(self, wait_s: int) -> None:
+        super().__init__(f"this client has used its share of the calls: wait {wait_s} s")
+        self.wait_s = wait_s
+
+
 class NoAnswer(TocsinError):
     """An upstream call did not end with a fact; `answer` is how it ended (`upstream/answer.py`)."""
 

@@ -187,6 +187,7 @@ class Service:
             version=__version__,
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
+            reads_per_minute_max=self.settings.reads_per_minute,
             in_one_loop=True,
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
@@ -296,7 +297,7 @@ async def run(
             with open_agents(settings) as connection:  # before the first sweep
                 demo.register_agents(connection, simulator)
             service = Service(settings, stream=stream, server=server)
-            await service.open([demo.mount(simulator)])
+            await service.open([demo.mount(simulator, settings.admin_key)])
     except BaseException:
         server.close()
         raise

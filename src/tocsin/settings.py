@@ -124,6 +124,10 @@ class Settings:
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
         "reverse proxies whose X-Forwarded headers count; without it all visitors behind a proxy count as one client",
     )  # fmt: skip
+    reads_per_minute: int = _setting(
+        "TOCSIN_READS_PER_MINUTE", integer(0, 10**9), 300, "300",
+        "how often one client may read the public API a minute; 0: no limit",
+    )  # fmt: skip
     data_dir: str = _setting("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "the data directory")
     log_level: Level = _setting(  # noqa: RUF009 - a field, like the others
         "TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written"

@@ -237,3 +237,16 @@ def test_a_sliding_window_frees_exactly_when_it_says(calls: list[int], limit: in
             now += wait_ms
         assert window.wait_ms(Lane.REQUEST, limit, limit, now) == 0
         window = window.plus(now, requests=1)
+
+
+def test_calls_left_of_a_lane_are_its_tokens_or_a_days_worth() -> None:
+    """With a month, what its bucket holds; without, a day of what is kept for requests; without limits, no end."""
+    month = BudgetWorld(Quota(month=31_000))
+    for _ in range(10):
+        assert month.call(Lane.REQUEST)
+
+    assert month.budget.calls_left(Lane.REQUEST, month.moment) == pytest.approx(90)
+    assert month.budget.calls_left(Lane.TASK, month.moment) == pytest.approx(900)
+    minute, endless = BudgetWorld(Quota(minute=50)), BudgetWorld(Quota())
+    assert minute.budget.calls_left(Lane.REQUEST, minute.moment) == 5 * 1_440
+    assert endless.budget.calls_left(Lane.REQUEST, endless.moment) == float("inf")

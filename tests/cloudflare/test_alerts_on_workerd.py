@@ -105,7 +105,10 @@ def test_heartbeats_and_changes_at_hiro_leave_the_runtime(tmp_path: Path) -> Non
     require_workerd()
     with receiving() as receiver, running_simulator() as upstreams:
         control = urllib.request.Request(
-            f"{root_of(upstreams)}/_control/switch", data=b'{"hook": "interrupted"}', method="POST"
+            f"{root_of(upstreams)}/_control/switch",
+            data=b'{"hook": "interrupted"}',
+            headers={"Content-Type": "application/json"},
+            method="POST",
         )
         urllib.request.urlopen(control, timeout=PATIENCE_S).close()
         settings = {

@@ -37,7 +37,8 @@ class DeployedSite:
 
     def simulated(self, path: str, values: Any = None) -> Any:
         body = None if values is None else json.dumps(values).encode()
-        with urlopen(Request(f"{self.simulator}/{path}", body)) as response:
+        sent = Request(f"{self.simulator}/{path}", body, {"Content-Type": "application/json"})
+        with urlopen(sent) as response:
             return json.load(response)
 
     def act(self, action: str) -> Answer:

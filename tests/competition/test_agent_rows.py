@@ -19,6 +19,7 @@ from tocsin.commands.import_agents import (
     read_rows,
 )
 from tocsin.competition.agent_rows import COLUMNS, TABLES, RowError, lines_of, read_line
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreUnavailable
 from tocsin.simulator.wallets import import_lines
@@ -176,7 +177,7 @@ async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path
         trader, idle = chain.wallets[:2]
         tx = chain.swap(trader)
         chain.mine()
-        await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
 
         refused, moved = (
             import_into(tmp_path, json.dumps({"btc_address": wallet.btc_address, "stx_address": address(7)}))
@@ -198,9 +199,9 @@ async def test_an_import_into_an_open_database_is_seen_by_it_at_once(tmp_path: P
         stranger = chain.strangers[0].address
         tx = chain.swap(stranger)
         chain.mine()
-        before = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        before = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         import_into(tmp_path, line(1, stx_address=stranger, erc8004_agent_id=1, claim={"status": "verified"}))
-        after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        after = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         known = import_into(tmp_path, *import_lines(chain.wallets).splitlines())
 
     assert (before.code, verdict_of(after)) == ("sender_not_registered", "verified")

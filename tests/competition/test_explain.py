@@ -14,6 +14,7 @@ from tocsin.commands import render
 from tocsin.commands.explain_transaction import explain_file, explain_of_chain, tier_lookup
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.explain import explain_not_found
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreError, TransactionUnreadable
 from tocsin.settings import Settings
@@ -55,7 +56,9 @@ async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path
         stored = await world.all(
             "SELECT txid FROM swaps UNION ALL SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates"
         )
-        after = [await submit(world.request(), world.rules, {"txid": tx.tx_id}) for tx in sent]
+        after = [
+            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in sent
+        ]
 
     assert stored == []
     assert kind != "multibin" or any(len(tx.events) > 100 for tx in sent[:4]), "the routes are too short"
@@ -73,7 +76,7 @@ async def test_it_agrees_about_a_transaction_that_a_reorg_removed(fate: Any, tmp
         chain.mine()
         chain.reorg(3, fate)
         explanation = await explained(world, tmp_path, tx.tx_id)
-        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
 
     assert_agree(explanation, answer)
 

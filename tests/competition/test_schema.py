@@ -179,7 +179,10 @@ async def test_a_swap_is_replaced_never_changed(tmp_path: Path) -> None:
         ),
         ("SELECT txid FROM swaps WHERE contract_id = ? AND block_height >= ?", "swaps_by_contract"),
         ("SELECT min(burn_block_time) FROM swaps WHERE sender = ?", "swaps_by_sender"),
-        ("SELECT * FROM candidates WHERE due_at <= ?", "candidates_by_due"),
+        (
+            "SELECT * FROM candidates WHERE rank = ? AND due_at <= ? ORDER BY due_at, txid LIMIT 9",
+            "candidates_by_rank",
+        ),
         ("SELECT * FROM refusals WHERE code = ?", "refusals_by_code"),
     ],
 )

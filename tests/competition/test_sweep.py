@@ -19,6 +19,7 @@ from support.competition import (
 from tocsin.competition import totals
 from tocsin.competition.allowlist import AllowList, built_in
 from tocsin.competition.rules import Rules
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.competition.sweep import CURSOR, Sweep
 from tocsin.competition.totals import drift
@@ -316,7 +317,7 @@ async def test_a_pending_trade_keeps_its_agent_as_source(tmp_path: Path) -> None
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)
-        await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         waiting = await sweep(world)
         chain.mine(tx)
         await world.clock.sleep(900)
@@ -335,7 +336,7 @@ async def test_a_transaction_that_is_never_mined_is_dismissed(tmp_path: Path) ->
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)
-        await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         for _ in range(8 * 24):
             await sweep(world)
             await world.clock.sleep(HOUR_S)

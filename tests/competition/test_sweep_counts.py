@@ -11,6 +11,7 @@ from support.virtual_time import VirtualClock
 from tocsin.competition import swap_store
 from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.competition.swap_store import Candidate
 from tocsin.competition.sweep import Sweep
@@ -24,8 +25,8 @@ REFUSED = {
 }
 SENDERS = {Code.SENDER_NOT_REGISTERED: 9, Code.SENDER_NOT_GENESIS: 10}
 # A malformed id is never queued, a database that fails ends the run, and an amount of more than 40 digits
-# does not exist on the chain: `test_swap.py` has it.
-ELSEWHERE = {Code.MALFORMED_TXID, Code.DB_UNAVAILABLE, Code.INVALID_AMOUNT}
+# does not exist on the chain: `test_swap.py` has it. Only submissions have shares: `test_submission_lane.py`.
+ELSEWHERE = {Code.MALFORMED_TXID, Code.DB_UNAVAILABLE, Code.INVALID_AMOUNT, Code.TOO_MANY_REQUESTS}
 COUNTERS = {
     Code.TXID_ALREADY_VERIFIED: "alreadyKnown",
     Code.PENDING: "pending",
@@ -53,7 +54,7 @@ async def queued(world: World, code: Code) -> tuple[str, Rules]:
         if code is Code.AFTER_COMP_END:
             rules = Rules(rules.allowlist, rules.start_s - 1, tx.block.burn_time_s)
     if code is Code.TXID_ALREADY_VERIFIED:
-        await submit(world.request(), rules, {"txid": tx.tx_id})
+        await submit(world.request(), rules, {"txid": tx.tx_id}, SubmissionLane())
     return tx.tx_id, rules
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.competition import open_world
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.competition.trades import trade_counts, trades_of
 from tocsin.errors import UsageError
@@ -19,7 +20,7 @@ async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
         sent = [chain.swap(sender) for sender in (wallet, chain.wallets[1].address) for _ in range(7)]
         chain.mine()
         for tx in sent:
-            await submit(world.request(), world.rules, {"txid": tx.tx_id})
+            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         expected = sorted((tx.tx_id for tx in sent[:7]), reverse=True)
         for limit in (1, 3, 7, 200):
             txids: list[str] = []

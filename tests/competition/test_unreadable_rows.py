@@ -9,6 +9,7 @@ import pytest
 
 from support.competition import as_rows, chain_of, open_world, sweep
 from tocsin.bindings import FetchResponse
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.simulator import Simulator
@@ -111,10 +112,10 @@ async def test_a_submitted_trade_with_an_impossible_time_may_be_submitted_again(
         (sent,) = chain.burst(chain.wallets[0], 1)
         chain.mine()
         fetch.spoiled = {sent.tx_id: IMPOSSIBLE}
-        first = await submit(world.request(), world.rules, {"txid": sent.tx_id})
+        first = await submit(world.request(), world.rules, {"txid": sent.tx_id}, SubmissionLane())
         kept = await world.all("SELECT txid FROM refusals UNION ALL SELECT txid FROM swaps")
         fetch.spoiled = {}
-        second = await submit(world.request(), world.rules, {"txid": sent.tx_id})
+        second = await submit(world.request(), world.rules, {"txid": sent.tx_id}, SubmissionLane())
 
     assert (first.code, first.retryable) == ("tx_fetch_failed", True)
     assert kept == []

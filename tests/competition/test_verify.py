@@ -16,6 +16,7 @@ from tocsin.bindings import Database, DBResult
 from tocsin.competition.allowlist import AllowList, built_in
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.rules import Rules
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import recheck, submit
 from tocsin.competition.verify import LOOKS_MIN
 from tocsin.errors import StoreUnavailable
@@ -108,7 +109,7 @@ async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> N
         await register(plain, wallets)
         if stored["existing_row"]:
             await store(plain, stored["existing_row"])
-        answer = await submit(world.request(), world.rules, {"txid": case["txid"]})
+        answer = await submit(world.request(), world.rules, {"txid": case["txid"]}, SubmissionLane())
         swaps = (await plain.prepare("SELECT count(*) AS n FROM swaps").first())["n"]
 
     expected = case["expected"]
@@ -131,7 +132,7 @@ async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> N
 
 
 async def ask(world: World, txid: str) -> SubmitAnswer:
-    return await submit(world.request(), world.rules, {"txid": txid})
+    return await submit(world.request(), world.rules, {"txid": txid}, SubmissionLane())
 
 
 @pytest.mark.parametrize("kind", [*SWAP_KINDS, *REFUSED_KINDS])
@@ -172,7 +173,10 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
             ]
         )
         again = await ask(world, good.tx_id)
-        rechecked = [await recheck(world.request(), world.rules, {"txid": tx.tx_id}) for tx in (good, bad)]
+        rechecked = [
+            await recheck(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
+            for tx in (good, bad)
+        ]
         rows = await world.rows()
         refused = await world.all("SELECT txid FROM refusals")
 
@@ -206,9 +210,9 @@ async def test_a_refusal_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], "two_given")
         chain.mine()
-        first = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        first = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         calls = world.calls()
-        second = await submit(world.request(), world.rules, {"txid": tx.tx_id[2:].upper()})
+        second = await submit(world.request(), world.rules, {"txid": tx.tx_id[2:].upper()}, SubmissionLane())
         (kept,) = await world.all("SELECT * FROM refusals")
 
     assert first == second
@@ -228,9 +232,9 @@ async def test_a_refusal_ends_when_its_sender_becomes_eligible(tier: str, tmp_pa
             await register(world.db, [Wallet(stranger, tier, "bc1qnew")])  # type: ignore[arg-type]  # a word of the table above
         tx = chain.swap(stranger)
         chain.mine()
-        before = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        before = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         await register(world.db, [Wallet(stranger, "eligible", "bc1qnew", erc8004_agent_id=9)])
-        after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        after = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         left = await world.all("SELECT * FROM refusals")
 
     assert before.code == ("sender_not_genesis" if tier == "registered" else "sender_not_registered")
@@ -244,11 +248,11 @@ async def test_a_refusal_ends_when_the_list_grows(tmp_path: Path) -> None:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], "off_list_contract")
         chain.mine()
-        before = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        before = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         call = tx.payload
         added = AllowList({call.contract: frozenset({call.function})})  # type: ignore[union-attr]  # a call, not a transfer
         grown = Rules(built_in().plus(added), world.rules.start_s)
-        after = await submit(world.request(), grown, {"txid": tx.tx_id})
+        after = await submit(world.request(), grown, {"txid": tx.tx_id}, SubmissionLane())
 
     assert before.code == "contract_not_allowlisted"
     assert verdict_of(after) == "verified"
@@ -264,8 +268,8 @@ async def test_the_campaign_has_an_end(tmp_path: Path) -> None:
         assert tx.block is not None
         ends_now = Rules(built_in(), 0, tx.block.burn_time_s)
         ends_next = Rules(built_in(), 0, tx.block.burn_time_s + 1)
-        late = await submit(world.request(), ends_now, {"txid": tx.tx_id})
-        in_time = await submit(world.request(), ends_next, {"txid": tx.tx_id})
+        late = await submit(world.request(), ends_now, {"txid": tx.tx_id}, SubmissionLane())
+        in_time = await submit(world.request(), ends_next, {"txid": tx.tx_id}, SubmissionLane())
 
     assert (late.code, verdict_of(in_time)) == ("after_comp_end", "verified")
 
@@ -279,7 +283,10 @@ async def test_a_pending_trade_is_queued_if_it_would_count(tmp_path: Path) -> No
             chain.swap(chain.wallets[0], "off_list_contract", wait_ms=None),
             chain.swap(chain.strangers[0], wait_ms=None),
         ]
-        answers = [await submit(world.request(), world.rules, {"txid": tx.tx_id}) for tx in (good, *bad)]
+        answers = [
+            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
+            for tx in (good, *bad)
+        ]
         queued = await world.all("SELECT txid, source FROM candidates")
         rows = await world.rows()
 
@@ -297,12 +304,12 @@ async def test_a_trade_that_a_reorg_removed_is_not_refused_for_good(fate: Any, t
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         chain.reorg(3, fate)
-        before = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        before = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         kept = await world.all("SELECT txid FROM swaps UNION ALL SELECT txid FROM refusals")
         if tx.state != "mempool":
             chain.rebroadcast(tx)
         chain.mine(tx)
-        after = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        after = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
 
     codes = {"forked": "pending", "pending": "pending", "dropped": "tx_failed", "vanished": "tx_not_found"}
     assert before.code == codes[fate]
@@ -317,7 +324,7 @@ async def test_a_429_gives_the_time_to_try_again(tmp_path: Path) -> None:
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         world.simulator.faults.add(SimulatedFault(kind="limited", retry_after=300))
-        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id})
+        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         kept = await world.all("SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates")
 
     assert (answer.code, answer.http_status, answer.retryable) == ("tx_fetch_failed", 502, True)
@@ -332,7 +339,7 @@ async def test_a_429_gives_the_time_to_try_again(tmp_path: Path) -> None:
 async def test_what_is_not_a_transaction_id_is_refused_without_a_call(argument: Any, tmp_path: Path) -> None:
     """The answer says what an id looks like; no call is made and nothing is stored."""
     async with open_world(tmp_path) as world:
-        answer = await submit(world.request(), world.rules, argument)
+        answer = await submit(world.request(), world.rules, argument, SubmissionLane())
 
     assert (answer.code, answer.http_status, answer.retryable) == ("malformed_txid", 400, False)
     assert world.calls() == 0
@@ -345,7 +352,7 @@ async def test_the_provider_is_recorded_where_the_call_names_it(tmp_path: Path) 
         sent = [chain.swap(chain.wallets[0], "provider") for _ in range(8)]
         chain.mine()
         for tx in sent:
-            await submit(world.request(), world.rules, {"txid": tx.tx_id})
+            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
         rows = await world.all("SELECT txid, provider FROM swaps")
 
     expected = {tx.tx_id: tx.payload.arguments[1].value for tx in sent}  # type: ignore[union-attr]  # calls, not transfers
@@ -358,7 +365,7 @@ def test_every_code_has_its_meaning() -> None:
     assert set(MEANINGS) == set(Code)
     for code, meaning in MEANINGS.items():
         assert meaning.sentence.endswith("."), code
-        assert meaning.retryable == (meaning.status in {202, 404, 500, 502, 503}), code
+        assert meaning.retryable == (meaning.status in {202, 404, 429, 500, 502, 503}), code
         assert not (meaning.final and meaning.retryable), code
         assert meaning.final or meaning.reopened_by is None, code
     statuses = {code: MEANINGS[code].status for code in Code}

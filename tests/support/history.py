@@ -11,6 +11,7 @@ from support.competition import World, feed, register, sweep
 from support.killable import KillableDatabase, Killed
 from support.virtual_time import VirtualClock
 from tocsin.competition import totals
+from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.errors import RunStopped
 from tocsin.simulator.chain import Chain
@@ -34,6 +35,7 @@ class History:
         self._chain = world.simulator.chain
         self.eligible = {wallet.address for wallet in self._chain.wallets if wallet.tier == "eligible"}
         self.happened: Counter[str] = Counter()
+        self._lane = SubmissionLane()
 
     async def slot(self) -> None:
         """A quarter of an hour: something goes wrong, agents trade, tasks run and may be cut off or killed."""
@@ -121,7 +123,7 @@ class History:
         self._world.simulator.advance()
         recent = list(self._chain.transactions.values())[-40:]
         for tx in self._rng.sample(recent, min(3, len(recent))):
-            await submit(self._world.request(), self._world.rules, {"txid": tx.tx_id})
+            await submit(self._world.request(), self._world.rules, {"txid": tx.tx_id}, self._lane)
 
 
 class FeedHistory(History):

@@ -91,6 +91,7 @@ class ServiceProcess(Process):
         with_defaults = {
             "ADMIN_KEY": ADMIN_KEY,
             "TOCSIN_PORT": "0",
+            "TOCSIN_READS_PER_MINUTE": "0",  # tests look again and again, from one address
             "TOCSIN_DATA_DIR": str(data_dir),
             **settings,
         }

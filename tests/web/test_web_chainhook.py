@@ -76,7 +76,7 @@ async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
         calls = made.world.calls()
         again = (await made.push(push_2(apply=[tx]))).json()
 
-        assert again == {"queued": 0, "alreadyKnown": 1, "ignored": 0, "rolledBack": 0}
+        assert again == {"queued": 0, "alreadyKnown": 1, "ignored": 0, "rolledBack": 0, "refused": 0}
         assert made.world.calls() == calls
         assert (await made.stored())["swaps"] == 1
 
@@ -113,7 +113,7 @@ async def test_both_secrets_are_valid_while_one_replaces_the_other(
     async with competition_site(tmp_path) as made:
         answer = await made.post(CHAINHOOK, push_2(), {**JSON_TYPE, **headers})
 
-        assert answer.json() == {"queued": 0, "alreadyKnown": 0, "ignored": 0, "rolledBack": 0}
+        assert answer.json() == {"queued": 0, "alreadyKnown": 0, "ignored": 0, "rolledBack": 0, "refused": 0}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ What an answer changes is in `feedback.py`. How it is stored is in `stored.py`.
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.month import Month
@@ -34,6 +35,7 @@ from tocsin.shapes.scheduler import (
 
 CLOSED_MAX_MS = 3_600_000
 PROBE_RECHECK_MS = 1_000
+MINUTES_A_DAY = 1_440
 
 _SECOND = SlidingWindow(length_ms=1_000, bucket_ms=100)
 _MINUTE = SlidingWindow(length_ms=60_000, bucket_ms=5_000)
@@ -138,6 +140,15 @@ class Budget:
 
     def month_at(self, moment: Moment) -> Month:
         return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
+
+    def calls_left(self, lane: Lane, moment: Moment) -> float:
+        """How many calls this lane could make in a row, as the month is paced; without a month, in a day."""
+        limits = self.limits
+        if limits.month is not None:
+            return self.month_at(moment).tokens(lane, limits.month, limits.request_share)
+        if limits.minute is None:
+            return inf
+        return reserve_of(limits.minute, limits.request_share) * MINUTES_A_DAY
 
     def _closed(self, moment: Moment) -> tuple[int, str]:
         if self.probing:

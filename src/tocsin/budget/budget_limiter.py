@@ -84,6 +84,10 @@ class BudgetLimiter:
             self._abandon(ticket)
             raise
 
+    def calls_left(self, lane: Lane) -> float:
+        """What this lane has left; see `Limiter`."""
+        return self.budget.calls_left(lane, moment_of(self._clock))
+
     def probe(self, lane: Lane) -> bool:
         """One call through a closed limiter; see `Limiter`."""
         moment = moment_of(self._clock)

@@ -55,6 +55,9 @@ class Limiter(Protocol):
     async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
         """Wait for a permit, in line and for `patience_s` at most. None is a permit, and is already spent."""
 
+    def calls_left(self, lane: Lane) -> float:
+        """How many calls this lane could make in a row, as the month is paced; without a month, in a day."""
+
     def probe(self, lane: Lane) -> bool:
         """Spend a permit for one call through a limiter that a 429 closed; False when that makes no sense now."""
 

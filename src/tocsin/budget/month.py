@@ -116,6 +116,11 @@ class Month:
             return _token_in_ms(self.request_tokens, unallocated * share, to_rollover_ms)
         return _token_in_ms(self.task_tokens, unallocated * (1 - share), to_rollover_ms)
 
+    def tokens(self, lane: Lane, limit: int, share: float) -> float:
+        """What the bucket of this lane holds."""
+        of_requests = lane is Lane.REQUEST and _effective(share, self.calls_left(limit)) > 0
+        return self.request_tokens if of_requests else self.task_tokens
+
     def spend(self, lane: Lane, limit: int, share: float) -> "Month":
         """Count one call of ours, and take its token."""
         from_requests = lane is Lane.REQUEST and _effective(share, self.calls_left(limit)) > 0

@@ -4,7 +4,10 @@ A push is a hint, not a fact: what it names is queued, and verified like everyth
 late or out of order does no harm. What a rollback takes back is asked for again, and the chain's answer decides. Both
 payloads are read, 2.0 and v1.
 
-Emits `chainhook.received`, `chainhook.ids_unusable`.
+The queue has room for so many of them and no more. What is refused for lack of room is counted in the answer; if it is
+real, our lists show it.
+
+Emits `chainhook.received`, `chainhook.ids_unusable`, `queue.full`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +19,7 @@ from tocsin.chain_model import ContractCall, canonical_txid
 from tocsin.competition import swap_store
 from tocsin.competition.eligibility import Tier, tiers
 from tocsin.competition.rules import Rules
-from tocsin.competition.swap_store import Candidate
+from tocsin.competition.swap_store import PUSHED, Candidate
 from tocsin.errors import UsageError
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.base import Shape
@@ -70,25 +73,31 @@ def parse(payload: JSON) -> Push:
 
 
 async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCounts:
-    """Queue what a push names and what may count, in one batch: when this returns, nothing can get lost."""
+    """Queue what a push names and what may count, in one batch, as far as there is room."""
     push = Push.from_json(argument)
     senders = await tiers(context.db)
     applied = [pushed.txid for pushed in push.applied if _may_count(pushed, senders, rules)]
     known = await swap_store.known(context.db, [*applied, *push.rolled_back])
-    queued = dict.fromkeys(
+    named = dict.fromkeys(
         [txid for txid in push.rolled_back if txid in known] + [txid for txid in applied if txid not in known]
     )
-    candidates = [Candidate(txid, "chainhook") for txid in queued]
+    waiting = await swap_store.queued(context.db, list(named))
+    wanted = [txid for txid in named if txid not in waiting]
+    room = await swap_store.room(context.db, PUSHED) if wanted else 0
+    candidates = [Candidate(txid, "chainhook", rank=PUSHED) for txid in wanted[:room]]
     statements = swap_store.enqueue(context.db, candidates, context.clock.now())
     if statements:
         await context.db.batch(statements)
     counts = PushCounts(
-        queued=len(queued),
-        already_known=sum(txid in known for txid in applied),
+        queued=len(candidates),
+        already_known=sum(txid in known or txid in waiting for txid in applied),
         ignored=len(push.applied) - len(applied) + push.without_id,
         rolled_back=sum(txid in known for txid in push.rolled_back),
+        refused=len(wanted) - len(candidates),
     )
     context.logger.info("chainhook.received", **counts.to_json())
+    if counts.refused:
+        context.logger.warn("queue.full", source="chainhook", count=counts.refused)
     if push.without_id:
         reason = "transactions without a usable id"
         context.logger.warn("chainhook.ids_unusable", count=push.without_id, reason=reason)

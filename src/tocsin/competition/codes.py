@@ -20,6 +20,7 @@ class Code(StrEnum):
     PENDING = "pending"
     TX_NOT_FOUND = "tx_not_found"
     TX_FETCH_FAILED = "tx_fetch_failed"
+    TOO_MANY_REQUESTS = "too_many_requests"
     MALFORMED_TX = "malformed_tx"
     TX_FAILED = "tx_failed"
     BEFORE_COMP_START = "before_comp_start"
@@ -65,6 +66,11 @@ MEANINGS: Mapping[Code, Meaning] = {
     Code.TX_FETCH_FAILED: Meaning(
         502,
         "Hiro could not be asked about this transaction now. Send it again later.",
+        retryable=True,
+    ),
+    Code.TOO_MANY_REQUESTS: Meaning(
+        429,
+        "This client has used its share of the calls to Hiro. A swap that counts is found without a submission.",
         retryable=True,
     ),
     Code.MALFORMED_TX: Meaning(

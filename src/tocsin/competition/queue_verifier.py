@@ -1,5 +1,8 @@
 """Verifies what is queued and due, twenty transactions at a time; each of them once in a run.
 
+What our lists showed comes first, then what agents submitted. What was only pushed gets one call a run: if it is real,
+the lists show it too.
+
 Two runs of the object may be at it at the same time. What one of them has in hand, the other leaves alone.
 """
 
@@ -8,13 +11,16 @@ from contextlib import aclosing
 
 from tocsin.competition import swap_store
 from tocsin.competition.rules import Rules
-from tocsin.competition.swap_store import Candidate
+from tocsin.competition.swap_store import PUSHED, Candidate
 from tocsin.competition.unit_pool import UnitPool
 from tocsin.competition.verify import ALONE_AFTER, Tally, Verifier, retry_later
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
 QUEUE_PART = 1_000  # candidates taken from the queue at once
+PUSHED_PER_RUN = (
+    EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call a run is enough
+)
 
 
 class QueueVerifier:
@@ -38,6 +44,7 @@ class QueueVerifier:
         self._plan = plan
         self._group_done = group_done
         self._verified: set[str] = set()
+        self._pushed_left = PUSHED_PER_RUN
         self.tally = Tally()
         self.unverified = 0
 
@@ -46,7 +53,7 @@ class QueueVerifier:
         until = self._context.clock.now() if due_by is None else due_by
         in_hand = self._context.in_hand
         while self._pool.stop is None:
-            due = await swap_store.due(self._context.db, until, QUEUE_PART)
+            due = await swap_store.due(self._context.db, until, QUEUE_PART, self._pushed_left)
             candidates = [
                 candidate
                 for candidate in due
@@ -56,6 +63,7 @@ class QueueVerifier:
                 return
             txids = {candidate.txid for candidate in candidates}
             self._verified |= txids
+            self._pushed_left -= sum(candidate.rank == PUSHED for candidate in candidates)
             in_hand |= txids
             try:
                 await self._verify(candidates)

@@ -2,44 +2,62 @@
 
 This runs inside the object, so there is one writer. Cheap answers come first: a recorded swap and a final refusal need
 no call. A pending trade that would count is queued, and the sweep verifies it later.
+
+Emits `queue.full`, `trade.submit_failed`.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Literal, TypeAlias
+
 from tocsin.bindings import JSON, Row
-from tocsin.chain_model import Transaction, canonical_txid
+from tocsin.chain_model import Transaction, TransactionWithEvents, canonical_txid
 from tocsin.competition import swap_store, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import Tier, tier_of
 from tocsin.competition.rules import Rules, checks, judge, still_refused
-from tocsin.competition.swap_store import Candidate
+from tocsin.competition.submission_lane import NOT_FOUND_S, SubmissionLane
+from tocsin.competition.swap_store import SUBMITTED, Candidate
 from tocsin.competition.verify import Verifier, is_final
-from tocsin.errors import NoAnswer, StoreError, UsageError
+from tocsin.errors import NoAnswer, ShareUsed, StoreError, UsageError
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.competition import SubmitAnswer
-from tocsin.upstream.answer import Limited, value_or_raise
-from tocsin.upstream.hiro import HiroClient
+from tocsin.upstream.answer import Limited
+
+QUEUE_FULL = "the queue of submitted trades is full; once it is mined, it is found without a submission"
+
+Queued: TypeAlias = Literal["new", "again", "full"]
 
 
-async def submit(context: WorkContext, rules: Rules, argument: JSON) -> SubmitAnswer:
-    """Verify the trade `{"txid": …}`."""
-    return await _answered(context, rules, argument, again=False)
+async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
+    """Verify the trade `{"txid": …, "client": […]}`. The client is who pays for it: see `SubmissionLane`."""
+    return await _answered(context, rules, argument, lane, again=False)
 
 
-async def recheck(context: WorkContext, rules: Rules, argument: JSON) -> SubmitAnswer:
+async def recheck(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
     """Verify the trade again, even if it is recorded or refused: for an operator who doubts the verdict."""
-    return await _answered(context, rules, argument, again=True)
+    return await _answered(context, rules, argument, lane, again=True)
 
 
-async def _answered(context: WorkContext, rules: Rules, argument: JSON, *, again: bool) -> SubmitAnswer:
+async def _answered(
+    context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane, *, again: bool
+) -> SubmitAnswer:
     try:
         txid = canonical_txid(_text(argument))
     except UsageError as error:
         return refused(Code.MALFORMED_TXID, str(error))
+    client = () if again else _client(argument)
+    now = context.clock.now()
     try:
-        known = None if again else await _known(context, txid, rules)
-        return known or await _verify(context, txid, rules)
+        known = None if again else await _known(context, txid, rules, lane)
+        return known or await _verify(context, txid, rules, lane, client)
     except NoAnswer as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
         return refused(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", retry_at=until)
+    except ShareUsed as error:
+        answer = refused(Code.TOO_MANY_REQUESTS, str(error), retry_at=now + error.wait_s * 1000)
+        return replace(answer, sentence=f"{answer.sentence} To submit again, wait {error.wait_s} s.")
     except StoreError as error:
         context.logger.error("trade.submit_failed", txid=txid, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
         return refused(Code.DB_UNAVAILABLE, "the database refused")
@@ -76,47 +94,77 @@ def refused(
     )
 
 
-async def _known(context: WorkContext, txid: str, rules: Rules) -> SubmitAnswer | None:
-    """The answer without a call, if the transaction is recorded or refused already."""
+async def _known(context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane) -> SubmitAnswer | None:
+    """The answer without a call, if the transaction is recorded or refused already, or was just asked for."""
     swap = await trades.find_swap(context.db, txid)
     if swap is not None:
         return recorded(swap, new=False)
     refusal = await trades.find_refusal(context.db, txid)
-    if refusal is None or not still_refused(refusal, await tier_of(context.db, refusal["sender"]), rules):
-        return None
-    return refused(Code(refusal["code"]), refusal["reason"])
+    if refusal is not None and still_refused(refusal, await tier_of(context.db, refusal["sender"]), rules):
+        return refused(Code(refusal["code"]), refusal["reason"])
+    remembered_s = lane.not_found_s(context, txid)
+    return _not_found(context, remembered_s) if remembered_s > 0 else None
 
 
-async def _verify(context: WorkContext, txid: str, rules: Rules) -> SubmitAnswer:
-    hiro = context.upstream("hiro", HiroClient)
-    transactions = value_or_raise(await hiro.transactions_with_events([txid], context.session)) or {}
-    found = transactions.get(txid)
-    if found is None:
-        return refused(Code.TX_NOT_FOUND, "Hiro does not know it")
+async def _verify(
+    context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str]
+) -> SubmitAnswer:
+    """Ask the chain. What is a swap, or will be one, costs its client nothing."""
+    lookup = await lane.find(context, txid, client)
+    if not lookup.readable:
+        return refused(Code.TX_FETCH_FAILED, "Hiro's row of it cannot be read")
+    if lookup.found is None:
+        return _not_found(context, NOT_FOUND_S)
+    answer, useful = await _judged(context, lookup.found, rules)
+    lane.charge(context, client, -lookup.cost if useful else context.session.calls)
+    return answer
+
+
+async def _judged(
+    context: WorkContext, found: TransactionWithEvents, rules: Rules
+) -> tuple[SubmitAnswer, bool]:
+    """The answer, and whether there is something new: a swap, or a candidate for one."""
     transaction = found.transaction
+    txid = transaction.tx_id
     tier = await tier_of(context.db, transaction.sender)
     check = judge(transaction, tier, rules)
     if check is not None and check.code is not None and not is_final(transaction, check):
         obstacle = _obstacle(transaction, tier, rules)
-        if check.code is Code.PENDING and obstacle is None:
-            await _queue(context, txid)
-        return refused(check.code, check.detail, obstacle=obstacle)
+        if check.code is not Code.PENDING or obstacle is not None:
+            return refused(check.code, check.detail, obstacle=obstacle), False
+        return await _pending(context, txid, check.detail)
     tally = await Verifier(context, rules).conclude(
         [(found, Candidate(txid, "agent"))], {transaction.sender: tier}
     )
     swap = await trades.find_swap(context.db, txid)
     if swap is not None:
-        return recorded(swap, new=bool(tally.inserted))
+        return recorded(swap, new=bool(tally.inserted)), bool(tally.inserted)
     refusal = await trades.find_refusal(context.db, txid)
     if refusal is not None:
-        return refused(Code(refusal["code"]), refusal["reason"])
-    await _queue(context, txid)
-    return refused(Code.PENDING, "Hiro does not show its tokens yet")
+        return refused(Code(refusal["code"]), refusal["reason"]), False
+    return await _pending(context, txid, "Hiro does not show its tokens yet")
 
 
-async def _queue(context: WorkContext, txid: str) -> None:
-    candidates = [Candidate(txid, "agent")]
-    await context.db.batch(swap_store.enqueue(context.db, candidates, context.clock.now()))
+async def _pending(context: WorkContext, txid: str, reason: str) -> tuple[SubmitAnswer, bool]:
+    queued = await _queue(context, txid)
+    return refused(Code.PENDING, reason, obstacle=QUEUE_FULL if queued == "full" else None), queued == "new"
+
+
+def _not_found(context: WorkContext, remembered_s: float) -> SubmitAnswer:
+    retry_at = context.clock.now() + ceil(remembered_s) * 1000
+    return refused(Code.TX_NOT_FOUND, "Hiro does not know it", retry_at=retry_at)
+
+
+async def _queue(context: WorkContext, txid: str) -> Queued:
+    """Have the sweep verify it; the queue of submitted trades has an end."""
+    db = context.db
+    again = bool(await swap_store.queued(db, [txid]))
+    if not again and not await swap_store.room(db, SUBMITTED):
+        context.logger.warn("queue.full", source="agent", count=1)
+        return "full"
+    candidates = [Candidate(txid, "agent", rank=SUBMITTED)]
+    await db.batch(swap_store.enqueue(db, candidates, context.clock.now()))
+    return "again" if again else "new"
 
 
 def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:
@@ -130,3 +178,8 @@ def _text(argument: JSON) -> str:
     if not isinstance(txid, str):
         raise UsageError("The body must be an object with the field txid, a text.")
     return txid
+
+
+def _client(argument: JSON) -> tuple[str, ...]:
+    client = argument.get("client") if isinstance(argument, dict) else None
+    return tuple(str(network) for network in client) if isinstance(client, list) else ()

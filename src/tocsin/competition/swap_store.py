@@ -20,6 +20,8 @@ from tocsin.competition.swap import Net, Swap
 from tocsin.shapes.competition import SwapSource
 
 NEVER_S = 2**53 - 1
+LISTED, SUBMITTED, PUSHED = 0, 1, 2  # who named a candidate; this is the order in which they are verified
+QUEUED_MAX = {SUBMITTED: 10_000, PUSHED: 10_000}  # what the lists show is on chain, which bounds it
 INSERT_AT = 2  # which of the statements of `record` is the insert itself
 
 _KNOWN = (
@@ -67,14 +69,16 @@ ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
   block_hash = excluded.block_hash, legs_json = excluded.legs_json,
   allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
 _ENQUEUE = """
-INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts)
+INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts, rank)
 SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?,
-  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]')
+  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]'), json_extract(c.value, '$[4]')
 FROM json_each(?) c
 LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
 ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
-  added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id)"""
+  added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id),
+  rank = min(rank, excluded.rank)
+WHERE excluded.rank < 2"""  # a push that comes again changes nothing
 _FORGET = (
     "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
     "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
@@ -86,7 +90,10 @@ _OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= 
 _CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
 _OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
 _DUE = """
-SELECT txid, source, attempts, added_at, contract_id FROM candidates WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?"""
+SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
+WHERE rank = ? AND due_at <= ? ORDER BY due_at, txid LIMIT ?"""
+_QUEUED = "SELECT txid FROM candidates WHERE txid IN (SELECT value FROM json_each(?))"
+_COUNT = "SELECT count(*) AS n FROM candidates WHERE rank = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class Candidate:
     attempts: int = 0
     added_at: int = 0
     contract_id: str | None = None  # where it is known
+    rank: int = LISTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +209,15 @@ def _refusal_of(swap: Row, rules: Rules) -> Refusal:
 
 
 def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
-    """Queue transactions for verification; those that are queued keep their place and their first reporter."""
+    """Queue transactions for verification; those that are queued keep their place and their first reporter.
+
+    What our lists show, and what an agent submits, is due again at once. A push does not renew anything.
+    """
     if not candidates:
         return []
-    rows = json.dumps([[each.txid, each.source, each.contract_id, each.attempts] for each in candidates])
+    rows = json.dumps(
+        [[each.txid, each.source, each.contract_id, each.attempts, each.rank] for each in candidates]
+    )
     return [db.prepare(_ENQUEUE).bind(now, now, rows)]
 
 
@@ -223,10 +236,28 @@ def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int =
     return [db.prepare(_POSTPONE).bind(attempts, due_at, json.dumps(txids))] if txids else []
 
 
-async def due(db: Database, now: int, limit: int) -> list[Candidate]:
-    """Candidates whose time has come."""
-    rows = (await db.prepare(_DUE).bind(now, limit).all()).results
-    return [Candidate(**row) for row in rows]
+async def due(db: Database, now: int, limit: int, pushed_max: int | None = None) -> list[Candidate]:
+    """Candidates whose time has come: what our lists showed, then what agents submitted, then what was pushed."""
+    pushed = limit if pushed_max is None else min(limit, pushed_max)
+    parts = await db.batch(
+        [
+            db.prepare(_DUE).bind(rank, now, most)
+            for rank, most in ((LISTED, limit), (SUBMITTED, limit), (PUSHED, pushed))
+        ]
+    )
+    return [Candidate(**row) for part in parts for row in part.results][:limit]
+
+
+async def queued(db: Database, txids: Sequence[str]) -> set[str]:
+    """Which of these are candidates."""
+    rows = (await db.prepare(_QUEUED).bind(json.dumps(txids)).all()).results if txids else []
+    return {row["txid"] for row in rows}
+
+
+async def room(db: Database, rank: int) -> int:
+    """How many more of this rank may be queued."""
+    row = await db.prepare(_COUNT).bind(rank).first()
+    return max(0, QUEUED_MAX[rank] - (row["n"] if row else 0))
 
 
 def _swap_row(new: NewSwap, rules: Rules) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 Twenty transactions of any senders take one call, which returns their state and their events in one snapshot. Only
 routes of more than a hundred events need another: their sender's balance changes, up to twenty at once. What is not
 (or no longer) on the canonical chain stays a candidate and is asked for again. The sweep would find it too once it is
-mined, so after a week it is dismissed.
+mined, so after a week it is dismissed; what only a push names and Hiro does not know, after a quarter of an hour.
 
 Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.bindings import Database, Statement
@@ -20,7 +20,7 @@ from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import Tier, tiers_of
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
-from tocsin.competition.swap_store import Candidate, NewSwap, Refusal
+from tocsin.competition.swap_store import PUSHED, Candidate, NewSwap, Refusal
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
@@ -37,6 +37,9 @@ RETRY_MS = (
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 PENDING_MAX_MS = 6 * 3_600_000
 DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
+PUSHED_LOOKS_MAX = (
+    3  # at a transaction that only a push names and Hiro does not know, over a quarter of an hour
+)
 
 
 @dataclass(slots=True)
@@ -85,6 +88,7 @@ class Verifier:
         transactions = value_or_raise(answer) or {}
         mined: list[tuple[TransactionWithEvents, Candidate]] = []
         unmined: list[Candidate] = []
+        unknown: set[str] = set()
         unreadable: list[Candidate] = []
         for candidate in candidates:
             if candidate.txid not in transactions:
@@ -95,7 +99,9 @@ class Verifier:
                 mined.append((found, candidate))
             else:
                 unmined.append(candidate)
-        tally = await self._put_off(unmined)
+                if found is None:
+                    unknown.add(candidate.txid)
+        tally = await self._put_off(unmined, unknown)
         tally.add(await self._ask_again(unreadable))
         senders = {found.transaction.sender for found, _ in mined}
         tiers = await tiers_of(self._context.db, senders)
@@ -199,14 +205,19 @@ class Verifier:
             )
         return tally
 
-    async def _put_off(self, unmined: Sequence[Candidate]) -> Tally:
+    async def _put_off(self, unmined: Sequence[Candidate], unknown: Collection[str]) -> Tally:
         """Not on chain now: not a swap, but a candidate for a while."""
         if not unmined:
             return Tally()
         db, logger, now = self._context.db, self._context.logger, self._context.clock.now()
         known = await swap_store.known(db, [candidate.txid for candidate in unmined])
         recorded = [txid for txid, where in known.items() if where.kind == "swap"]
-        gone = [candidate for candidate in unmined if now - candidate.added_at >= DISMISS_AFTER_MS]
+        gone = [
+            candidate
+            for candidate in unmined
+            if now - candidate.added_at >= DISMISS_AFTER_MS
+            or (candidate.txid in unknown and _is_invented(candidate))
+        ]
         statements = swap_store.withdraw(db, recorded)
         for candidate in unmined:
             statements += swap_store.postpone(db, [candidate.txid], now + _wait_ms(candidate), attempts=1)
@@ -269,6 +280,11 @@ def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, atte
         for wait_ms, txids in waits.items()
         for statement in swap_store.postpone(db, txids, now + wait_ms, attempts=attempts)
     ]
+
+
+def _is_invented(candidate: Candidate) -> bool:
+    """A push names mined transactions: one that Hiro still does not know is none. The lists show it if it is."""
+    return candidate.rank == PUSHED and candidate.attempts >= PUSHED_LOOKS_MAX - 1
 
 
 def _wait_ms(candidate: Candidate) -> int:

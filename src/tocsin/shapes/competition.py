@@ -129,12 +129,13 @@ class TrackedTokens(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PushCounts(Shape):
-    """What became of a Chainhook push."""
+    """What became of a Chainhook push. `refused`: the queue has no room for them."""
 
     queued: int
     already_known: int
     ignored: int
     rolled_back: int
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,14 @@ from tocsin.simulator.simulator import Simulator
 CommandValues = Mapping[str, Any]
 T = TypeVar("T")
 
+COUNT_MAX = 1_000  # transactions of one command
+DEPTH_MAX = 1_000  # blocks of a reorg
+LAG_MAX_MS = 7 * 86_400_000
+CALLS_MAX = 10**9
+SECONDS_MAX = 31 * 86_400.0
+USD_MAX = 1e12
+AMOUNT_DIGITS_MAX = 40
+
 SWITCHES = (
     "deprecated_gone",
     "v3_absent",
@@ -68,10 +76,10 @@ def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     if not kinds or not set(kinds) <= set(FAULT_KINDS):
         raise UsageError(f"kinds must be a list of {', '.join(FAULT_KINDS)}")
     simulator.faults.schedule = BadTimes(
-        seed=_get(values, "seed", int, simulator.chain.seed),
-        every_s=max(1.0, _number(values, "every_s", 1_800.0)),
-        lasting_s=_number(values, "lasting_s", 60.0),
-        share=_number(values, "share", 0.7),
+        seed=_integer(values, "seed", simulator.chain.seed, high=2**63),
+        every_s=_number(values, "every_s", 1_800.0, low=1.0, high=SECONDS_MAX),
+        lasting_s=_number(values, "lasting_s", 60.0, high=SECONDS_MAX),
+        share=_number(values, "share", 0.7, high=1.0),
         kinds=kinds,
     )
     return state(simulator)
@@ -82,9 +90,9 @@ def switch(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
     hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
-    hiro.index_lag_ms = _get(values, "index_lag_ms", int, hiro.index_lag_ms)
-    hiro.list_lag_ms = _get(values, "list_lag_ms", int, hiro.list_lag_ms)
-    hiro.omitted_share = _share(values, "omitted_share", hiro.omitted_share)
+    hiro.index_lag_ms = _integer(values, "index_lag_ms", hiro.index_lag_ms, high=LAG_MAX_MS)
+    hiro.list_lag_ms = _integer(values, "list_lag_ms", hiro.list_lag_ms, high=LAG_MAX_MS)
+    hiro.omitted_share = _number(values, "omitted_share", hiro.omitted_share, high=1.0)
     if "network_list" in values:
         hiro.set_network_list(_get(values, "network_list", str, ""))
     if "hook" in values:
@@ -102,7 +110,8 @@ def limits(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     rate_limit = simulator.rate_limit(upstream)
     rate_limit.keyed = _plan(values, "keyed", rate_limit.keyed)
     rate_limit.anonymous = _plan(values, "anonymous", rate_limit.anonymous)
-    rate_limit.spend(_get(values, "spend", int, 0), simulator.clock.now(), _get(values, "key", str, ""))
+    spent = _integer(values, "spend", 0, high=CALLS_MAX)
+    rate_limit.spend(spent, simulator.clock.now(), _get(values, "key", str, ""))
     return state(simulator)
 
 
@@ -114,7 +123,7 @@ def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     if "quoting" in values:
         simulator.tenero.quote(token, values["quoting"])
     if "usd" in values:
-        usd = None if values["usd"] is None else _number(values, "usd", 0.0)
+        usd = None if values["usd"] is None else _number(values, "usd", 0.0, high=USD_MAX)
         simulator.tenero.set_price(token, usd)
     return state(simulator)
 
@@ -131,10 +140,10 @@ def swap(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
             kind,
             token_in=values.get("token_in"),
             token_out=values.get("token_out"),
-            amount_in=int(_get(values, "amount_in", str, "0")) or None,
-            amount_out=int(_get(values, "amount_out", str, "0")) or None,
+            amount_in=_amount(values, "amount_in"),
+            amount_out=_amount(values, "amount_out"),
         )
-        for _ in range(_get(values, "count", int, 1))
+        for _ in range(_integer(values, "count", 1, low=1, high=COUNT_MAX))
     )
 
 
@@ -142,7 +151,7 @@ def dust(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     _check_names(values, "wallet", "count")
     simulator.advance()
     chain = simulator.chain
-    return _tx_ids(chain.dust(_wallet(chain, values), _get(values, "count", int, 30)))
+    return _tx_ids(chain.dust(_wallet(chain, values), _integer(values, "count", 30, low=1, high=COUNT_MAX)))
 
 
 def mine(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
@@ -158,7 +167,7 @@ def reorg(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     if fate not in get_args(Fate):
         raise UsageError(f"fate must be one of {', '.join(get_args(Fate))}")
     simulator.advance()
-    return _tx_ids(simulator.chain.reorg(_get(values, "depth", int, 3), fate))
+    return _tx_ids(simulator.chain.reorg(_integer(values, "depth", 3, low=1, high=DEPTH_MAX), fate))
 
 
 def drop(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
@@ -213,27 +222,34 @@ def _get(values: CommandValues, name: str, kind: type[T], default: T) -> T:
     return value
 
 
-def _number(values: CommandValues, name: str, default: float) -> float:
+def _integer(values: CommandValues, name: str, default: int, *, low: int = 0, high: int) -> int:
+    value = _get(values, name, int, default)
+    if not low <= value <= high:
+        raise UsageError(f"{name} must be a number from {low} to {high}, not {value:.3g}")
+    return value
+
+
+def _number(values: CommandValues, name: str, default: float, *, low: float = 0.0, high: float) -> float:
     value = values.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name} must be a number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UsageError(f"{name} must be a number from {low:g} to {high:g}, not {value!r:.40}")
     return float(value)
 
 
-def _share(values: CommandValues, name: str, default: float) -> float:
-    share = _number(values, name, default)
-    if not 0 <= share <= 1:
-        raise UsageError(f"{name} must be a number from 0 to 1, not {share!r}")
-    return share
+def _amount(values: CommandValues, name: str) -> int | None:
+    text = _get(values, name, str, "0")
+    if len(text) > AMOUNT_DIGITS_MAX or not text.isascii() or not text.isdecimal():
+        raise UsageError(f"{name} must be text of 1 to {AMOUNT_DIGITS_MAX} digits, not {text!r:.60}")
+    return int(text) or None
 
 
 def _plan(values: CommandValues, name: str, current: LimitPlan) -> LimitPlan:
     changes = _get(values, name, dict, {})
     _check_names(changes, "second", "minute", "month")
     return LimitPlan(
-        second=_get(changes, "second", int, current.second),
-        minute=_get(changes, "minute", int, current.minute),
-        month=_get(changes, "month", int, current.month),
+        second=_integer(changes, "second", current.second, high=CALLS_MAX),
+        minute=_integer(changes, "minute", current.minute, high=CALLS_MAX),
+        month=_integer(changes, "month", current.month, high=CALLS_MAX),
     )
 
 

@@ -29,9 +29,20 @@ FaultKind: TypeAlias = Literal[
     "huge",  # valid JSON followed by `size` bytes of spaces
 ]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
-NUMBER_FIELDS = frozenset(
-    {"times", "share", "from_ms", "until_ms", "status", "retry_after", "seconds", "size"}
-)
+# From and to; null where a fault may go without it.
+NUMBERS: Mapping[str, tuple[int, int]] = {
+    "times": (1, 10**6),
+    "share": (0, 1),
+    "from_ms": (0, 10**15),
+    "until_ms": (0, 10**15),
+    "status": (200, 599),
+    "retry_after": (0, 31 * 86_400),
+    "seconds": (0, 3_600),
+    "size": (0, 2**30),
+}
+FRACTIONS = frozenset({"share", "seconds"})
+NULLABLE = frozenset({"times", "until_ms", "retry_after"})
+FAULTS_MAX = 100  # active at once
 HTML = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body></body></html>"
 ERROR_BODIES: Mapping[str, bytes] = {
     "hiro": b'{"error":"The database service is unavailable"}',
@@ -67,14 +78,28 @@ class SimulatedFault:
             kind = values.get("kind")
             problem = f"unknown fields: {', '.join(unknown)}" if unknown else f"unknown kind {kind!r}"
             raise UsageError(f"{problem}; kinds are {', '.join(FAULT_KINDS)}; fields are {', '.join(names)}")
-        for name in NUMBER_FIELDS & set(values):
-            if not isinstance(values[name], int | float | None):
-                raise UsageError(f"{name} must be a number or null, not {values[name]!r}")
+        for name in NUMBERS.keys() & values.keys():
+            _check_number(name, values[name])
+        for name in {"path", "body"} & values.keys():
+            if not isinstance(values[name], str):
+                raise UsageError(f"{name} must be text, not {values[name]!r:.40}")
+        headers = values.get("extra_headers", {})
+        if not isinstance(headers, dict) or not all(isinstance(text, str) for text in headers.values()):
+            raise UsageError("extra_headers must be an object of texts")
         return SimulatedFault(**values)
 
     def matches(self, upstream: UpstreamName, request: SimulatedRequest, now_ms: int) -> bool:
         in_time = self.from_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
         return in_time and self.upstream in {None, upstream} and self.path in request.path
+
+
+def _check_number(name: str, value: Any) -> None:
+    if value is None and name in NULLABLE:
+        return
+    low, high = NUMBERS[name]
+    is_number = type(value) is int or (type(value) is float and name in FRACTIONS)
+    if not is_number or not low <= value <= high:
+        raise UsageError(f"{name} must be a number from {low} to {high}, not {value!r:.40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +144,8 @@ class FaultInjector:
         self._rng = Random(f"{seed}:faults")  # noqa: S311 - a repeatable model, not a secret
 
     def add(self, fault: SimulatedFault) -> None:
+        if len(self.active) >= FAULTS_MAX:
+            raise UsageError(f"there are {FAULTS_MAX} faults already: clear them first (calm)")
         self.active.insert(0, fault)
 
     def clear(self) -> None:

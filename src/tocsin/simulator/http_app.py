@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import UsageError
 from tocsin.simulator import control
+from tocsin.simulator.control_access import BODY_MAX, ControlRefusal, body_of, refusal_of
 from tocsin.simulator.http_messages import UPSTREAM_NAMES, Delivery, SimulatedRequest, UpstreamName
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.wallets import import_lines
@@ -26,9 +27,12 @@ CHUNK_BYTES = 64 * 1024
 SLOW_CHUNKS = 20  # the number of pieces of a slow body
 
 
-def simulator_app(simulator: Simulator, closing: asyncio.Event) -> Starlette:
-    """The ASGI app. Setting `closing` ends hanging requests, so that the server can stop."""
-    control_routes = _ControlRoutes(simulator)
+def simulator_app(simulator: Simulator, closing: asyncio.Event, control_key: str | None = None) -> Starlette:
+    """The ASGI app. Setting `closing` ends hanging requests, so that the server can stop.
+
+    Only somebody on this machine may control it, and only with the key if there is one.
+    """
+    control_routes = _ControlRoutes(simulator, control_key)
     return Starlette(
         routes=[
             *(
@@ -106,18 +110,28 @@ class _UpstreamApp:
 class _ControlRoutes:
     """The routes that control the simulator and show its state, its truth and its agents."""
 
-    def __init__(self, simulator: Simulator) -> None:
+    def __init__(self, simulator: Simulator, key: str | None) -> None:
         self._simulator = simulator
+        self._key = key
 
-    async def state(self, _request: Request) -> Response:
-        return JSONResponse(control.state(self._simulator))
+    async def state(self, request: Request) -> Response:
+        refusal = refusal_of(request, self._key)
+        return JSONResponse(control.state(self._simulator)) if refusal is None else _refused(refusal)
 
     async def command(self, request: Request) -> Response:
+        refusal = refusal_of(request, self._key)
+        if refusal is not None:
+            return _refused(refusal)
+        body = await body_of(request)
+        if body is None:
+            return _refused(
+                ControlRefusal(413, "body_too_large", f"A command may have {BODY_MAX} bytes at most.")
+            )
         try:
-            values = json.loads(await request.body() or b"{}")
+            values = json.loads(body or b"{}")
             return JSONResponse(control.run(self._simulator, request.path_params["command"], values))
-        except (UsageError, ValueError) as error:
-            return JSONResponse({"error": str(error), "code": "bad_command", "retryable": False}, 400)
+        except (UsageError, ValueError, RecursionError) as error:
+            return _refused(ControlRefusal(400, "bad_command", str(error)))
 
     async def truth(self, _request: Request) -> Response:
         swaps = [swap.as_json() for swap in self._simulator.truth()]
@@ -125,6 +139,11 @@ class _ControlRoutes:
 
     async def agents(self, _request: Request) -> Response:
         return PlainTextResponse(import_lines(self._simulator.chain.wallets))
+
+
+def _refused(refusal: ControlRefusal) -> Response:
+    body = {"error": refusal.sentence, "code": refusal.code, "retryable": False}
+    return JSONResponse(body, refusal.status)
 
 
 def _start(delivery: Delivery, base: str) -> dict[str, object]:

@@ -22,7 +22,7 @@ from tocsin import __version__
 from tocsin.bindings import JSON, Clock, Fetch, FetchResponse
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession
-from tocsin.budget.limiter import Denial, Limiter, LimitReading
+from tocsin.budget.limiter import Denial, Lane, Limiter, LimitReading
 from tocsin.durations import utc_time
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
 from tocsin.secret_forms import forms_of, pattern_of
@@ -124,6 +124,10 @@ class UpstreamClient:
     def now(self) -> int:
         """The time in ms, to check times in answers against."""
         return self._clock.now()
+
+    def calls_left(self, lane: Lane) -> float:
+        """How many calls this lane has left at the moment; see `Limiter`."""
+        return self._limiter.calls_left(lane)
 
     async def get(
         self,

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
 from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
+from tocsin.web.auth import require_key
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
-from tocsin.web.deps import WebDeps
+from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
 from tocsin.web.http_metrics import HttpMetrics
@@ -22,6 +24,7 @@ from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, routes_of
 from tocsin.web.price_routes import PriceQuery, price_cache
+from tocsin.web.request_limits import ClientRateLimit, networks_of
 from tocsin.web.response_cache import ResponseCache
 from tocsin.web.security import STRICT_TRANSPORT, is_https
 
@@ -31,13 +34,20 @@ PRICES_PATH = "/api/prices"
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     prices = price_cache(deps)
-    limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
+    limits = ClientLimits(
+        deps.posts_per_minute_max,
+        deps.clock,
+        deps.logger,
+        reads_per_minute_max=deps.reads_per_minute_max,
+        is_admin=lambda scope: _has_admin_key(scope, deps.keys),
+    )
     http = HttpMetrics(deps.clock)
     routes = [*routes_of(operations(deps, prices, http), limits), *pages]
     http.know(route.path for route in routes if isinstance(route, Route))
     return _App(
         prices,
         http,
+        limits.reads,
         routes=routes,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
@@ -96,6 +106,7 @@ class _App(Starlette):
         self,
         prices: ResponseCache[PriceQuery],
         http: HttpMetrics,
+        reads: ClientRateLimit,
         routes: Sequence[BaseRoute],
         middleware: Sequence[Middleware],
     ) -> None:
@@ -104,6 +115,7 @@ class _App(Starlette):
         self.router.default = _not_found
         self._prices = prices
         self._http = http
+        self._reads = reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -112,7 +124,7 @@ class _App(Starlette):
         if scope["path"] == PRICES_PATH and scope["method"] == "GET":
             began_s = self._http.now()
             cached = self._prices.fresh(scope["query_string"])
-            if cached is not None:
+            if cached is not None and self._reads.allows(networks_of(scope)):
                 start, body = cached.messages(scope["headers"])
                 if is_https(scope):
                     start = {**start, "headers": [*start["headers"], STRICT_TRANSPORT]}
@@ -121,6 +133,14 @@ class _App(Starlette):
                 await send(body)
                 return
         await super().__call__(scope, receive, self._http.counted(scope["path"], send))
+
+
+def _has_admin_key(scope: Scope, keys: Keys) -> bool:
+    try:
+        require_key(Request(scope), "X-Admin-Key", keys.admin, "ADMIN_KEY")
+    except RequestRefused:
+        return False
+    return True
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:

@@ -1,38 +1,69 @@
-"""What one client may do: posts, and guesses of a key.
+"""What one client may do: reads, posts, and guesses of a key.
 
 A client that has used up its guesses is refused before its next key is compared, so that guessing on is no use. The log
 has a line for it, once a minute and client.
+
+Reads have a limit too, but not for those who send the admin key. It is compared only when the limit is reached, and a
+wrong one is a guess like any other.
 
 Emits `auth.refused`.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
+
+from starlette.types import Scope
 
 from tocsin.bindings import Clock, Logger
-from tocsin.web.request_limits import CLIENTS_MAX, ClientRateLimit
+from tocsin.errors import RequestRefused
+from tocsin.web.request_limits import CLIENTS_MAX, ClientRateLimit, Networks, networks_of
 
 GUESSES_PER_MINUTE_MAX = 10
 LOG_EVERY_S = 60
+ADMIN_HEADER = b"x-admin-key"
 
 
 class ClientLimits:
-    """The limits of all clients of one application."""
+    """The limits of all clients of one application. `is_admin` compares the admin key of a request."""
 
-    def __init__(self, posts_per_minute_max: int, clock: Clock, logger: Logger) -> None:
+    def __init__(
+        self,
+        posts_per_minute_max: int,
+        clock: Clock,
+        logger: Logger,
+        *,
+        reads_per_minute_max: int = 0,
+        is_admin: Callable[[Scope], bool] = lambda _: False,
+    ) -> None:
         self.posts = ClientRateLimit(posts_per_minute_max, clock)
+        self.reads = ClientRateLimit(reads_per_minute_max, clock, "reads")
         self._guesses = ClientRateLimit(GUESSES_PER_MINUTE_MAX, clock, "wrong keys")
+        self._is_admin = is_admin
         self._clock = clock
         self._logger = logger
         self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how many since then
 
-    def before_key(self, client: str) -> None:
-        """Refuses a client that has guessed too often, whatever it sends now."""
-        self._guesses.check(client)
+    def before_read(self, scope: Scope) -> None:
+        """Counts a read; refuses a client that has read too often, unless it sends the admin key."""
+        networks = networks_of(scope)
+        try:
+            self.reads.count(networks)
+        except RequestRefused:
+            if all(name != ADMIN_HEADER for name, _ in scope["headers"]):
+                raise
+            self.before_key(networks)
+            if not self._is_admin(scope):
+                self.wrong_key(networks, scope["path"])
+                raise
 
-    def wrong_key(self, client: str, path: str) -> None:
+    def before_key(self, networks: Networks) -> None:
+        """Refuses a client that has guessed too often, whatever it sends now."""
+        self._guesses.check(networks)
+
+    def wrong_key(self, networks: Networks, path: str) -> None:
         """Count and report a wrong key."""
-        self._guesses.count(client)
-        now = self._clock.monotonic()
+        self._guesses.count(networks)
+        client, now = networks[0], self._clock.monotonic()
         at, unreported = self._logged.pop(client, (-float(LOG_EVERY_S), 0))
         if now - at < LOG_EVERY_S:
             self._logged[client] = (at, unreported + 1)

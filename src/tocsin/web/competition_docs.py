@@ -62,7 +62,7 @@ def _submit_responses() -> dict[int, ResponseDoc]:
         codes = [(code, meaning) for code, meaning in MEANINGS.items() if meaning.status == status]
         text = " · ".join(f"{code}: {meaning.sentence}" for code, meaning in codes)
         shape = PendingTrade if codes[0][0] is Code.PENDING else RefusedTrade
-        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status == 400 else (shape,))
+        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status in {400, 429} else (shape,))
     return responses
 
 
@@ -158,7 +158,7 @@ CHAINHOOK = OperationDoc(
     body_example={"event": {"apply": [], "rollback": []}},
     responses={
         200: ResponseDoc(
-            "what it names is stored and will be verified",
+            "what it names is stored and will be verified; for `refused` the queue has no room",
             (PushCounts,),
             PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
         ),

@@ -7,6 +7,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from tocsin.bindings import JSON
 from tocsin.competition import board, trades
 from tocsin.competition.board import BoardQuery
 from tocsin.competition.codes import MEANINGS, Code
@@ -20,6 +21,7 @@ from tocsin.shapes.scheduler import Status
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
+from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import RETRY_S, json_response
 from tocsin.web.response_cache import ResponseCache
 
@@ -58,8 +60,11 @@ class CompetitionRoutes:
     async def submit(self, request: Request) -> ASGIApp:
         body = await json_body(request)
         txid = body.get("txid") if isinstance(body, dict) else None
-        argument = {"txid": txid.strip() if isinstance(txid, str) else None}
-        answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, {**argument}))
+        argument: JSON = {
+            "txid": txid.strip() if isinstance(txid, str) else None,
+            "client": list(networks_of(request.scope)),
+        }
+        answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, argument))
         self.board.forget()
         return _submit_response(answer, self._deps.clock.now())
 

@@ -35,6 +35,7 @@ class WebDeps:
     instance: str = "v1"
     runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform counts for itself
     posts_per_minute_max: int = 60  # of one client
+    reads_per_minute_max: int = 300  # of one client; 0: no limit
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for what another began
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end

@@ -15,7 +15,7 @@ from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody, MethodDescription, ParameterDescription, RouteDescription
 from tocsin.web.client_limits import ClientLimits
-from tocsin.web.request_limits import BODY_MAX, capped, client_of
+from tocsin.web.request_limits import BODY_MAX, capped, networks_of
 from tocsin.web.respond import json_response
 
 Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
@@ -78,6 +78,11 @@ class Operation:
     doc: OperationDoc
     body_max: int = BODY_MAX
 
+    @property
+    def is_limited_read(self) -> bool:
+        """Whether it counts as a read of its client: what visitors ask for, not what supervisors do."""
+        return self.method == "GET" and self.doc.key is None and self.path.startswith("/api/")
+
 
 def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     """Every status that an operation can end with: the documented ones, and the errors that follow from its kind."""
@@ -99,6 +104,8 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
         }
     elif operation.method == "POST":
         errors[429] = "too_many_requests: too many posts from this client; see Retry-After"
+    elif operation.is_limited_read:
+        errors[429] = "too_many_requests: too many reads from this client; see Retry-After"
     if doc.store:
         errors[503] = "the store or the scheduler is unavailable; see Retry-After"
     derived = {status: ResponseDoc(text, (ErrorBody,)) for status, text in errors.items()}
@@ -165,7 +172,7 @@ def description_of(operations: Iterable[Operation]) -> RouteDescription:
 class _Path:
     """All operations of one path, as an ASGI app.
 
-    A client has a limited number of posts where no key is needed, and of wrong keys where one is.
+    A client has a limited number of reads and posts where no key is needed, and of wrong keys where one is.
     """
 
     def __init__(
@@ -185,21 +192,23 @@ class _Path:
         if operation is None:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
+        if operation.doc.key is not None:
+            self._limits.before_key(networks_of(scope))
+        elif operation.method == "POST":
+            self._limits.posts.count(networks_of(scope))
+        elif operation.is_limited_read:
+            self._limits.before_read(scope)
         if is_public(operation) and scope["query_string"]:
             names = QueryParams(scope["query_string"])
             if names.get("docs") == "1" and describes_itself(operation):
                 await json_response(description_of(self._operations).to_json())(scope, receive, send)
                 return
             self._check_names(names)
-        if operation.doc.key is not None:
-            self._limits.before_key(client_of(scope))
-        elif operation.method == "POST":
-            self._limits.posts.count(client_of(scope))
         try:
             response = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
         except RequestRefused as refusal:
             if refusal.status == 401:
-                self._limits.wrong_key(client_of(scope), operation.path)
+                self._limits.wrong_key(networks_of(scope), operation.path)
             raise
         await response(scope, receive, send)
 

@@ -1,66 +1,95 @@
-"""Bounds on what a client may send: the size of a body, and the number of posts."""
+"""Bounds on what a client may send: the size of a body, and the number of requests."""
 
 import asyncio
 from collections import OrderedDict
 from math import ceil
+from typing import TypeAlias
 
 from starlette.types import Message, Receive, Scope
 
 from tocsin.bindings import Clock
-from tocsin.client_address import client_network
+from tocsin.client_address import client_networks
 from tocsin.errors import RequestRefused
 
 BODY_MAX = 64 * 1024
 BODY_WAIT_S = 30
 CLIENTS_MAX = 10_000  # remembered at once; the one that was quiet longest is forgotten first
+CLIENTS_PER_SITE = 10  # what a whole /48 may do, in clients
+
+Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that it belongs to, if it has one
 
 
 class ClientRateLimit:
-    """A token bucket per client: a number of `what` a minute, bursts allowed."""
+    """A token bucket per network: a number of `what` a minute for a client, ten times as many for a whole /48.
+
+    Bursts are allowed. 0 a minute: no limit.
+    """
 
     def __init__(self, per_minute_max: int, clock: Clock, what: str = "posts") -> None:
         self._what = what
-        self._burst = float(per_minute_max)
-        self._per_s = per_minute_max / 60
+        self._bursts = (float(per_minute_max), float(per_minute_max * CLIENTS_PER_SITE))
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many are left, as of then
+        self._left: OrderedDict[str, list[float]] = OrderedDict()  # how many are left, as of then
 
-    def count(self, client: str) -> None:
+    def allows(self, networks: Networks) -> bool:
+        """Count one, if the client has one left; what is refused is not counted."""
+        if not self._bursts[0]:
+            return True
+        now, kept, allowed = self._clock.monotonic(), self._left, True
+        for network, burst in zip(networks, self._bursts, strict=False):
+            bucket = kept.get(network)
+            if bucket is None:
+                kept[network] = [burst, now]
+                continue
+            kept.move_to_end(network)
+            left = bucket[0] + (now - bucket[1]) * burst / 60
+            bucket[:] = min(burst, left), now
+            allowed = allowed and bucket[0] >= 1
+        if allowed:
+            for network in networks:
+                kept[network][0] -= 1
+        while len(kept) > CLIENTS_MAX:
+            kept.popitem(last=False)
+        return allowed
+
+    def count(self, networks: Networks) -> None:
         """Count one; refuses it when the client has none left."""
-        left = self._left_of(client)
-        now = self._clock.monotonic()
-        self._left.pop(client, None)
-        self._left[client] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > CLIENTS_MAX:
-            self._left.popitem(last=False)
-        if left < 1:
-            raise self._refusal(left)
+        if not self.allows(networks):
+            raise self._refusal(networks)
 
-    def check(self, client: str) -> None:
+    def check(self, networks: Networks) -> None:
         """Refuses when the client has none left; counts nothing."""
-        left = self._left_of(client)
-        if left < 1:
-            raise self._refusal(left)
+        if self._bursts[0] and min(self._lefts(networks, self._clock.monotonic())) < 1:
+            raise self._refusal(networks)
 
-    def _left_of(self, client: str) -> float:
-        now = self._clock.monotonic()
-        left, then = self._left.get(client, (self._burst, now))
-        return min(self._burst, left + (now - then) * self._per_s)
+    def _lefts(self, networks: Networks, now: float) -> list[float]:
+        """How many each network has left."""
+        lefts = []
+        for network, burst in zip(networks, self._bursts, strict=False):
+            left, then = self._left.get(network, [burst, now])
+            lefts.append(min(burst, left + (now - then) * burst / 60))
+        return lefts
 
-    def _refusal(self, left: float) -> RequestRefused:
-        wait_s = max(1, ceil((1 - left) / self._per_s))
+    def _refusal(self, networks: Networks) -> RequestRefused:
+        lefts = self._lefts(networks, self._clock.monotonic())
+        wait_s, burst, whose = max(
+            ((1 - left) * 60 / burst, burst, whose)
+            for left, burst, whose in zip(lefts, self._bursts, ("client", "network (/48)"), strict=False)
+        )
+        wait_s = max(1, ceil(wait_s))
         return RequestRefused(
             429,
             "too_many_requests",
-            f"At most {self._burst:.0f} {self._what} a minute are accepted from one client: wait {wait_s} s.",
+            f"At most {burst:.0f} {self._what} a minute are accepted from one {whose}: wait {wait_s} s.",
             retryable=True,
             headers={"Retry-After": str(wait_s)},
         )
 
 
-def client_of(scope: Scope) -> str:
-    """The client that a request counts for: an IPv4 address, or an IPv6 network (/64)."""
-    return client_network(str((scope.get("client") or ("unknown",))[0]))
+def networks_of(scope: Scope) -> Networks:
+    """What a request counts for: an IPv4 address, or an IPv6 /64 and its /48."""
+    client = scope.get("client")
+    return client_networks(client[0]) if client else ("unknown",)
 
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:

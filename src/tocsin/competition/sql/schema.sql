@@ -210,10 +210,11 @@ CREATE TABLE candidates (
   attempts INTEGER NOT NULL DEFAULT 0,
   added_at INTEGER NOT NULL,
   due_at INTEGER NOT NULL,
-  contract_id TEXT -- where it is known
+  contract_id TEXT, -- where it is known
+  rank INTEGER NOT NULL DEFAULT 0 -- who named it: 0 the lists that we read, 1 an agent, 2 a push; lower ones first
 );
 
-CREATE INDEX candidates_by_due ON candidates (due_at);
+CREATE INDEX candidates_by_rank ON candidates (rank, due_at, txid);
 
 -- How far the list of a contract or wallet has been read. Everything up to the anchor, a transaction in its block,
 -- is done; the gap is a walk under way: its top, and the cursor down to which everything is done.

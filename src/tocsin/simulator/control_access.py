@@ -1,0 +1,77 @@
+"""Who may control the simulator: somebody on this machine, who sends JSON, and in the demo the admin key.
+
+A web page that is open on this machine must not be able to. It cannot send JSON to another origin without asking first,
+and a name that it lets point to 127.0.0.1 is still in the Host header.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import ip_address
+
+from starlette.requests import ClientDisconnect, Request
+
+BODY_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRefusal:
+    """Why a request is refused."""
+
+    status: int
+    code: str
+    sentence: str
+
+
+def refusal_of(request: Request, key: str | None) -> ControlRefusal | None:
+    """Whether this request must not control the simulator. Without a key, none is asked for."""
+    if not _is_local(request.client.host if request.client else "") or not _is_local(_host_of(request)):
+        return ControlRefusal(
+            403,
+            "not_local",
+            "The simulator is controlled from this machine only, by an address such as 127.0.0.1 or localhost.",
+        )
+    if key is not None and not _is_same(request.headers.get("x-admin-key", ""), key):
+        return ControlRefusal(401, "unauthorised", "Send the value of ADMIN_KEY in the header X-Admin-Key.")
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and media_type != "application/json":
+        return ControlRefusal(
+            415,
+            "unsupported_media_type",
+            "Send JSON, with the header Content-Type: application/json.",
+        )
+    return None
+
+
+async def body_of(request: Request) -> bytes | None:
+    """The body; None when it is too large."""
+    body = b""
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > BODY_MAX:
+                return None
+    except ClientDisconnect:
+        return None
+    return body
+
+
+def _host_of(request: Request) -> str:
+    """The name in the Host header, without the port."""
+    host = request.headers.get("host", "")
+    return host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_local(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _is_same(sent: str, key: str) -> bool:
+    return compare_digest(sha256(sent.encode(errors="surrogatepass")).digest(), sha256(key.encode()).digest())

@@ -1,0 +1,168 @@
+"""The queue has an end for each source, and what our own lists show comes first."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition import World, as_rows, open_world, sweep
+from support.competition_site import competition_site, push_2
+from tocsin.budget.budget import Quota
+from tocsin.competition import swap_store
+from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED, competition_jobs
+from tocsin.competition.swap_store import Candidate
+
+HOUR_S = 3_600
+
+
+def invented(number: int, count: int) -> dict[str, Any]:
+    """A push, as the object gets it, of ids that no chain knows."""
+    nothing = {"sender": None, "contract": None, "function": None}
+    txids = (f"0xdead{number + each:060x}" for each in range(count))
+    return {
+        "applied": [{"txid": txid, **nothing} for txid in txids],
+        "rolledBack": [],
+        "withoutId": 0,
+    }
+
+
+async def pushed(world: World, number: int, count: int) -> dict[str, Any]:
+    jobs = competition_jobs(world.rules)
+    answer = await jobs[RECEIVE](world.request(), invented(number, count))
+    assert isinstance(answer, dict)
+    return answer
+
+
+async def candidates(world: World) -> list[dict[str, Any]]:
+    return await world.all("SELECT txid, rank, attempts, added_at, due_at FROM candidates ORDER BY txid")
+
+
+async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tmp_path: Path) -> None:
+    """200,000 invented ids: 10,000 are queued, the rest is refused in the answer, and a sweep asks for one group."""
+    async with open_world(tmp_path) as world:
+        await sweep(world)  # the lists are read once
+        answers = [await pushed(world, number, 20_000) for number in range(0, 200_000, 20_000)]
+        chain = world.simulator.chain
+        for wallet in chain.wallets:
+            chain.swap(wallet)
+        chain.mine()
+        calls = world.calls("tx/multiple")
+        await sweep(world)
+
+        assert [answer["queued"] for answer in answers] == [10_000] + [0] * 9
+        assert [answer["refused"] for answer in answers] == [10_000] + [20_000] * 9
+        assert len(await candidates(world)) == 10_000
+        assert sum(line["count"] for line in world.log.named("queue.full")) == 190_000
+        assert await world.rows() == as_rows(world.simulator.truth())
+        assert world.calls("tx/multiple") - calls <= 3
+
+
+async def test_what_a_push_named_first_has_the_place_that_the_list_gives_it(tmp_path: Path) -> None:
+    """A real swap in the middle of a flood: the list shows it, so it is verified before all that was only pushed."""
+    async with competition_site(tmp_path) as made:
+        world = made.world
+        await pushed(world, 0, 5_000)
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        await world.db.batch(
+            swap_store.enqueue(world.db, [Candidate(tx.tx_id, "chainhook", rank=2)], world.clock.now())
+        )
+        await sweep(world)
+
+        assert await world.rows() == as_rows(world.simulator.truth())
+        assert (await world.all("SELECT source FROM swaps"))[0]["source"] == "chainhook"
+
+
+async def test_a_push_that_comes_again_renews_nothing(tmp_path: Path) -> None:
+    """Neither the time at which they are due, nor the time after which they are dismissed."""
+    async with open_world(tmp_path) as world:
+        await pushed(world, 0, 10)
+        await sweep(world)
+        before = await candidates(world)
+        await world.clock.sleep(30)
+        again = await pushed(world, 0, 10)
+
+        assert [row["attempts"] for row in before] == [1] * 10
+        assert await candidates(world) == before
+        assert (again["queued"], again["alreadyKnown"], again["refused"]) == (0, 10, 0)
+
+
+async def test_what_only_a_push_names_is_dismissed_after_three_looks(tmp_path: Path) -> None:
+    """Pushes name mined transactions, so one that Hiro does not know is none; an agent's stays for a week."""
+    async with open_world(tmp_path) as world:
+        await pushed(world, 0, 10)
+        submitted = Candidate("0x" + "ab" * 32, "agent", rank=1)
+        await world.db.batch(swap_store.enqueue(world.db, [submitted], world.clock.now()))
+        left = []
+        for _ in range(3):
+            await sweep(world)
+            left.append(len(await candidates(world)))
+            await world.clock.sleep(HOUR_S)
+
+        assert left == [11, 11, 1]
+
+
+async def test_what_is_due_comes_in_order_of_its_source(tmp_path: Path) -> None:
+    """Our lists, then agents, then pushes, whoever came first; of pushes as many as are asked for."""
+    async with open_world(tmp_path) as world:
+        now = world.clock.now()
+        for at, (name, rank) in enumerate((("cc", 2), ("dd", 2), ("bb", 1), ("aa", 0))):
+            candidate = Candidate(f"0x{name * 32}", "cron", rank=rank)
+            await world.db.batch(swap_store.enqueue(world.db, [candidate], now + at))
+        everything = await swap_store.due(world.db, now + 9, 10)
+        few = await swap_store.due(world.db, now + 9, 10, pushed_max=1)
+        limited = await swap_store.due(world.db, now + 9, 2)
+
+        assert [each.txid[2:4] for each in everything] == ["aa", "bb", "cc", "dd"]
+        assert [each.txid[2:4] for each in few] == ["aa", "bb", "cc"]
+        assert [each.txid[2:4] for each in limited] == ["aa", "bb"]
+
+
+async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer says that it is not queued, and why that does no harm."""
+    monkeypatch.setitem(swap_store.QUEUED_MAX, 1, 1)
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        waiting = [chain.swap(chain.wallets[0], wait_ms=None) for _ in range(2)]
+        first, second = [(await made.submit(tx.tx_id)).json() for tx in waiting]
+        chain.mine()
+        await sweep(made.world)
+
+        assert (first["accepted"], second["accepted"]) == (True, False)
+        assert "the queue of submitted trades is full" in second["note"]
+        assert [line["source"] for line in made.world.log.named("queue.full")] == ["agent"]
+        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+
+
+async def test_pushes_use_a_share_of_the_request_lane(tmp_path: Path) -> None:
+    """A flood of small pushes is verified at once until the hook's share is used up, and by runs after that."""
+    plan = Quota(
+        second=100, minute=10_000, month=10_000, is_cap=True
+    )  # a share of the first day is 2.6 calls
+    async with open_world(tmp_path, plan=plan) as world:
+        jobs, calls = competition_jobs(world.rules), world.calls()
+        for number in range(10):
+            await jobs[RECEIVE](world.request(), invented(number, 1))
+            await jobs[VERIFY_QUEUED](world.request(), None)
+
+        assert world.calls() - calls == 3
+        assert len(world.log.named("queue.verify_failed")) == 7
+        assert len(await candidates(world)) == 10
+
+
+async def test_a_push_is_answered_with_what_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP, with status 200: to send it again would change nothing."""
+    monkeypatch.setitem(swap_store.QUEUED_MAX, 2, 1)
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        swaps = [chain.swap(chain.wallets[0]) for _ in range(3)]
+        chain.mine()
+        answer = await made.push(push_2(apply=swaps))
+        await sweep(made.world)
+
+        assert answer.status == 200
+        assert answer.json() == {"queued": 1, "alreadyKnown": 0, "ignored": 0, "rolledBack": 0, "refused": 2}
+        assert await made.world.rows() == as_rows(made.world.simulator.truth())

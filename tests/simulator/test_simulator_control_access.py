@@ -1,0 +1,136 @@
+"""Who may control the simulator, and with what: somebody on this machine, JSON, the key, and bounded numbers."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from support import asgi
+from support.asgi import Answer
+from support.simulated import HandClock, quiet_simulator
+from tocsin.commands import demo
+from tocsin.simulator.http_app import simulator_app
+from tocsin.simulator.simulator import Simulator
+
+JSON_TYPE = {"content-type": "application/json"}
+KEY = "the-key-of-the-demo"
+
+
+async def command(
+    app: Any,
+    name: str,
+    values: Any,
+    *,
+    path: str = "/_control",
+    client: str = "127.0.0.1",
+    **headers: str,
+) -> Answer:
+    sent = {"host": "127.0.0.1:8787", **JSON_TYPE, **{key.replace("_", "-"): headers[key] for key in headers}}
+    body = values if isinstance(values, bytes) else json.dumps(values).encode()
+    return await asgi.ask(app, f"{path}/{name}", method="POST", headers=sent, body=body, client=client)
+
+
+def made(key: str | None = None) -> tuple[Simulator, Starlette]:
+    simulator = quiet_simulator(HandClock())
+    return simulator, simulator_app(simulator, asyncio.Event(), key)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("dust", {"wallet": 0, "count": 1_000_000_000}),
+        ("dust", {"wallet": 0, "count": 1_001}),
+        ("dust", {"wallet": 0, "count": 0}),
+        ("swap", {"wallet": 0, "count": -1}),
+        ("swap", {"wallet": 0, "count": 10**30}),
+        ("swap", {"wallet": 0, "amount_in": "9" * 41}),
+        ("swap", {"wallet": 0, "amount_in": "-5"}),
+        ("reorg", {"depth": 10**9}),
+        ("limits", {"upstream": "hiro", "spend": 10**10}),
+        ("limits", {"upstream": "hiro", "keyed": {"minute": -1}}),
+        ("switch", {"index_lag_ms": 10**12}),
+        ("switch", {"omitted_share": 1.5}),
+        ("price", {"token": "stx", "usd": -1}),
+        ("bad-times", {"every_s": 0}),
+        ("bad-times", {"lasting_s": 1e300}),
+        ("fault", {"kind": "huge", "size": 2**40}),
+        ("fault", {"kind": "delay", "seconds": 1e9}),
+        ("fault", {"kind": "status", "status": 7}),
+        ("fault", {"kind": "status", "status": 503.5}),
+        ("fault", {"kind": "status", "body": 5}),
+        ("fault", {"kind": "status", "extra_headers": {"a": 1}}),
+        ("fault", b'{"kind": "delay", "seconds": NaN}'),
+        ("price", b'{"token": "stx", "usd": Infinity}'),
+        ("mine", b"[" * 50_000),
+    ],
+)
+async def test_every_count_and_size_has_a_bound(name: str, values: Any) -> None:
+    """The sentence names what is accepted, and nothing happens."""
+    simulator, app = made()
+    answer = await command(app, name, values)
+
+    assert (answer.status, answer.json()["code"]) == (400, "bad_command")
+    assert len(simulator.chain.transactions) == 0
+    assert simulator.faults.active == []
+
+
+async def test_faults_and_bodies_have_a_bound() -> None:
+    """A hundred faults at once, and 64 KiB for a command."""
+    simulator, app = made()
+    statuses = [(await command(app, "fault", {"kind": "hang"})).status for _ in range(101)]
+    large = await command(app, "mine", b" " * 70_000)
+
+    assert statuses == [200] * 100 + [400]
+    assert len(simulator.faults.active) == 100
+    assert (large.status, large.json()["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    "sent", ["application/x-www-form-urlencoded", "text/plain", "text/plain; charset=application/json", ""]
+)
+async def test_only_json_is_taken(sent: str) -> None:
+    """What a page of another site can send without asking first is refused."""
+    simulator, app = made()
+    answer = await command(app, "dust", {"wallet": 0, "count": 1}, content_type=sent)
+
+    assert (answer.status, answer.json()["code"]) == (415, "unsupported_media_type")
+    assert len(simulator.chain.transactions) == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "client", "status"),
+    [
+        ("127.0.0.1:8787", "127.0.0.1", 200),
+        ("localhost", "127.0.0.1", 200),
+        ("[::1]:8787", "::1", 200),
+        ("127.0.0.1", "::ffff:127.0.0.1", 200),
+        ("evil.example:8787", "127.0.0.1", 403),
+        ("127.0.0.1.evil.example", "127.0.0.1", 403),
+        ("localhost.evil.example", "127.0.0.1", 403),
+        ("", "127.0.0.1", 403),
+        ("127.0.0.1:8787", "192.0.2.7", 403),
+    ],
+)
+async def test_only_this_machine_is_heard(host: str, client: str, status: int) -> None:
+    """By the address of the caller and by the name that it used: a name may point to 127.0.0.1."""
+    _, app = made()
+    posted = await command(app, "mine", {}, client=client, host=host)
+    read = await asgi.ask(app, "/_control", headers={"host": host}, client=client)
+
+    assert (posted.status, read.status) == (status, status)
+
+
+async def test_in_the_demo_it_takes_the_key() -> None:
+    """As the demo mounts it; what the chain holds can be read without."""
+    simulator = quiet_simulator(HandClock())
+    app = Starlette(routes=[demo.mount(simulator, KEY)])
+    path = "/simulator/_control"
+    statuses = [
+        (await command(app, "mine", {}, path=path, x_admin_key=key)).status for key in ("", "wrong", KEY)
+    ]
+    truth = await asgi.ask(app, "/simulator/_truth")
+
+    assert statuses == [401, 401, 200]
+    assert (truth.status, truth.json()["swaps"]) == (200, [])

@@ -1,0 +1,161 @@
+"""What one client may do in a minute: reads, posts, wrong keys; a client is an address, an IPv6 /64, and its /48."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from support.asgi import Answer, ask
+from support.captured_log import CapturedLog
+from support.scripted_scheduler import ADMIN_KEY, scene
+from support.virtual_time import VirtualClock
+from tocsin.errors import RequestRefused
+from tocsin.web import request_limits
+from tocsin.web.app import create_app
+from tocsin.web.client_limits import ClientLimits
+from tocsin.web.error_middleware import ErrorMiddleware
+from tocsin.web.operations import Operation, OperationDoc, routes_of
+from tocsin.web.request_limits import ClientRateLimit, networks_of
+
+DOC = OperationDoc(operation_id="it", tag="service", summary="It.", responses={})
+
+
+async def echo(request: Request) -> ASGIApp:
+    return Response(await request.body())
+
+
+async def test_posts_are_limited_per_client_and_minute() -> None:
+    """A burst is fine, more is a 429 with the time to wait; other clients are not affected."""
+    clock = VirtualClock()
+    (route,) = routes_of([Operation("POST", "/it", echo, DOC)], ClientLimits(3, clock, CapturedLog()))
+    app = ErrorMiddleware(route, CapturedLog())
+    statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
+    refused = await ask(app, "/it", method="POST")
+    other = await ask(app, "/it", method="POST", client="192.0.2.2")
+    await clock.sleep(float(refused.headers["retry-after"]))
+    again = [(await ask(app, "/it", method="POST")).status for _ in range(2)]
+
+    assert statuses == [200, 200, 200]
+    assert (refused.status, refused.json()["code"]) == (429, "too_many_requests")
+    assert refused.json()["retryable"] is True
+    assert other.status == 200
+    assert again == [200, 429]
+
+
+async def test_a_client_that_guesses_is_refused_before_its_key_is_compared() -> None:
+    """Ten wrong keys a minute, then not even the right one; other clients are not affected, and the log says it."""
+    clock, log = VirtualClock(), CapturedLog()
+
+    async def keyed(request: Request) -> ASGIApp:
+        if request.headers.get("x-key") != "right":
+            raise RequestRefused(401, "unauthorised", "Send the key.")
+        return Response("done")
+
+    operation = Operation("POST", "/it", keyed, replace(DOC, key="X-Key"))
+    (route,) = routes_of([operation], ClientLimits(3, clock, log))
+    app = ErrorMiddleware(route, CapturedLog())
+
+    async def send(key: str, client: str = "192.0.2.1") -> int:
+        return (await ask(app, "/it", method="POST", headers={"X-Key": key}, client=client)).status
+
+    before = [await send("right") for _ in range(20)]
+    guesses = [await send("wrong") for _ in range(12)]
+    right = await send("right")
+    other = await send("right", "192.0.2.2")
+    await clock.sleep(60)
+    later = await send("right")
+
+    assert before == [200] * 20
+    assert guesses == [401] * 10 + [429, 429]
+    assert (right, other, later) == (429, 200, 200)
+    assert [line["client"] for line in log.named("auth.refused")] == ["192.0.2.1"]
+
+
+async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was quiet longest is forgotten; one that keeps posting is not."""
+    monkeypatch.setattr(request_limits, "CLIENTS_MAX", 10)
+    limiter = ClientRateLimit(1, VirtualClock())
+    for number in range(50):
+        limiter.count((f"10.0.0.{number}",))
+        with pytest.raises(RequestRefused):
+            limiter.count(("10.0.0.0" if number else f"10.0.0.{number}",))
+
+    assert len(limiter._left) == 10
+
+
+@pytest.mark.parametrize(
+    ("host", "networks"),
+    [
+        ("192.0.2.7", ("192.0.2.7",)),
+        ("2001:db8:1:2:3:4:5:6", ("2001:db8:1:2::/64", "2001:db8:1::/48")),
+        ("::ffff:192.0.2.7", ("192.0.2.7",)),
+        ("testclient", ("testclient",)),
+    ],
+)
+def test_a_client_is_an_address_or_a_network(host: str, networks: tuple[str, ...]) -> None:
+    """In IPv6 one household has a whole /64 to post from, and one organisation a whole /48."""
+    assert networks_of({"client": (host, 1)}) == networks
+    assert networks_of({"client": None}) == ("unknown",)
+
+
+async def test_a_whole_48_has_ten_clients_worth() -> None:
+    """Each /64 is a client of its own, up to ten times the limit together; the sentence says which limit it was."""
+    limiter = ClientRateLimit(2, VirtualClock())
+    taken = 0
+    for number in range(20):
+        networks = networks_of({"client": (f"2001:db8:0:{number:x}::1", 1)})
+        taken += sum(limiter.allows(networks) for _ in range(3))
+
+    assert taken == 20
+    with pytest.raises(RequestRefused, match=r"At most 20 posts .* one network \(/48\): wait 3 s"):
+        limiter.count(networks_of({"client": ("2001:db8:0:99::1", 1)}))
+    limiter.count(networks_of({"client": ("2001:db8:1::1", 1)}))
+
+
+@pytest.mark.parametrize("path", ["/api/prices", "/api/competition/allowlist"])
+async def test_reads_are_limited_per_client_and_minute(path: str, tmp_path: Path) -> None:
+    """Cached or not: 300 are sent, then it is a 429 with the time to wait; other clients are not affected."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(reads_per_minute_max=300))
+        statuses = [(await ask(app, path)).status for _ in range(300)]
+        refused = await ask(app, path)
+        head = await ask(app, path, method="HEAD")
+        other = await ask(app, path, client="192.0.2.2")
+        unlimited = [(await ask(app, each)).status for each in ("/healthz", "/readyz", "/metrics")]
+
+        assert statuses == [200] * 300
+        assert (refused.status, refused.json()["code"]) == (429, "too_many_requests")
+        assert refused.headers["retry-after"] == "1"
+        assert "At most 300 reads a minute are accepted from one client: wait 1 s." in refused.json()["error"]
+        assert (head.status, other.status) == (429, 200)
+        assert unlimited == [200, 200, 200]
+
+
+async def test_zero_means_that_reads_have_no_limit(tmp_path: Path) -> None:
+    """For a service behind something that limits by itself."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(reads_per_minute_max=0))
+
+        assert {(await ask(app, "/api/prices")).status for _ in range(1_000)} == {200}
+
+
+async def test_the_admin_key_lifts_the_limit_and_cannot_be_guessed_there(tmp_path: Path) -> None:
+    """Over the limit a key is compared: the right one is let through, wrong ones count as guesses."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(reads_per_minute_max=1))
+
+        async def read(key: str, client: str) -> Answer:
+            return await ask(app, "/api/prices", headers={"X-Admin-Key": key}, client=client)
+
+        right = [(await read(ADMIN_KEY, "192.0.2.1")).status for _ in range(20)]
+        guesses = [await read("a wrong key", "192.0.2.2") for _ in range(12)]
+        after = await read(ADMIN_KEY, "192.0.2.2")
+
+        assert right == [200] * 20
+        assert [answer.status for answer in guesses] == [200] + [429] * 11
+        assert "wrong keys" not in guesses[10].json()["error"]
+        assert after.status == 429
+        assert "wrong keys" in after.json()["error"]
