@@ -30,10 +30,19 @@ def read_settings(
     *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
 ) -> Settings:
     """From `.env` in the working directory, the environment, and the command line: the later wins."""
-    file = Path(".env")
-    environment = {**(read_env_file(file.read_bytes()) if file.is_file() else {}), **os.environ}
+    return read(environment_of(host=host, port=port, data_dir=data_dir))
+
+
+def environment_of(*, host: str | None, port: int | None, data_dir: Path | None) -> dict[str, str]:
+    """Every name and value that settings are read from."""
     options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
-    return read(environment | {name: str(value) for name, value in options.items() if value is not None})
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    return {**env_file_values(), **os.environ, **given}
+
+
+def env_file_values() -> dict[str, str]:
+    file = Path(".env")
+    return read_env_file(file.read_bytes()) if file.is_file() else {}
 
 
 def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:

@@ -108,4 +108,10 @@ def client_of(
     set_port = known.get("TOCSIN_PORT", str(PORT))
     if port is None and not (set_port.isdecimal() and 0 < int(set_port[:6]) < 65_536):
         raise UsageError(f"TOCSIN_PORT is {set_port!r}; give a number from 1 to 65535, such as {PORT}.")
-    return ServiceClient(ANYWHERE.get(at, at), port or int(set_port), known.get("ADMIN_KEY"))
+    return ServiceClient(ANYWHERE.get(at, at), port or int(set_port), _own_key(known))
+
+
+def _own_key(known: Mapping[str, str]) -> str | None:
+    """The first key of ADMIN_KEY, without its name; a viewer's key will do to look."""
+    first = (known.get("ADMIN_KEY") or known.get("TOCSIN_VIEWER_KEY") or "").split(",")[0].strip()
+    return first.rpartition(":")[2] or None

@@ -7,25 +7,25 @@ upstream holds its task back, which then runs again (C), only the platform's own
 breaker is a setting (D).
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
-`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events;
-`budget.changed` as an event only.
+`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
+events; `budget.changed` as an event only.
 """
 
 import asyncio
 from collections.abc import Mapping
 from itertools import islice
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
+from tocsin.bindings import JSON, AlarmInfo, Level, ObjectContext, write_log
 from tocsin.budget.cadence import Cadence
 from tocsin.budget.call_session import request_session, task_session
-from tocsin.durations import utc_time
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.moments import Moment, moment_of
 from tocsin.scheduler.alert_sender import AlertSender
+from tocsin.scheduler.audit_log import AuditedObject, AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
-from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
+from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide
 from tocsin.scheduler.state import LAST_JOB_KEY, load_all_runs, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
@@ -49,7 +49,7 @@ RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
 
-class SchedulerDO(DurableObject):
+class SchedulerDO(AuditedObject):
     """Binding `SCHEDULER`, instance "v1". Public methods return JSON: see `SchedulerClient` for the shapes."""
 
     env: SchedulerEnv
@@ -60,6 +60,7 @@ class SchedulerDO(DurableObject):
         self._running: dict[str, Run] = {}
         self._reported_at: dict[str, int] = {}
         self._events = EventLog(env.clock.now())
+        self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
         ctx.block_concurrency_while(self._load)
 
     async def _load(self) -> None:
@@ -83,9 +84,13 @@ class SchedulerDO(DurableObject):
             self._state.save(storage, moment, *interrupted)
             if not self._is_drained():
                 self._set_alarm(self._decide())  # after a reset nothing else would ring at once
+        self._report_overdrafts()
+
+    def _report_overdrafts(self) -> None:
+        reported = self.env.memory.reported
         for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
-            if sentence not in env.memory.reported:
-                env.memory.reported.add(sentence)
+            if sentence not in reported:
+                reported.add(sentence)
                 self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
 
     def _why_interrupted(self, record: RunRecord) -> str:
@@ -152,16 +157,7 @@ class SchedulerDO(DurableObject):
 
     async def pause_until(self, until: int) -> FreeForm:
         """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
-        now, longest = self.env.clock.now(), self.env.config.pause_max_ms
-        latest = (
-            f"Give one at most {longest / 86_400_000:g} days ahead, {utc_time(now + longest)} at the latest."
-        )
-        if type(until) is not int:
-            raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
-        if until <= now:
-            raise UsageError(f"That time is past: it is {utc_time(now)} now. {latest}")
-        if until > now + longest:
-            raise UsageError(f"That is too far ahead for a pause. {latest}")
+        check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
         self._state.paused_until = until
         self._save()
         self._emit("scheduler.paused", {"until": until}, level="WARN")
@@ -200,6 +196,15 @@ class SchedulerDO(DurableObject):
         self._state.last_job_at[job] = self.env.clock.now()
         self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
         return result
+
+    async def reload(self) -> None:
+        """Take over the environment's tasks. A run under way ends as it began."""
+        self._state.add_tasks(task.name for task in self.env.tasks)
+        self._tasks = {task.name: task for task in self.env.tasks}
+        self._report_overdrafts()
+        self._save()
+        if not self._is_drained():
+            self._set_alarm(self._decide())
 
     # The alarm
 

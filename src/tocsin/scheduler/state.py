@@ -3,8 +3,8 @@
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
 the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
-`heartbeat`, the runs under `run:<number>`, the budgets under `budget:<upstream>`. Long-lived cursors are in the
-database.
+`heartbeat`, the runs under `run:<number>`, the budgets under `budget:<upstream>`, the audit log under `audit:`
+(`audit_log.py`). Long-lived cursors are in the database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -23,6 +23,7 @@ from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
 from tocsin.moments import Moment
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
+from tocsin.scheduler.audit_log import AFTER_AUDIT, AUDIT_PREFIX
 from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
@@ -107,6 +108,11 @@ class SchedulerState:
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
+
+    def add_tasks(self, names: Iterable[str]) -> None:
+        """Remember tasks from now on that were not known when the object woke."""
+        for name in names:
+            self.tasks.setdefault(name, TaskState())
 
     def recent_calls(self, task: str) -> list[int]:
         """How many calls the newest successful runs made."""
@@ -222,7 +228,8 @@ async def load_state(
     if await storage.get(VERSION_KEY) == STATE_VERSION:
         newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
         others = {
-            **await storage.list(end=RUN_PREFIX),
+            **await storage.list(end=AUDIT_PREFIX),
+            **await storage.list(start=AFTER_AUDIT, end=RUN_PREFIX),
             **await storage.list(start=AFTER_RUNS),
         }
         stored = {**others, **dict(reversed(newest.items()))}

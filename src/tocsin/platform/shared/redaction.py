@@ -1,4 +1,4 @@
-"""Prepares a value to leave the process: as JSON, bounded, and without the secrets known at start.
+"""Prepares a value to leave the process: as JSON, bounded, and without the secrets of the settings.
 
 Everything for the log stream and the log service passes through one `Redactor`. Callers need not know
 which field is secret.
@@ -23,14 +23,19 @@ class Redactor:
     """Converts any value to JSON and masks the secrets, plain, percent-encoded or escaped as in JSON."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {
+        self._forms: set[str] = set()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these from now on, besides all that were known before."""
+        self._forms |= {
             form
             for secret in secrets
             if secret
             for form in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
         }
         # The longest first: one secret may be a prefix of another.
-        longest_first = sorted(forms, key=len, reverse=True)
+        longest_first = sorted(self._forms, key=len, reverse=True)
         self._secret = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def __call__(self, value: Any, depth: int = 0) -> JSON:
