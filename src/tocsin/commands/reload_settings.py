@@ -124,7 +124,7 @@ class Reloader:
                 plan = plan_reload(self._settings, self._source.read())
                 rules, overridden = rules_of(plan.settings), self._source.overridden()
                 made = tasks(plan.settings), request_jobs(plan.settings)
-            except (StartError, UsageError) as error:
+            except (StartError, UsageError, OSError) as error:
                 self._logger.error("settings.refused", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
                 sentence = f"Nothing was changed, and the old settings stay in force. {error}"
                 raise RequestRefused(422, "settings_refused", sentence) from None
