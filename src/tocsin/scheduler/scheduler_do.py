@@ -26,7 +26,7 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide
-from tocsin.scheduler.state import LAST_JOB_KEY, load_all_runs, load_state
+from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_all_runs, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
@@ -199,7 +199,8 @@ class SchedulerDO(AuditedObject):
 
     async def reload(self) -> None:
         """Take over the environment's tasks. A run under way ends as it began."""
-        self._state.add_tasks(task.name for task in self.env.tasks)
+        for task in self.env.tasks:
+            self._state.tasks.setdefault(task.name, TaskState())
         self._tasks = {task.name: task for task in self.env.tasks}
         self._report_overdrafts()
         self._save()

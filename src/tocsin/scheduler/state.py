@@ -109,11 +109,6 @@ class SchedulerState:
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
 
-    def add_tasks(self, names: Iterable[str]) -> None:
-        """Remember tasks from now on that were not known when the object woke."""
-        for name in names:
-            self.tasks.setdefault(name, TaskState())
-
     def recent_calls(self, task: str) -> list[int]:
         """How many calls the newest successful runs made."""
         newest = reversed(self.runs.values())
