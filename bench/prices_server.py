@@ -24,7 +24,7 @@ from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
 from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
-from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.deps import InForce, Keys, WebDeps
 
 
 async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -80,8 +80,7 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         db=SqliteDatabase(directory / "db.sqlite"),
         clock=clock,
         logger=NullLogger(),
-        keys=Keys(),
-        rules=rules_of(Settings()),
+        in_force=InForce(Keys(), rules_of(Settings())),
         health=healthy,
         version="bench",
         reads_per_minute_max=0,  # all of it comes from one address

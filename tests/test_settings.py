@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.access_keys import AccessKey
 from tocsin.bindings import SLICE_MAX_MS
 from tocsin.durations import long_duration, parse_duration
 from tocsin.scheduler.config import SchedulerConfig
@@ -31,7 +32,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 def test_nothing_set_gives_the_defaults() -> None:
     """An empty environment is fine, and the admin routes are closed."""
     assert read({}) == Settings()
-    assert read({}).admin_key is None
+    assert read({}).admin_key == ()
 
 
 @pytest.mark.parametrize("known", ALL, ids=lambda known: known.name)
@@ -266,30 +267,30 @@ def test_an_env_file_is_read() -> None:
 
 def test_every_secret_is_known_to_be_one() -> None:
     """Redaction covers all keys and secrets, and both of a pair."""
-    secrets: dict[str, Any] = {
-        setting.name: f"secret-of-{setting.name}"
-        for setting in fields(Settings)
-        if setting_of(setting).secret
-    }
-    secrets["chainhook_secret"] = ("first-secret", "second-secret")
+    secrets: dict[str, Any] = {}
+    for setting in fields(Settings):
+        if setting_of(setting).secret:
+            text = f"secret-of-{setting.name}"
+            pair = tuple(AccessKey("alice", "operator", f"{text}-{number}") for number in (1, 2))
+            secrets[setting.name] = pair if setting.default == () else text
 
-    assert set(secret_values(Settings(**secrets))) == {
-        *(value for value in secrets.values() if isinstance(value, str)),
-        "first-secret",
-        "second-secret",
-    }
+    shown = {value for value in secrets.values() if isinstance(value, str)}
+    pairs = {key.secret for value in secrets.values() if isinstance(value, tuple) for key in value}
+    assert set(secret_values(Settings(**secrets))) == shown | pairs
+    assert len(pairs) == 8
     capabilities = {"alert_url", "heartbeat_url"}  # whoever knows such a URL can post to it
     named = {one.name for one in fields(Settings) if re.search("key|secret", one.name)}
     assert named | capabilities == set(secrets)
 
 
 def table() -> str:
-    rows = ["| setting | default | example | what for |", "|---|---|---|---|"]
+    rows = ["| setting | default | example | what for | applies |", "|---|---|---|---|---|"]
     for setting in fields(Settings):
         known = setting_of(setting)
         default = "none" if setting.default in {None, ()} else _shown(known, setting.default)
+        when = "reload" if known.reload else "restart"
         mark = " (secret)" if known.secret else ""
-        rows.append(f"| `{known.name}` | {default} | `{known.example}` | {known.text}{mark} |")
+        rows.append(f"| `{known.name}` | {default} | `{known.example}` | {known.text}{mark} | {when} |")
     return "\n".join(rows)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tocsin.shapes.base import SCHEMA_PREFIX, SnakeShape, schemas_of
 from tocsin.shapes.competition import Board, TradePage
+from tocsin.shapes.operators import AuditList
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
@@ -24,6 +25,7 @@ SHAPES: tuple[type[SnakeShape], ...] = (
     RunList,
     SchedulerEvent,
     RefreshResult,
+    AuditList,
     Board,
     TradePage,
     PriceList,

@@ -4,27 +4,18 @@ Those in `commands/data_commands.py`, and `serve`, `import`, `explain`, `rebuild
 service. All others ask it over HTTP. Imports are inside the commands, so that none waits for what it does not use.
 """
 
-import os
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from tocsin import __version__
-from tocsin.bindings import JSON
-from tocsin.commands import data_commands
+from tocsin.commands import data_commands, operator_commands
+from tocsin.commands.options import AsJson, Host, Port, print_answer, service_client
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from tocsin.commands.service_client import ServiceClient
-
-POLL_S = 0.25
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,9 +23,6 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app)
 
-Host = Annotated[str | None, typer.Option("--host", help="Where the service is (TOCSIN_HOST).")]
-Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 DataDir = data_commands.DataDir
 
 
@@ -80,87 +68,14 @@ def status(
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import SchedulerOverview
 
-    client = _client(host, port)
+    client = service_client(host, port)
     overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
-    _print(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
+    print_answer(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
     if check and not overview.health.ready:
         raise typer.Exit(1)
 
 
-@app.command()
-def refresh(
-    task: Annotated[str, typer.Argument(help="A task, such as tenero or sweep, or all.", metavar="TASK")],
-    as_json: AsJson = False,
-    host: Host = None,
-    port: Port = None,
-) -> None:
-    """Run a task now, or join its run, and wait for its end."""
-    from tocsin.commands import render
-    from tocsin.commands.refresh_progress import refresh_with_progress
-    from tocsin.shapes.scheduler import Refreshed, RefreshResult
-
-    client = _client(host, port)
-    answer = refresh_with_progress(client, task, POLL_S)
-    refreshed = client.read(Refreshed, answer)
-    by_task = refreshed.result if task == "all" else {task: refreshed.result}
-    results = {name: client.read(RefreshResult, result) for name, result in by_task.items()}
-    _print(answer, as_json, render.refreshed(results))
-    if any(result.run.outcome != "ok" for result in results.values()):
-        raise typer.Exit(1)
-
-
-@app.command()
-def recheck(
-    txid: Annotated[str, typer.Argument(help="A transaction that is recorded or refused.", metavar="TXID")],
-    as_json: AsJson = False,
-    host: Host = None,
-    port: Port = None,
-) -> None:
-    """Verify a transaction again, and record the verdict."""
-    from tocsin.commands import render
-    from tocsin.commands.service_client import SCHEDULER
-    from tocsin.shapes.competition import SubmitAnswer
-
-    client = _client(host, port)
-    answer = client.read(SubmitAnswer, client.post(SCHEDULER, {"action": "recheck", "txid": txid}))
-    _print(answer.to_json(), as_json, render.rechecked(answer))
-    if answer.trade is None:
-        raise typer.Exit(1)
-
-
-@app.command()
-def pause(
-    for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
-    until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
-    """Start no scheduled run for a while."""
-    from tocsin.commands.service_client import SCHEDULER
-    from tocsin.commands.times import check_duration, parse_instant_ms, shown_instant
-    from tocsin.shapes.scheduler import Paused
-
-    if (for_ is None) == (until is None):
-        raise UsageError(
-            "Give one of the two: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`."
-        )
-    end = (
-        {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
-    )
-    client = _client(host, port)
-    paused = client.read(Paused, client.post(SCHEDULER, {"action": "pause", **end}))
-    typer.echo(f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it.")
-
-
-@app.command()
-def resume(host: Host = None, port: Port = None) -> None:
-    """End a pause."""
-    from tocsin.commands.service_client import SCHEDULER
-    from tocsin.shapes.scheduler import Resumed
-
-    client = _client(host, port)
-    client.read(Resumed, client.post(SCHEDULER, {"action": "resume"}))
-    typer.echo("Resumed.")
+operator_commands.register(app)
 
 
 @app.command()
@@ -180,17 +95,17 @@ def runs(
     from tocsin.commands import list_runs, render
     from tocsin.commands.times import parse_past_ms
 
-    client = _client(host, port)
+    client = service_client(host, port)
     if daily:
         if task or outcome or since:
             raise UsageError("--daily shows all tasks and outcomes: give it with --limit only.")
         days = list_runs.list_days(client, min(limit, 400))
-        _print(days.to_json(), as_json, render.days(days))
+        print_answer(days.to_json(), as_json, render.days(days))
         return
     since_ms = None if since is None else parse_past_ms(since, time.time_ns() // 1_000_000)
     filters = {"task": task, "outcome": outcome, "since": since_ms}
     found = list_runs.list_runs(client, filters, limit)
-    _print(found.to_json(), as_json, render.runs(found))
+    print_answer(found.to_json(), as_json, render.runs(found))
 
 
 @app.command()
@@ -204,9 +119,9 @@ def prices(
     from tocsin.commands import render
     from tocsin.shapes.prices import PriceList
 
-    client = _client(host, port)
+    client = service_client(host, port)
     answer = client.get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
-    _print(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
+    print_answer(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
 
 
 @app.command()
@@ -222,9 +137,9 @@ def board(
     from tocsin.shapes.competition import Board
 
     query = {"sort": sort, "limit": str(limit)}
-    client = _client(host, port)
+    client = service_client(host, port)
     answer = client.get("/api/competition/leaderboard", query)
-    _print(answer, as_json, render.board(client.read(Board, answer)))
+    print_answer(answer, as_json, render.board(client.read(Board, answer)))
 
 
 @app.command("import")
@@ -265,7 +180,7 @@ def explain(
     from tocsin.commands.explain_transaction import explain_command
 
     explanation = explain_command(txid=txid, file=file, tier=as_, data_dir=data_dir)
-    _print(explanation.to_json(), as_json, render.explained(explanation))
+    print_answer(explanation.to_json(), as_json, render.explained(explanation))
 
 
 @app.command()
@@ -326,26 +241,6 @@ def main() -> None:
 def _fail(sentence: str, code: int) -> NoReturn:
     typer.echo(sentence, err=True)
     sys.exit(code)
-
-
-def _client(host: str | None, port: int | None) -> "ServiceClient":
-    from tocsin.commands.service_client import client_of
-
-    return client_of(os.environ, Path(".env"), host=host, port=port)
-
-
-def _print(answer: JSON, as_json: bool, lines: "Iterable[RenderableType]") -> None:
-    """Print the JSON as it is, or the lines made of it."""
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(answer, indent=2))
-        return
-    from tocsin.commands import render
-
-    console = render.console()
-    for line in lines:
-        console.print(line)
 
 
 if __name__ == "__main__":

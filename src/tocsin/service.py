@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TextIO
@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute
 from tocsin import __version__
 from tocsin.bindings import Logger
 from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
+from tocsin.commands.reload_settings import Reloader, SettingsSource
 from tocsin.competition.rules import rules_of
 from tocsin.errors import DataDirInUse
 from tocsin.platform.local.clock import SystemClock
@@ -49,7 +50,7 @@ from tocsin.settings import Settings, secret_values
 from tocsin.tasks import request_jobs, tasks
 from tocsin.upstream.registry import upstreams
 from tocsin.web.app import create_app
-from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.deps import InForce, WebDeps, keys_of
 from tocsin.web.static_pages import page_routes
 
 LOG_FLUSH_S = 3.0
@@ -61,8 +62,11 @@ LOCK_LOOK_S = 0.05
 class Service:
     """One process of Tocsin: `open` it, wait for `stopped`, `close` it."""
 
-    def __init__(self, settings: Settings, *, stream: TextIO, server: HttpServer) -> None:
+    def __init__(
+        self, settings: Settings, *, stream: TextIO, server: HttpServer, source: SettingsSource | None = None
+    ) -> None:
         self.settings = settings
+        self._source = source or SettingsSource()
         self.clock = SystemClock()
         self.stopped = asyncio.Event()
         self.failed = False
@@ -146,7 +150,7 @@ class Service:
         self._stack.push_async_callback(self.kv.close)
 
     async def _open_scheduler(self) -> None:
-        env = SchedulerEnv(
+        self._env = SchedulerEnv(
             fetch=self.fetch,
             clock=self.clock,
             logger=self.logger,
@@ -163,7 +167,7 @@ class Service:
             self._data.path / OBJECTS_FILE,
             clock=self.clock,
             logger=self.logger,
-            env=env,
+            env=self._env,
             on_exhausted=self._arm_again,
             on_fatal=lambda _error: self.stop(failed=True),
         )
@@ -175,20 +179,24 @@ class Service:
         self.health = HealthWatch(
             self.scheduler, self.kv, self.clock, self._check_files, self._process_alerts()
         )
+        in_force = InForce(keys_of(self.settings), rules_of(self.settings))
+        self.reloader = Reloader(
+            self.settings, self._source, self._env, in_force, self._redact, self.scheduler, self.logger
+        )
         deps = WebDeps(
             scheduler=self.scheduler,
             kv=self.kv,
             db=self.db,
             clock=self.clock,
             logger=self.logger,
-            keys=Keys(self.settings.admin_key, self.settings.cron_secret, self.settings.chainhook_secret),
-            rules=rules_of(self.settings),
+            in_force=in_force,
             health=self.health.snapshot,
             version=__version__,
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
             reads_per_minute_max=self.settings.reads_per_minute,
             in_one_loop=True,
+            reload=self.reloader.reload,
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
                 "log_lines_dropped": self._writer.dropped,
@@ -260,10 +268,11 @@ class Service:
 
 def serve(*, as_demo: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
     """Run the service as the command does; ends the process with its exit code."""
+    source = SettingsSource(host, port, data_dir)
     settings = read_settings(host=host, port=port, data_dir=data_dir)
     chosen = None if data_dir is None else str(data_dir)
     with _demo_directory(chosen, as_demo=as_demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
-        code = runner.run(run(settings, stream=sys.stdout, say=_say, demo_dir=demo_dir))
+        code = runner.run(run(settings, stream=sys.stdout, say=_say, demo_dir=demo_dir, source=source))
     if code:
         raise SystemExit(code)
 
@@ -279,14 +288,19 @@ def _demo_directory(chosen: str | None, *, as_demo: bool) -> Iterator[str | None
 
 
 async def run(
-    settings: Settings, *, stream: TextIO, say: Callable[[str], None], demo_dir: str | None = None
+    settings: Settings,
+    *,
+    stream: TextIO,
+    say: Callable[[str], None],
+    demo_dir: str | None = None,
+    source: SettingsSource | None = None,
 ) -> int:
     """Serve until it is stopped; returns the exit code. With `demo_dir`, against the bundled simulator."""
     inherited = inherited_sockets(os.environ, os.getpid())
     server = HttpServer(settings.host, settings.port, settings.trusted_proxies, inherited)
     try:
         if demo_dir is None:
-            service = Service(settings, stream=stream, server=server)
+            service = Service(settings, stream=stream, server=server, source=source)
             await service.open()
         else:
             from tocsin.commands import demo  # the simulator is a third of all that is loaded
@@ -296,14 +310,18 @@ async def run(
             settings = demo.demo_settings(settings, server.url, demo_dir)
             with open_agents(settings) as connection:  # before the first sweep
                 demo.register_agents(connection, simulator)
-            service = Service(settings, stream=stream, server=server)
-            await service.open([demo.mount(simulator, settings.admin_key)])
+            adjusted = demo.keeping(settings.admin_key, server.url, demo_dir)
+            source = replace(source or SettingsSource(), adjusted=adjusted)
+            service = Service(settings, stream=stream, server=server, source=source)
+            await service.open([demo.mount(simulator, settings.admin_key[0].secret)])
     except BaseException:
         server.close()
         raise
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)
+    if not _has_terminal():  # whose end is a SIGHUP too, and ends what was started in it
+        loop.add_signal_handler(signal.SIGHUP, service.reloader.reload_on_signal)
     say(_welcome(server.url, settings, as_demo=demo_dir is not None))
     try:
         await service.stopped.wait()
@@ -326,10 +344,14 @@ def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:
         f"  API          {url}/api/docs",
     ]
     if as_demo:
-        lines += [f"  admin key    {settings.admin_key}", f"  the truth    {url}/simulator/_truth"]
-    elif settings.admin_key is None:
+        lines += [f"  admin key    {settings.admin_key[0].secret}", f"  the truth    {url}/simulator/_truth"]
+    elif not settings.admin_key:
         lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse."]
     return "\n".join(lines)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def _say(text: str) -> None:

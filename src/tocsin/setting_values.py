@@ -158,14 +158,6 @@ def own_key(text: str) -> str:
     return text
 
 
-def own_keys(text: str) -> tuple[str, ...]:
-    """One key, or two with a comma while one replaces the other."""
-    found = tuple(own_key(part.strip()) for part in text.split(","))
-    if len(found) > 2:
-        raise ValueError("has more than two secrets")
-    return found
-
-
 def networks(text: str) -> tuple[str, ...]:
     """Addresses and networks, separated by commas."""
     try:

@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import PurePath
 from typing import Any
 
+from tocsin.access_keys import KEYS_MAX, AccessKey, access_keys
 from tocsin.bindings import ALARM_LIMIT_MS, SLICE_MAX_MS, Level
 from tocsin.durations import long_duration
 from tocsin.errors import StartError
@@ -26,8 +27,6 @@ from tocsin.setting_values import (
     networks,
     number,
     one_of,
-    own_key,
-    own_keys,
     secret,
     tenero_url,
     time_slice,
@@ -54,29 +53,46 @@ class Setting:
     example: str
     text: str
     secret: bool = False
+    reload: bool = False  # whether a reload applies it; if not, it needs a restart
 
 
 def _setting(
-    name: str, parse: Callable[[str], Any], default: Any, example: str, text: str, *, is_secret: bool = False
+    name: str,
+    parse: Callable[[str], Any],
+    default: Any,
+    example: str,
+    text: str,
+    *,
+    is_secret: bool = False,
+    reload: bool = False,
 ) -> Any:
-    return field(default=default, metadata={"setting": Setting(name, parse, example, text, is_secret)})
+    return field(
+        default=default, metadata={"setting": Setting(name, parse, example, text, is_secret, reload)}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All settings, typed. Field names are the settings' in lower case, without TOCSIN_."""
 
-    admin_key: str | None = _setting(
-        "ADMIN_KEY", own_key, None, "a-long-random-text",
-        "opens the console and the admin routes; without it they refuse", is_secret=True,
+    admin_key: tuple[AccessKey, ...] = _setting(
+        "ADMIN_KEY", access_keys("operator", "admin", KEYS_MAX), (), "alice:a-long-random-text,bob:another-random-text",
+        "opens the console and the admin routes: one key, or several with names; without it they refuse",
+        is_secret=True, reload=True,
     )  # fmt: skip
-    cron_secret: str | None = _setting(
-        "CRON_SECRET", own_key, None, "a-long-random-text",
-        "opens POST /api/competition/cron; without it that route refuses", is_secret=True,
+    viewer_key: tuple[AccessKey, ...] = _setting(
+        "TOCSIN_VIEWER_KEY", access_keys("viewer", "viewer", KEYS_MAX), (), "carol:a-third-random-text",
+        "opens the console and the admin routes to look only; every action is refused", is_secret=True, reload=True,
     )  # fmt: skip
-    chainhook_secret: tuple[str, ...] = _setting(
-        "CHAINHOOK_SECRET", own_keys, (), "a-long-random-text,the-one-before-it",
-        "bearer secret of POST /api/chainhook; two while one replaces the other", is_secret=True,
+    cron_secret: tuple[AccessKey, ...] = _setting(
+        "CRON_SECRET", access_keys("cron", "cron", 2), (), "a-long-random-text",
+        "opens POST /api/competition/cron; two while one replaces the other; without it that route refuses",
+        is_secret=True, reload=True,
+    )  # fmt: skip
+    chainhook_secret: tuple[AccessKey, ...] = _setting(
+        "CHAINHOOK_SECRET", access_keys("chainhook", "chainhook", 2, named=False), (),
+        "a-long-random-text,the-one-before-it",
+        "bearer secret of POST /api/chainhook; two while one replaces the other", is_secret=True, reload=True,
     )  # fmt: skip
     hiro_api_key: str | None = _setting(
         "HIRO_API_KEY", secret, None, "0123456789abcdef", "raises Hiro's limits", is_secret=True
@@ -107,7 +123,7 @@ class Settings:
     )
     competition_start: int = _setting(
         "COMPETITION_START", integer(0, 10**11), 1_778_700_600, "1778700600",
-        "first second of the campaign, by burn block time",
+        "first second of the campaign, by burn block time", reload=True,
     )  # fmt: skip
     competition_end: int | None = _setting(
         "COMPETITION_END",
@@ -115,6 +131,7 @@ class Settings:
         None,
         "1786476600",
         "second at which the campaign ends; none: open",
+        reload=True,
     )
     host: str = _setting("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
     port: int = _setting(
@@ -136,14 +153,19 @@ class Settings:
         "TOCSIN_INSTANCE", word, "v1", "v2", "the scheduler instance that runs; others stop by themselves"
     )
     tenero_enabled: bool = _setting(
-        "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "whether prices are refreshed at all"
+        "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "whether prices are refreshed at all", reload=True
     )
     tenero_cadence: int = _setting(
         "TOCSIN_TENERO_CADENCE", cadence, 5 * MINUTE_MS, "5m",
-        "how often prices are refreshed; one list page per run fits the smallest plan",
+        "how often prices are refreshed; one list page per run fits the smallest plan", reload=True,
     )  # fmt: skip
     tenero_slice: int = _setting(
-        "TOCSIN_TENERO_SLICE", time_slice, 4 * MINUTE_MS, "4m", "the longest a price refresh may take"
+        "TOCSIN_TENERO_SLICE",
+        time_slice,
+        4 * MINUTE_MS,
+        "4m",
+        "the longest a price refresh may take",
+        reload=True,
     )
     tenero_plan_minute: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; the headers correct it"
@@ -157,23 +179,25 @@ class Settings:
     )  # fmt: skip
     price_jump_factor: float = _setting(
         "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
-        "a price that moves by more than this is held back until it is seen twice",
+        "a price that moves by more than this is held back until it is seen twice", reload=True,
     )  # fmt: skip
     feed_enabled: bool = _setting(
         "TOCSIN_FEED_ENABLED", yes_or_no, True, "no",
-        "follow the network's list of transactions; without it every sweep reads every contract's list",
+        "follow the network's list of transactions; without it every sweep reads every contract's list", reload=True,
     )  # fmt: skip
     feed_cadence: int = _setting(
         "TOCSIN_FEED_CADENCE", cadence, MINUTE_MS, "1m",
-        "how often the network's list is looked at: about the time until a swap is found",
+        "how often the network's list is looked at: about the time until a swap is found", reload=True,
     )  # fmt: skip
-    sweep_enabled: bool = _setting("TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all")
+    sweep_enabled: bool = _setting(
+        "TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all", reload=True
+    )
     sweep_cadence: int = _setting(
         "TOCSIN_SWEEP_CADENCE", cadence, 15 * MINUTE_MS, "15m",
-        "how often lists of contracts and wallets are read, to prove that nothing was missed",
+        "how often lists of contracts and wallets are read, to prove that nothing was missed", reload=True,
     )  # fmt: skip
     sweep_slice: int = _setting(
-        "TOCSIN_SWEEP_SLICE", time_slice, 14 * MINUTE_MS, "14m", "the longest a sweep may take"
+        "TOCSIN_SWEEP_SLICE", time_slice, 14 * MINUTE_MS, "14m", "the longest a sweep may take", reload=True
     )
     hiro_plan_second: int | None = _setting("TOCSIN_HIRO_PLAN_SECOND", limit, 20, "20", "Hiro calls a second")
     hiro_plan_minute: int | None = _setting(
@@ -192,6 +216,7 @@ class Settings:
         None,
         "allowlist.json",
         "contracts that count besides the built-in ones: a file, or the JSON itself",
+        reload=True,
     )
     breaker_failures: int = _setting(
         "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
@@ -309,6 +334,10 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
             "TOCSIN_CHAINHOOK_REENABLE: names no hook. Set TOCSIN_CHAINHOOK_ID to its UUID",
         ),
         (
+            not {key.secret for key in settings.admin_key} & {key.secret for key in settings.viewer_key},
+            "TOCSIN_VIEWER_KEY: has a key of ADMIN_KEY. Give each role a key of its own",
+        ),
+        (
             bool(PurePath(settings.data_dir).name),
             "TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data",
         ),
@@ -323,7 +352,10 @@ def secret_values(settings: Settings) -> list[str]:
     for setting in fields(Settings):
         if setting_of(setting).secret:
             value = getattr(settings, setting.name)
-            values += [value] if isinstance(value, str) else list(value or ())
+            if isinstance(value, tuple):
+                values += [key.secret for key in value]
+            elif value is not None:
+                values.append(value)
     return values
 
 

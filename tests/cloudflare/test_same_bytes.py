@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from contract.platforms import LocalScheduler, open_scheduler
 from support.asgi import Answer, ask
 from support.competition import register
+from support.scripted_scheduler import named_keys
 from support.simulated import lively_chain
 from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import Workerd, require_workerd, running
@@ -25,7 +26,7 @@ from tocsin.settings import Settings
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
 from tocsin.web.app import create_app
-from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.deps import InForce, Keys, WebDeps
 from tocsin.web.static_pages import redirects
 
 ADMIN_KEY = "an-admin-key-for-tests"
@@ -119,8 +120,7 @@ def site_of(local: LocalScheduler) -> WebDeps:
         db=local.db,
         clock=local.clock,
         logger=local.log,
-        keys=Keys(ADMIN_KEY),
-        rules=rules_of(Settings()),
+        in_force=InForce(Keys(named_keys(ADMIN_KEY)), rules_of(Settings())),
         health=health,
         version=__version__,
     )

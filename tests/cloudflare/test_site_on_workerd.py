@@ -21,6 +21,7 @@ from tocsin.web.event_streams import STREAMS_MAX
 from tocsin.web.request_limits import BODY_MAX
 
 ADMIN = {"X-Admin-Key": "an-admin-key-for-tests"}
+VIEWER = {"X-Admin-Key": "a-viewers-key-for-tests"}
 SCHEDULER = "/api/admin/scheduler"
 SWAPS = """
 SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
@@ -60,7 +61,11 @@ class DeployedSite:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
     require_workerd()
     with running_simulator(wallets=12, history_hours=0.5, speed=0) as upstreams:
-        settings = {**upstreams, "ADMIN_KEY": ADMIN["X-Admin-Key"]}
+        keys = {
+            "ADMIN_KEY": f"alice:{ADMIN['X-Admin-Key']}",
+            "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}",
+        }
+        settings = {**upstreams, **keys}
         with running(tmp_path_factory.mktemp("site"), settings) as workerd:
             simulator = root_of(upstreams)
             workerd.migrate()
@@ -69,6 +74,27 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
             deployed = DeployedSite(workerd, simulator, Answer(0, {}, b""))
             deployed.refreshed = deployed.act("refresh&task=all")
             yield deployed
+
+
+def test_who_may_do_what_and_who_did_it(site: DeployedSite) -> None:
+    """A viewer may look and not act; what an operator does is on record; a reload is a deployment here."""
+    until = site.act("pause&for=1h&reason=a%20test").json()["pausedUntil"]
+    site.act("resume")
+    refused = site.workerd.ask(f"{SCHEDULER}?action=resume", method="POST", headers=VIEWER)
+    looked = site.workerd.ask(SCHEDULER, headers=VIEWER)
+    reload = site.act("reload")
+    records = site.workerd.ask(f"{SCHEDULER}/audit", headers=VIEWER).json()["records"]
+
+    assert (refused.status, refused.json()["code"]) == (403, "read_only_key")
+    assert looked.json()["caller"] == {"name": "carol", "role": "viewer"}
+    assert (reload.status, reload.json()["code"]) == (409, "reload_is_a_deployment")
+    assert [(record["action"], record["outcome"], record["reason"]) for record in records] == [
+        ("resume", "done", None),
+        ("pause", "done", "a test"),
+        ("refresh", "done", None),
+    ]
+    assert {record["key"] for record in records} == {"alice"}
+    assert records[1]["endedAt"] < until
 
 
 def test_a_feed_and_a_sweep_store_exactly_the_true_swaps(site: DeployedSite) -> None:

@@ -60,6 +60,15 @@ def test_an_empty_secret_masks_nothing() -> None:
     assert Redactor([""]).text("text") == "text"
 
 
+def test_a_secret_that_is_learned_later_is_masked_besides_the_others() -> None:
+    """A reload adds secrets; those that it removed may still be in use elsewhere."""
+    redactor = Redactor(["the-old-key"])
+    mask = redactor.text  # as others hold it
+    redactor.learn(["the-new-key"])
+
+    assert mask("the-old-key the-new-key") == f"{MASK} {MASK}"
+
+
 def test_a_long_text_is_cut_after_masking() -> None:
     """The cut cannot leave the first part of a secret."""
     text = Redactor(["SECRET"]).text("x" * (TEXT_MAX - 3) + "SECRET" + "y" * 100)

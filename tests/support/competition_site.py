@@ -13,7 +13,7 @@ from support import asgi
 from support.asgi import Answer
 from support.competition import World, chain_of, open_world
 from support.local_store import open_kv
-from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET
+from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET, named_keys
 from tocsin.bindings import JSON
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.platform.shared.json_values import decode, encode
@@ -23,7 +23,7 @@ from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.web.app import create_app
-from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.deps import InForce, Keys, WebDeps
 
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
@@ -100,8 +100,7 @@ async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[C
             db=world.db,
             clock=world.clock,
             logger=world.log,
-            keys=Keys(chainhook=(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)),
-            rules=world.rules,
+            in_force=InForce(Keys(chainhook=named_keys(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)), world.rules),
             health=healthy,
             version="1.2.3",
             posts_per_minute_max=10_000,

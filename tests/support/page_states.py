@@ -1,6 +1,7 @@
 """Every state that the pages can show, and how to get there: for audits and for screenshots."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from playwright.sync_api import Page, expect
@@ -9,6 +10,7 @@ from support.pages_driver import open_board, open_console, panel, state, verdict
 from support.pages_server import World, now_ms
 from support.pages_world import sample_prices
 from support.statuses import MINUTE
+from tocsin.shapes.operators import AuditRecord
 
 BOARD = "/api/competition/leaderboard"
 
@@ -94,7 +96,21 @@ def pausing(page: Page, world: World) -> None:
 
 
 State: TypeAlias = Callable[[Page, World], None]
+
+
+def console_of_a_viewer(page: Page, world: World) -> None:
+    """With the audit log open: an action that ended, and one whose end is not known."""
+    begun = AuditRecord("operator-2", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
+    ended = replace(
+        begun, id="operator-1", reason="Hiro was down", outcome="done", detail="run 7 of sweep: ok"
+    )
+    world.role, world.audit = "viewer", [begun.to_json(), ended.to_json()]
+    console(page, world)
+    page.get_by_text("What operators did").click()
+    expect(page.locator("#audit tbody tr")).to_have_count(2)
+
+
 STATES: list[State] = [
     board, board_with_everything_open, agent, loading, broken, stale, nobody,
-    gate, console, console_in_trouble, console_with_partial_runs, console_paused, pausing,
+    gate, console, console_of_a_viewer, console_in_trouble, console_with_partial_runs, console_paused, pausing,
 ]  # fmt: skip

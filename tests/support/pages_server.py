@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -27,9 +27,11 @@ from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
 from support.statuses import refresh_result, run_record
 from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.scheduler.audit_log import EVENT_FIELDS
 from tocsin.scheduler.service_health import HealthSnapshot, TaskFacts, health_of, task_health
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import Board, TradePage
+from tocsin.shapes.operators import AuditList, AuditRecord, Caller
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import (
@@ -61,6 +63,8 @@ class World:
     """What the API returns, as JSON of the service's shapes. A test changes it from its own thread."""
 
     key: str = "operator-key"
+    role: Literal["operator", "viewer"] = "operator"  # of that key
+    audit: list[Json] = field(default_factory=list)  # newest first
     rows: list[Json] = field(default_factory=list)
     prices: Json = field(default_factory=dict)
     prices_as_of: int | None = None
@@ -196,6 +200,7 @@ class ScriptedApi:
             Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
             Route("/api/admin/scheduler", self.act, methods=["POST"]),
             Route("/api/admin/scheduler/runs", self.runs),
+            Route("/api/admin/scheduler/audit", self.audit),
             Route("/api/admin/scheduler/events", self.events),
         ]
         around = [Middleware(ErrorMiddleware, logger=CapturedLog()), Middleware(Script, server=self._server)]
@@ -236,6 +241,7 @@ class ScriptedApi:
             "health": health,
             "refusals": self.world.refusals,
             "lists": self.world.lists,
+            "caller": Caller("alice", self.world.role).to_json(),
         }
         return JSONResponse(shaped(SchedulerOverview, overview))
 
@@ -246,8 +252,19 @@ class ScriptedApi:
         runs = [run for run in self.world.runs if task in {None, run["task"]}][:limit]
         return JSONResponse(shaped(RunList, {"name": "v1", "runs": runs}))
 
+    async def audit(self, _request: Request) -> Response:
+        return JSONResponse(shaped(AuditList, {"name": "v1", "records": self.world.audit}))
+
     async def act(self, request: Request) -> Response:
         query, status = request.query_params, self.world.status
+        if self.world.role == "viewer":
+            return _refused(403, "read_only_key", "The key alice may look, but not act.")
+        record = AuditRecord(
+            f"operator-{len(self.world.audit) + 1}", now_ms(), "alice", "operator", "192.0.2.7", query["action"],
+            query.get("task"), query.get("reason") or None, "done", now_ms(), None,
+        )  # fmt: skip
+        self.world.audit.insert(0, record.to_json())
+        self.world.emit("admin.acted", **{name: record.to_json()[name] for name in EVENT_FIELDS})
         if query["action"] == "pause":
             status["pausedUntil"] = int(query["until"])
             self.world.emit("scheduler.paused", until=status["pausedUntil"])

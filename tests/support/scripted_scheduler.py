@@ -11,6 +11,7 @@ from support.captured_log import CapturedLog
 from support.local_store import open_competition, open_kv
 from support.statuses import refresh_result, run_record, scheduler_status
 from support.virtual_time import VirtualClock
+from tocsin.access_keys import AccessKey, Role
 from tocsin.bindings import JSON, Clock
 from tocsin.competition.rules import rules_of
 from tocsin.errors import UsageError
@@ -18,6 +19,7 @@ from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
+from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome, AuditRecord
 from tocsin.shapes.run_days import DayList, DayTotals, TaskTotals
 from tocsin.shapes.scheduler import (
     EventBatch,
@@ -29,13 +31,25 @@ from tocsin.shapes.scheduler import (
     SchedulerEvent,
     Status,
 )
-from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.deps import InForce, Keys, WebDeps
 
 ADMIN_KEY = "adm1n-k3y-of-a-test"
 CRON_SECRET = "cr0n-s3cret-of-a-test"
 CHAINHOOK_SECRET = "ch41n-s3cret-of-a-test"
 OLD_CHAINHOOK_SECRET = "0ld-s3cret-of-a-test"
+VIEWER_KEY = "v13wer-k3y-of-a-test"
 HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, status=scheduler_status())
+
+
+def named_keys(*secrets: str, name: str = "admin", role: Role = "operator") -> tuple[AccessKey, ...]:
+    return tuple(AccessKey(name, role, secret) for secret in secrets)
+
+
+KEYS = Keys(
+    (*named_keys(ADMIN_KEY, name="alice"), *named_keys(VIEWER_KEY, name="carol", role="viewer")),
+    named_keys(CRON_SECRET, name="cron", role="cron"),
+    named_keys(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, name="chainhook", role="chainhook"),
+)
 
 
 @dataclass
@@ -48,6 +62,7 @@ class ScriptedScheduler:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     history: list[RunRecord] = field(default_factory=list)
     happened: list[SchedulerEvent] = field(default_factory=list)
+    audited: dict[str, AuditRecord] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     measured: Measurements = field(default_factory=Measurements)
     statuses_per_refresh: int = 0  # a refresh ends when the status was asked for this often meanwhile
@@ -130,6 +145,23 @@ class ScriptedScheduler:
         self._called("run_job", job, argument)
         return None
 
+    async def audit_begin(self, entry: dict[str, Any]) -> str:
+        self._check()
+        record_id = f"{entry['role']}-{len(self.audited) + 1}"
+        fields = AuditEntry.from_json(entry).to_json()
+        self.audited[record_id] = AuditRecord.from_json({**fields, "id": record_id, "at": self.clock.now()})
+        return record_id
+
+    async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
+        ended = replace(self.audited[record_id], outcome=outcome, ended_at=self.clock.now(), detail=detail)
+        self.audited[record_id] = ended
+
+    async def audit(self, limit: int) -> JSON:
+        return AuditList("v1", list(reversed(self.audited.values()))[:limit]).to_json()
+
+    async def reload(self) -> None:
+        self._called("reload")
+
     def emit(self, event: str, **fields: JSON) -> None:
         self.happened.append(SchedulerEvent(len(self.happened) + 1, self.clock.now(), event, fields))
         self.news.set()
@@ -150,6 +182,9 @@ class ScriptedScheduler:
 
     def _called(self, *call: Any) -> None:
         self.calls.append(call)
+        self._check()
+
+    def _check(self) -> None:
         if self.failing is not None:
             raise self.failing
 
@@ -187,8 +222,7 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
             db=db,
             clock=clock,
             logger=log,
-            keys=Keys(ADMIN_KEY, CRON_SECRET, (CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)),
-            rules=rules_of(Settings()),
+            in_force=InForce(KEYS, rules_of(Settings())),
             health=health,
             version="1.2.3",
         )

@@ -19,7 +19,7 @@ from tocsin.errors import UsageError
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.app import create_app
 from tocsin.web.chainhook_route import BODY_MAX
-from tocsin.web.deps import Keys
+from tocsin.web.deps import InForce, Keys
 
 DATA = Path(__file__).parents[1] / "data" / "chainhook"
 SAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
@@ -145,7 +145,7 @@ async def test_without_a_secret_nothing_is_stored(headers: dict[str, str], tmp_p
 async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
     """An empty secret must never mean that anybody may push."""
     async with scene(tmp_path) as made:
-        app = create_app(made.with_site(keys=Keys()))
+        app = create_app(made.with_site(in_force=InForce(Keys(), made.site.rules)))
         for headers in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer"}):
             answer = await ask(app, CHAINHOOK, method="POST", headers={**JSON_TYPE, **headers}, body=b"{}")
             assert (answer.status, answer.json()["code"]) == (503, "key_not_configured")

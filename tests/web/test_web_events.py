@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from support.scripted_scheduler import ADMIN_KEY, scene
+from support.scripted_scheduler import ADMIN_KEY, named_keys, scene
 from support.web_server import serving
 from tocsin.errors import ObjectReset
 from tocsin.shapes.scheduler import SchedulerEvent
 from tocsin.web.app import create_app
+from tocsin.web.deps import Keys
 from tocsin.web.event_streams import STREAMS_MAX
 
 
@@ -153,3 +154,16 @@ async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp
         async with stream(port) as again:
             await opened(again)
         made.site.closing.set()
+
+
+async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
+    """With the next event or heartbeat: who lost the key sees no more."""
+    async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as opened:
+        await opened.head()
+        made.scheduler.emit("alarm.armed")
+        assert "retry" in await opened.frame()
+        assert "alarm.armed" in await opened.frame()
+        made.site.in_force.keys = Keys(named_keys("another-key-of-a-test"))
+        made.scheduler.emit("run.started", task="sweep")
+
+        assert "run.started" not in await opened.rest()

@@ -36,10 +36,18 @@ def read_settings(
     *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
 ) -> Settings:
     """From `.env` in the working directory, the environment, and the command line: the later wins."""
-    sources = SettingSources(os.environ, Path(".env"))
+    return read(environment_of(host=host, port=port, data_dir=data_dir))
+
+
+def environment_of(*, host: str | None, port: int | None, data_dir: Path | None) -> dict[str, str]:
+    """Every name and value that settings are read from."""
     options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
     given = {name: str(value) for name, value in options.items() if value is not None}
-    return read({**sources.checked(), **given})
+    return {**setting_sources().checked(), **given}
+
+
+def setting_sources() -> SettingSources:
+    return SettingSources(os.environ, Path(".env"))
 
 
 def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:

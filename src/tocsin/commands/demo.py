@@ -7,10 +7,12 @@ are short, so that there is something to see; everything else is the real servic
 import asyncio
 import secrets
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 
 from starlette.routing import Mount
 
+from tocsin.access_keys import AccessKey
 from tocsin.bindings import Clock
 from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
@@ -33,7 +35,7 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
     """The settings with short cadences, pointed at the simulator."""
     return replace(
         settings,
-        admin_key=settings.admin_key or secrets.token_urlsafe(12),
+        admin_key=settings.admin_key or (AccessKey("admin", "operator", secrets.token_urlsafe(12)),),
         hiro_api_url=f"{url}{PATH}/hiro",
         tenero_api_url=f"{url}{PATH}/tenero",
         hiro_api_key=settings.hiro_api_key or "demo-key",
@@ -51,6 +53,13 @@ def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
         heartbeat_url=None,  # nobody outside is to hear of a demo
         alert_url=None,
         chainhook_id=None,
+    )
+
+
+def keeping(admin_key: tuple[AccessKey, ...], url: str, data_dir: str) -> Callable[[Settings], Settings]:
+    """What a reload of the demo makes of the settings: it keeps the key that the demo printed."""
+    return lambda settings: demo_settings(
+        replace(settings, admin_key=settings.admin_key or admin_key), url, data_dir
     )
 
 

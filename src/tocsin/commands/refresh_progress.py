@@ -1,5 +1,6 @@
 """`tocsin refresh`: asks for the refresh in a thread, and shows its progress from the status meanwhile."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
 from threading import Thread
@@ -13,14 +14,14 @@ from tocsin.errors import TocsinError
 from tocsin.shapes.scheduler import SchedulerOverview
 
 
-def refresh_with_progress(client: ServiceClient, task: str, poll_s: float) -> JSON:
+def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: Mapping[str, str]) -> JSON:
     """The service's response. Progress goes to stderr, and only to a terminal."""
     answer: Future[JSON] = Future()
 
     def ask() -> None:
         try:
             answer.set_result(
-                client.post(SCHEDULER, {"action": "refresh", "task": task}, timeout_s=REFRESH_S)
+                client.post(SCHEDULER, {"action": "refresh", "task": task, **why}, timeout_s=REFRESH_S)
             )
         except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
             answer.set_exception(error)

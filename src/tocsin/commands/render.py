@@ -14,6 +14,7 @@ from tocsin.competition.codes import MEANINGS, Code
 from tocsin.durations import short_duration
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board, Explanation, SubmitAnswer
+from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
@@ -107,6 +108,35 @@ def days(days: DayList) -> Iterable[RenderableType]:
                 short_duration(totals.duration_max_ms),
             )
     yield table if days.days else "No runs yet."
+
+
+def audit(audit: AuditList) -> Iterable[RenderableType]:
+    table = _table("at", "key", "client", "action", "target", "outcome", "detail", "reason")
+    for record in audit.records:
+        table.add_row(
+            shown_instant(record.at),
+            escape(record.key),
+            escape(record.client),
+            record.action,
+            escape(record.target or ""),
+            record.outcome,
+            escape(record.detail or ""),
+            escape(record.reason or ""),
+        )
+    yield table if audit.records else "Nobody has done anything yet."
+
+
+def reloaded(reloaded: Reloaded) -> Iterable[str]:
+    yield (
+        f"Applied: {', '.join(reloaded.applied)}."
+        if reloaded.applied
+        else "Nothing changed that a reload applies."
+    )
+    if reloaded.needs_restart:
+        yield f"[bold yellow]Needs a restart[/]: {', '.join(reloaded.needs_restart)}."
+    if reloaded.overridden:
+        names = ", ".join(reloaded.overridden)
+        yield f"Not used: {names} in .env. The environment or the command line of the service has another value."
 
 
 def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:

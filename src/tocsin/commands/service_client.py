@@ -116,9 +116,15 @@ def client_of(
     unsaid = [name for name, option in (("TOCSIN_HOST", host), ("TOCSIN_PORT", port)) if option is None]
     if port is None and not (set_port.isdecimal() and 0 < int(set_port[:6]) < 65_536):
         raise UsageError(f"TOCSIN_PORT is {set_port!r}; give a number from 1 to 65535, such as {PORT}.")
+    of = "ADMIN_KEY" if known.get("ADMIN_KEY") else "TOCSIN_VIEWER_KEY"
     return ServiceClient(
         ANYWHERE.get(at, at),
         port or int(set_port),
-        known.get("ADMIN_KEY"),
-        key_refusal=sources.parted("ADMIN_KEY", unsaid),
+        _first_key(known.get(of, "")),
+        key_refusal=sources.parted(of, unsaid),
     )
+
+
+def _first_key(keys: str) -> str | None:
+    """Without its name. A viewer's key will do to look."""
+    return keys.split(",", maxsplit=1)[0].strip().rpartition(":")[2] or None

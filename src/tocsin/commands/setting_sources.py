@@ -23,8 +23,8 @@ class SettingSources:
     """What is set, and where."""
 
     def __init__(self, environment: Mapping[str, str], file: Path) -> None:
-        in_file = read_env_file(file.read_bytes()) if file.is_file() else {}
-        self.values: Mapping[str, str] = {**in_file, **environment}
+        self.in_file: Mapping[str, str] = read_env_file(file.read_bytes()) if file.is_file() else {}
+        self.values: Mapping[str, str] = {**self.in_file, **environment}
         self._environment = environment
 
     def of(self, name: str) -> str | None:

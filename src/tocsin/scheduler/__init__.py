@@ -1,7 +1,7 @@
 """The durable object with one alarm: it knows tasks and their contexts, and no upstream in particular.
 
 scheduler_do.py   THE OBJECT: alarm, status, refresh, pause, request jobs
-slots.py          which tasks are due, and when to ring next
+slots.py          which tasks are due, and when to ring next; schedules.py asks it about the state
 task.py           what a task is, and what a run gives back
 work_context.py   what a run or a request job is given
 run.py            one run: bounded by its time slice, isolated, recorded

@@ -5,6 +5,7 @@ from typing import Any
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.measures import Measures
+from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
 
@@ -65,3 +66,20 @@ class SchedulerClient:
         """Have the object do a request's job."""
         result: JSON = await self._stub.run_job(job, argument)
         return result
+
+    async def audit_begin(self, entry: AuditEntry) -> str:
+        """Record an action that is about to be done. Returns the record's id."""
+        record_id: str = await self._stub.audit_begin(entry.to_json())
+        return record_id
+
+    async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
+        """Record how it ended."""
+        await self._stub.audit_end(record_id, outcome, detail)
+
+    async def audit(self, limit: int) -> AuditList:
+        """The newest actions of operators."""
+        return AuditList.from_json(await self._stub.audit(limit))
+
+    async def reload(self) -> None:
+        """Have the object take over the tasks and request jobs of its environment."""
+        await self._stub.reload()

@@ -7,26 +7,27 @@ upstream holds its task back, which then runs again (C), only the platform's own
 breaker is a setting (D).
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
-`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, as log lines and as events;
-`budget.changed` as an event only.
+`scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
+events; `budget.changed` as an event only.
 """
 
 import asyncio
 from collections.abc import Mapping
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
+from tocsin.bindings import JSON, AlarmInfo, Level, ObjectContext, write_log
 from tocsin.budget.cadence import Cadence
 from tocsin.budget.call_session import request_session, task_session
-from tocsin.durations import utc_time
 from tocsin.errors import BindingMissing, UsageError
-from tocsin.moments import Moment, moment_of
+from tocsin.moments import moment_of
 from tocsin.scheduler.alert_sender import AlertSender
+from tocsin.scheduler.audit_log import AuditedObject, AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.run import Run
 from tocsin.scheduler.run_history import RunQuery, find_runs, read_days, tend
-from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, clamped, decide
-from tocsin.scheduler.state import LAST_JOB_KEY, load_state
+from tocsin.scheduler.schedules import bound_holds, schedules_of
+from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, decide
+from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
 from tocsin.scheduler.status import status_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
@@ -50,7 +51,7 @@ RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
 
-class SchedulerDO(DurableObject):
+class SchedulerDO(AuditedObject):
     """Binding `SCHEDULER`, instance "v1". Public methods return JSON: see `SchedulerClient` for the shapes."""
 
     env: SchedulerEnv
@@ -62,12 +63,14 @@ class SchedulerDO(DurableObject):
         self._reported_at: dict[str, int] = {}
         self._reported_alarm: int | None = None
         self._events = EventLog(env.clock.now())
+        self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
         ctx.block_concurrency_while(self._load)
 
     async def _load(self) -> None:
         storage, env, moment = self.ctx.storage, self.env, moment_of(self.env.clock)
         self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, moment)
-        self._bound_holds(moment)
+        latest_ms = moment.monotonic_ms + env.config.backoff_max_ms
+        bound_holds(env.tasks, self._state, env.upstreams, latest_ms)
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
         self._alerts = AlertSender(
             env,
@@ -86,21 +89,14 @@ class SchedulerDO(DurableObject):
             self._state.save(storage, moment, *interrupted)
             if not self._is_drained():
                 self._set_alarm(self._decide())  # after a reset nothing else would ring at once
-        for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
-            if sentence not in env.memory.reported:
-                env.memory.reported.add(sentence)
-                self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
+        self._report_overdrafts()
 
-    def _bound_holds(self, moment: Moment) -> None:
-        """No hold is longer than it can be, and none outlives a change of the plan that caused it."""
-        latest_ms = moment.monotonic_ms + self.env.config.backoff_max_ms
-        for name, task in self._tasks.items():
-            state = self._state.tasks[name]
-            if state.held_until_ms is not None:
-                state.held_until_ms = min(state.held_until_ms, latest_ms)
-            budget = self._state.budgets.get(task.upstream or "")
-            if budget is not None and budget.plan != self.env.upstreams[task.upstream or ""].quota.status():
-                state.held_until_ms = None
+    def _report_overdrafts(self) -> None:
+        reported = self.env.memory.reported
+        for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
+            if sentence not in reported:
+                reported.add(sentence)
+                self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
 
     def _save(self, *records: RunRecord) -> None:
         self._state.save(self.ctx.storage, moment_of(self.env.clock), *records)
@@ -152,16 +148,7 @@ class SchedulerDO(DurableObject):
 
     async def pause_until(self, until: int) -> FreeForm:
         """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
-        now, longest = self.env.clock.now(), self.env.config.pause_max_ms
-        latest = (
-            f"Give one at most {longest / 86_400_000:g} days ahead, {utc_time(now + longest)} at the latest."
-        )
-        if type(until) is not int:
-            raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
-        if until <= now:
-            raise UsageError(f"That time is past: it is {utc_time(now)} now. {latest}")
-        if until > now + longest:
-            raise UsageError(f"That is too far ahead for a pause. {latest}")
+        check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
         self._state.paused_until = until
         self._save()
         self._emit("scheduler.paused", {"until": until}, level="WARN")
@@ -217,6 +204,16 @@ class SchedulerDO(DurableObject):
         self._state.last_job_at[job] = self.env.clock.now()
         self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
         return result
+
+    async def reload(self) -> None:
+        """Take over the environment's tasks. A run under way ends as it began."""
+        for task in self.env.tasks:
+            self._state.tasks.setdefault(task.name, TaskState())
+        self._tasks = {task.name: task for task in self.env.tasks}
+        self._report_overdrafts()
+        self._save()
+        if not self._is_drained():
+            self._set_alarm(self._decide())
 
     # The alarm
 
@@ -346,27 +343,8 @@ class SchedulerDO(DurableObject):
         return decide(schedules, now=now, paused_until=paused_until, ring_by=self._alerts.ring_at())
 
     def _schedules(self, cadences: Mapping[str, Cadence]) -> list[TaskSchedule]:
-        """All tasks. What a clock that was set back has put out of reach is brought back for good."""
         moment = moment_of(self.env.clock)
-        schedules = []
-        for name, task in self._tasks.items():
-            state = self._state.tasks[name]
-            schedule = clamped(
-                TaskSchedule(
-                    name,
-                    task.cadence_ms,
-                    cadences[name].effective_ms,
-                    state.last_slot_at,
-                    state.next_run_after(moment),
-                    running=name in self._running,
-                    rerun=state.rerun,
-                    enabled=task.enabled,
-                ),
-                now=moment.wall_ms,
-            )
-            state.last_slot_at = schedule.last_slot_at
-            schedules.append(schedule)
-        return schedules
+        return schedules_of(self._tasks.values(), self._state, cadences, self._running, moment)
 
     def _cadences(self) -> dict[str, Cadence]:
         return self._upstreams.cadences(self._tasks)

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tocsin.bindings import ALARM_AHEAD_MAX_MS
+from tocsin.durations import utc_time
+from tocsin.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +115,14 @@ def _stretched(schedule: TaskSchedule) -> bool:
 
 def _grid(at: int, cadence_ms: int) -> int:
     return at - at % cadence_ms
+
+
+def check_pause(until: int, now: int, longest_ms: int) -> None:
+    """Refuses an end of a pause that is no time, past, or too far ahead."""
+    latest = f"Give one at most {longest_ms / 86_400_000:g} days ahead, {utc_time(now + longest_ms)} at the latest."
+    if type(until) is not int:
+        raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
+    if until <= now:
+        raise UsageError(f"That time is past: it is {utc_time(now)} now. {latest}")
+    if until > now + longest_ms:
+        raise UsageError(f"That is too far ahead for a pause. {latest}")

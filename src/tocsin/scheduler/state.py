@@ -3,8 +3,8 @@
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
 the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
-`heartbeat`, `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`. Long-lived
-cursors are in the database.
+`heartbeat`, `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit log of
+`audit_log`. Long-lived cursors are in the database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -22,6 +22,7 @@ from tocsin.bindings import JSON, Logger, Storage
 from tocsin.budget.stored import StoredBudget
 from tocsin.moments import Moment
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
+from tocsin.scheduler.audit_log import AFTER_AUDIT, AUDIT_PREFIX
 from tocsin.scheduler.measurements import MEASURES_KEY, Measurements
 from tocsin.scheduler.run_history import (
     AFTER_DAYS,
@@ -265,7 +266,8 @@ async def load_state(
     limit = NEWEST_RUNS if is_current else RUNS_IN_MEMORY  # older runs are upgraded when they are read
     newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=limit)
     stored = {
-        **await storage.list(end=DAY_PREFIX),
+        **await storage.list(end=AUDIT_PREFIX),
+        **await storage.list(start=AFTER_AUDIT, end=DAY_PREFIX),
         **await storage.list(start=AFTER_DAYS, end=RUN_PREFIX),
         **await storage.list(start=AFTER_RUNS),
         **dict(reversed(newest.items())),

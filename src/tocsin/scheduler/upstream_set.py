@@ -52,7 +52,7 @@ class UpstreamSet:
         """What each task can afford, by the calls that its newest runs made; calculated once a second at most."""
         moment = moment_of(self._env.clock)
         budgets = [limiter.budget for limiter in self._limiters.values()]
-        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *budgets)
+        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *budgets, *tasks.values())
         if key != self._cadences_key:
             self._cadences_key = key
             self._cadences = self._calculate(tasks, moment)

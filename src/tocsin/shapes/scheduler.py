@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from tocsin.shapes.base import FreeForm, Shape
+from tocsin.shapes.operators import Caller
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
 Outcome: TypeAlias = Literal["running", "ok", "partial", "limited", "failed", "stopped", "interrupted"]
@@ -390,3 +391,4 @@ class SchedulerOverview(Shape):
     health: Health
     refusals: dict[str, int] | None
     lists: dict[str, int | None] | None
+    caller: Caller | None = None  # whose key asked

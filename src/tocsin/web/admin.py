@@ -1,31 +1,39 @@
-"""`/api/admin/scheduler`: the object's methods over HTTP, for operators with the admin key.
+"""`/api/admin/scheduler`: the object's methods over HTTP, for those with a key.
 
-Emits `refusals.not_counted` when the database does not answer; the status is shown without them.
+A viewer's key may look. An operator's may act, and every action is in the audit log.
+
+Emits `refusals.not_counted` when the database does not answer; the status is shown without them. Emits `auth.forbidden`
+when a viewer wants to act.
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tocsin.access_keys import AccessKey
 from tocsin.competition.codes import Code
 from tocsin.competition.request_jobs import RECHECK
 from tocsin.competition.trades import refused_since
 from tocsin.competition.walk import list_ages
-from tocsin.durations import parse_duration
+from tocsin.durations import parse_duration, utc_time
 from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
+from tocsin.scheduler.audit_log import KEPT_MAX
+from tocsin.scheduler.audited import audited
 from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.scheduler import OUTCOMES, Refreshed, StatusCondition
+from tocsin.shapes.operators import AuditEntry, Reloaded
+from tocsin.shapes.scheduler import OUTCOMES, Paused, Refreshed, RefreshResult, StatusCondition
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
+from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response
 
 DAY_MS = 86_400_000
@@ -34,8 +42,18 @@ COUNTED_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
-    " action=refresh&task=tenero (sweep, or all), or action=recheck&txid=0x…"
+    " action=refresh&task=tenero (sweep, or all), action=recheck&txid=0x…, or action=reload"
 )
+REASON_MAX = 200  # characters
+AUDIT_MAX = sum(KEPT_MAX.values())
+
+TARGET_MAX = 80  # characters of what a caller sends, which may be anything
+DEPLOYMENT = (
+    "On Cloudflare a change of settings is a deployment: run `wrangler secret put NAME` for a secret, and deploy again"
+    " for everything else."
+)
+
+AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 _TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _NUMBER = re.compile(r"[0-9]{1,15}")
@@ -51,7 +69,7 @@ class AdminRoutes:
         self._counted = _Counted(-COUNTED_AGE_S)
 
     async def show(self, request: Request) -> ASGIApp:
-        self._authorise(request)
+        key = self._viewer(request)
         deps = self._deps
         status = await deps.scheduler().status_json()
         health = health_of(await deps.health(), deps.clock.now(), StatusCondition.from_json(status))
@@ -63,26 +81,46 @@ class AdminRoutes:
             "health": health.to_json(),
             "refusals": counted.refusals,
             "lists": counted.lists,
+            "caller": {"name": key.name, "role": key.role},
         }
         return json_response(overview, headers=HEADERS)
 
     async def act(self, request: Request) -> ASGIApp:
-        self._authorise(request)
-        match request.query_params.get("action"):
+        key, action, deps = self._operator(request), self._action(request), self._deps
+        client, reason = networks_of(request.scope)[0], _reason(request)
+        entry = AuditEntry(key.name, "operator", client, action.name, action.target, reason)
+        return _respond(await audited(deps.scheduler, deps.logger, entry, action.work, detail_of))
+
+    def _action(self, request: Request) -> "_Action":
+        """What the request asks for; refuses what it does not say clearly, before anything is recorded."""
+        name, deps = request.query_params.get("action"), self._deps
+        match name:
             case "pause":
-                with _refused_as("bad_until"):
-                    return _respond(await self._deps.scheduler().pause_until(self._until(request)))
+                until = self._until(request)
+                return _Action(
+                    name, None, _refused_as("bad_until", lambda: deps.scheduler().pause_until(until))
+                )
             case "resume":
-                return _respond(await self._deps.scheduler().resume())
+                return _Action(name, None, lambda: deps.scheduler().resume())
             case "refresh":
-                return _respond(await self._refresh(_task(request, "tenero, sweep or all")))
+                task = _task(request, "tenero, sweep or all")
+                return _Action(name, task, _refused_as("bad_task", lambda: self._refresh(task)))
             case "recheck":
-                return _respond(await self._recheck(request.query_params.get("txid", "")))
+                txid = request.query_params.get("txid", "")
+                return _Action(name, txid[:TARGET_MAX], lambda: self._recheck(txid))
+            case "reload":
+                if deps.reload is None:
+                    raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
+                return _Action(name, None, deps.reload)
             case _:
                 raise RequestRefused(400, "unknown_action", f"Give one of these: {ACTIONS}.")
 
+    async def audit(self, request: Request) -> ASGIApp:
+        self._viewer(request)
+        return _respond(await self._deps.scheduler().audit(_limit(request, 50, AUDIT_MAX)))
+
     async def runs(self, request: Request) -> ASGIApp:
-        self._authorise(request)
+        self._viewer(request)
         task = _task(request, "tenero or sweep") if request.query_params.get("task") else None
         limit = _limit(request, 50, RUNS_PAGE_MAX)
         outcome = request.query_params.get("outcome") or None
@@ -92,31 +130,32 @@ class AdminRoutes:
             _optional_number(request, "since", 1778700600000),
             _optional_number(request, "cursor", 51),
         )
-        with _refused_as("bad_task"):
-            return _respond(await self._deps.scheduler().runs(task, limit, outcome, since, before))
+        scheduler = self._deps.scheduler()
+        ask = _refused_as("bad_task", lambda: scheduler.runs(task, limit, outcome, since, before))
+        return _respond(await ask())
 
     async def days(self, request: Request) -> ASGIApp:
-        self._authorise(request)
+        self._viewer(request)
         return _respond(await self._deps.scheduler().days(_limit(request, 30, DAYS_KEPT)))
 
     async def events(self, request: Request) -> ASGIApp:
-        self._authorise(request)
+        key = self._viewer(request)
         last = request.headers.get("last-event-id", "")
         after = int(last) if _NUMBER.fullmatch(last) else 0
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
-        return _Stream(self._streams.open(after), headers=headers, media_type="text/event-stream")
+        stream = self._streams.open(after, lambda: key in self._deps.keys.admin)
+        return _Stream(stream, headers=headers, media_type="text/event-stream")
 
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()
         try:
-            with _refused_as("bad_task"):
-                if task == "all":
-                    results = await scheduler.refresh_all()
-                    every = {name: result.to_json() for name, result in results.items()}
-                    return Refreshed(self._deps.instance, task, {**every})
-                return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
+            if task == "all":
+                results = await scheduler.refresh_all()
+                every = {name: result.to_json() for name, result in results.items()}
+                return Refreshed(self._deps.instance, task, {**every})
+            return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
         finally:
             self._on_refresh()
 
@@ -155,8 +194,25 @@ class AdminRoutes:
         self._counted = _Counted(now_s, {**refusals}, {**lists})
         return self._counted
 
-    def _authorise(self, request: Request) -> None:
-        require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
+    def _viewer(self, request: Request) -> AccessKey:
+        return require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
+
+    def _operator(self, request: Request) -> AccessKey:
+        key = self._viewer(request)
+        if key.role != "operator":
+            self._deps.logger.warn("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
+            sentence = f"The key {key.name} may look, but not act: this needs a key of ADMIN_KEY."
+            raise RequestRefused(403, "read_only_key", sentence)
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """What an operator wants to be done, with its target: a task or a transaction."""
+
+    name: str
+    target: str | None
+    work: Callable[[], Awaitable[SnakeShape]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +240,42 @@ def _respond(shape: SnakeShape) -> Response:
     return json_response(shape.to_json(), headers=HEADERS)
 
 
-@contextmanager
-def _refused_as(code: str) -> Iterator[None]:
+def detail_of(done: SnakeShape) -> str | None:
+    """What was done, in a few words, for the audit log."""
+    match done:
+        case Paused():
+            return f"until {utc_time(done.paused_until)}"
+        case Refreshed():
+            results = done.result if done.task == "all" else {done.task: done.result}
+            runs = {task: RefreshResult.from_json(result).run for task, result in results.items()}
+            return ", ".join(f"run {run.id} of {task}: {run.outcome}" for task, run in runs.items())
+        case SubmitAnswer():
+            return "recorded" if done.trade is not None else str(done.code)
+        case Reloaded():
+            named = {"applied": done.applied, "needs a restart": done.needs_restart}
+            return "; ".join(f"{what}: {', '.join(names) or 'nothing'}" for what, names in named.items())
+        case _:
+            return None
+
+
+def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[], Awaitable[AnyShape]]:
     """The object does not know which parameter its argument came from; the code names it."""
-    try:
-        yield
-    except UsageError as error:
-        raise RequestRefused(400, code, str(error)) from error
+
+    async def asked() -> AnyShape:
+        try:
+            return await ask()
+        except UsageError as error:
+            raise RequestRefused(400, code, str(error)) from error
+
+    return asked
+
+
+def _reason(request: Request) -> str | None:
+    """Why an operator acts, in the operator's own words."""
+    reason = request.query_params.get("reason", "").strip()
+    if len(reason) > REASON_MAX or not reason.isprintable():
+        raise RequestRefused(400, "bad_reason", f"reason is one line of at most {REASON_MAX} characters.")
+    return reason or None
 
 
 def _task(request: Request, examples: str) -> str:

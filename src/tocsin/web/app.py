@@ -88,6 +88,7 @@ def operations(deps: WebDeps, prices: ResponseCache[PriceQuery], http: HttpMetri
         Operation("POST", "/api/admin/scheduler", admin.act, operation_docs.ACT),
         Operation("GET", "/api/admin/scheduler/runs", admin.runs, operation_docs.RUNS),
         Operation("GET", "/api/admin/scheduler/days", admin.days, operation_docs.DAYS),
+        Operation("GET", "/api/admin/scheduler/audit", admin.audit, operation_docs.AUDIT),
         Operation("GET", "/api/admin/scheduler/events", admin.events, operation_docs.EVENTS),
         Operation("GET", "/healthz", health.alive, operation_docs.HEALTHZ),
         Operation("GET", "/readyz", health.ready, operation_docs.READYZ),

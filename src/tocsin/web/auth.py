@@ -1,4 +1,4 @@
-"""Keys in headers: compared in constant time, and refused while none is configured."""
+"""Keys in headers: compared in constant time with all that are configured, and refused while none is."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -6,35 +6,41 @@ from hmac import compare_digest
 
 from starlette.requests import Request
 
+from tocsin.access_keys import AccessKey
 from tocsin.errors import RequestRefused
 
 
-def require_key(request: Request, header: str, key: str | None, setting: str) -> None:
-    """Refuses the request unless its header holds the key."""
-    if not key:
-        raise _switched_off(setting)
-    sent = request.headers.get(header, "")
-    # Digests have one length, so that not even the key's length is revealed.
-    if not compare_digest(_digest(sent), _digest(key)):
-        sentence = f"Send the value of {setting} in the header {header}."
-        raise RequestRefused(401, "unauthorised", sentence)
+def require_key(request: Request, header: str, keys: Sequence[AccessKey], setting: str) -> AccessKey:
+    """The key that the header holds; refuses the request when it holds none of these."""
+    found = _found(request.headers.get(header, ""), keys, setting)
+    if found is None:
+        raise _unauthorised(f"Send the value of {setting} in the header {header}.")
+    return found
 
 
-def require_secret(request: Request, secrets: Sequence[str], setting: str) -> None:
-    """Refuses the request unless it has one of the secrets: two are valid while one replaces the other."""
-    if not secrets:
-        raise _switched_off(setting)
+def require_secret(request: Request, keys: Sequence[AccessKey], setting: str) -> AccessKey:
+    """The secret as a bearer token, or in the header of Chainhook."""
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         sent = request.headers.get("x-chainhook-consumer-secret", "")
-    if not any(compare_digest(_digest(sent.strip()), _digest(secret)) for secret in secrets):
-        sentence = f"Send the value of {setting}: Authorization: Bearer SECRET."
-        raise RequestRefused(401, "unauthorised", sentence)
+    found = _found(sent.strip(), keys, setting)
+    if found is None:
+        raise _unauthorised(f"Send the value of {setting}: Authorization: Bearer SECRET.")
+    return found
 
 
-def _switched_off(setting: str) -> RequestRefused:
-    sentence = f"This route is switched off: set {setting} and start the service again."
-    return RequestRefused(503, "key_not_configured", sentence, headers={"Retry-After": "60"})
+def _found(sent: str, keys: Sequence[AccessKey], setting: str) -> AccessKey | None:
+    if not keys:
+        sentence = f"This route is switched off: set {setting} and start the service again."
+        raise RequestRefused(503, "key_not_configured", sentence, headers={"Retry-After": "60"})
+    # Digests have one length, so that not even a key's length is revealed, and every key is compared.
+    digest = _digest(sent)
+    matching = [key for key in keys if compare_digest(digest, _digest(key.secret))]
+    return matching[0] if matching else None
+
+
+def _unauthorised(sentence: str) -> RequestRefused:
+    return RequestRefused(401, "unauthorised", sentence)
 
 
 def _digest(text: str) -> bytes:

@@ -6,9 +6,13 @@ Why it is kept: docs/decisions/0002-keep-the-cron-route.md.
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from tocsin.scheduler.audited import audited
+from tocsin.shapes.operators import AuditEntry
 from tocsin.shapes.responses import CronDescription
+from tocsin.shapes.scheduler import RefreshResult
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
+from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response
 
 
@@ -30,6 +34,14 @@ class CronRoutes:
         return json_response(description.to_json())
 
     async def sweep(self, request: Request) -> ASGIApp:
-        require_key(request, "X-Cron-Secret", self._deps.keys.cron, "CRON_SECRET")
-        result = await self._deps.scheduler().refresh("sweep")
+        deps = self._deps
+        key = require_key(request, "X-Cron-Secret", deps.keys.cron, "CRON_SECRET")
+        entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
+        result = await audited(
+            deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail
+        )
         return json_response(result.to_json(), headers={"Cache-Control": "no-store"})
+
+
+def _detail(result: RefreshResult) -> str:
+    return f"run {result.run.id} of sweep: {result.run.outcome}"

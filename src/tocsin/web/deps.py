@@ -4,19 +4,34 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from tocsin.access_keys import AccessKey
 from tocsin.bindings import KV, Clock, Database, Logger
 from tocsin.competition.rules import Rules
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.settings import Settings
+from tocsin.shapes.operators import Reloaded
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Secrets that callers must know. Without one the routes behind it refuse."""
+    """What callers must know. Without a key the routes behind it refuse."""
 
-    admin: str | None = field(default=None, repr=False)
-    cron: str | None = field(default=None, repr=False)
-    chainhook: tuple[str, ...] = field(default=(), repr=False)
+    admin: tuple[AccessKey, ...] = ()  # of operators and of viewers
+    cron: tuple[AccessKey, ...] = ()
+    chainhook: tuple[AccessKey, ...] = ()
+
+
+def keys_of(settings: Settings) -> Keys:
+    return Keys((*settings.admin_key, *settings.viewer_key), settings.cron_secret, settings.chainhook_secret)
+
+
+@dataclass(slots=True)
+class InForce:
+    """What a reload replaces while the service runs."""
+
+    keys: Keys
+    rules: Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +43,7 @@ class WebDeps:
     db: Database
     clock: Clock
     logger: Logger
-    keys: Keys
-    rules: Rules
+    in_force: InForce
     health: Callable[[], Awaitable[HealthSnapshot]]
     version: str
     instance: str = "v1"
@@ -38,4 +52,15 @@ class WebDeps:
     reads_per_minute_max: int = 300  # of one client; 0: no limit
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for what another began
+    reload: Callable[[], Awaitable[Reloaded]] | None = (
+        None  # None: the platform gives settings to a new deployment
+    )
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end
+
+    @property
+    def keys(self) -> Keys:
+        return self.in_force.keys
+
+    @property
+    def rules(self) -> Rules:
+        return self.in_force.rules

@@ -1,7 +1,7 @@
 """The scheduler's events as a stream (server-sent events), with a heartbeat while nothing happens."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from tocsin.errors import ObjectError, RequestRefused
 from tocsin.shapes.scheduler import EventBatch, SchedulerEvent
@@ -21,14 +21,15 @@ class EventStreams:
         self._deps = deps
         self._open = 0
 
-    def open(self, after: int) -> AsyncGenerator[bytes, None]:
+    def open(self, after: int, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+        """Events after that number, for as long as the key is in force."""
         if self._open >= STREAMS_MAX:
             sentence = f"{STREAMS_MAX} event streams are open already: close one."
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
         self._deps.scheduler()  # a missing binding is an error before the stream begins
-        return self._stream(after)
+        return self._stream(after, is_allowed)
 
-    async def _stream(self, after: int) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, after: int, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         """Events after that number; ends when the service stops, or after `POLLS_MAX` polls."""
         self._open += 1
         closing = asyncio.ensure_future(self._deps.closing.wait())
@@ -40,7 +41,7 @@ class EventStreams:
                     return
                 poll = asyncio.ensure_future(self._deps.scheduler().events(after, HEARTBEAT_MS))
                 await asyncio.wait({poll, closing}, return_when=asyncio.FIRST_COMPLETED)
-                if not poll.done():
+                if not poll.done() or not is_allowed():
                     return
                 try:
                     batch = poll.result()

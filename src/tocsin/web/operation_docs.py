@@ -3,6 +3,8 @@
 from typing import Any
 
 from tocsin.scheduler.run_history import DAYS_KEPT
+from tocsin.shapes.competition import SubmitAnswer
+from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
 from tocsin.shapes.run_days import DayList
@@ -20,7 +22,7 @@ from tocsin.shapes.scheduler import (
     SchedulerOverview,
 )
 from tocsin.stacks_address import TOKEN_ID_PATTERN
-from tocsin.web.admin import ACTIONS, RUNS_PAGE_MAX
+from tocsin.web.admin import ACTIONS, AUDIT_MAX, REASON_MAX, RUNS_PAGE_MAX
 from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.price_routes import TOKENS_MAX
@@ -105,25 +107,39 @@ STATUS = OperationDoc(
 ACT = OperationDoc(
     operation_id="controlScheduler",
     tag="scheduler",
-    summary="Pause, resume or refresh.",
-    description=f"One of: {ACTIONS}.",
+    summary="Pause, resume, refresh, recheck or reload.",
+    description=f"One of: {ACTIONS}. The audit log has each action, before it is done and when it has ended.",
     key="X-Admin-Key",
     parameters=(
-        Parameter("action", {"enum": ["pause", "resume", "refresh", "recheck"]}, "what to do", required=True),
+        Parameter(
+            "action",
+            {"enum": ["pause", "resume", "refresh", "recheck", "reload"]},
+            "what to do",
+            required=True,
+        ),
         Parameter("until", UNIX_MS, "pause: until when"),
         Parameter("for", TEXT, "pause: for how long, such as 90s, 15m, 2h, 1d"),
         Parameter("task", TEXT, "refresh: a task's name, or all"),
+        Parameter("txid", TEXT, "recheck: a transaction"),
+        Parameter("reason", {"type": "string", "maxLength": REASON_MAX}, "why, for the audit log"),
     ),
     responses={
+        403: ResponseDoc("read_only_key: the key of a viewer may not act", (ErrorBody,)),
+        409: ResponseDoc(
+            "reload_is_a_deployment: on Cloudflare settings change with a deployment", (ErrorBody,)
+        ),
+        422: ResponseDoc(
+            "settings_refused: the new settings are wrong, and the old ones stay in force", (ErrorBody,)
+        ),
         200: ResponseDoc(
             "what was done",
-            (Paused, Resumed, Refreshed),
+            (Paused, Resumed, Refreshed, SubmitAnswer, Reloaded),
             Refreshed(
                 "v1",
                 "tenero",
                 {"startedAt": _AT, "durationMs": 210, "tokensAttempted": 9, "succeeded": 9, "failed": 0},
             ),
-        )
+        ),
     },
 )
 RUNS = OperationDoc(
@@ -152,6 +168,16 @@ DAYS = OperationDoc(
         Parameter("limit", {"type": "integer", "minimum": 1, "maximum": DAYS_KEPT}, "30 by default"),
     ),
     responses={200: ResponseDoc("days", (DayList,))},
+)
+AUDIT = OperationDoc(
+    operation_id="listActions",
+    tag="scheduler",
+    summary="The latest actions of operators, newest first: who, what, why, and how it ended.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter("limit", {"type": "integer", "minimum": 1, "maximum": AUDIT_MAX}, "50 by default"),
+    ),
+    responses={200: ResponseDoc("the audit log", (AuditList,))},
 )
 EVENTS = OperationDoc(
     operation_id="streamEvents",

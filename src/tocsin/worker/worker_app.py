@@ -24,7 +24,7 @@ from tocsin.scheduler.health_watch import ask_status
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.web.app import create_app
-from tocsin.web.deps import Keys, WebDeps
+from tocsin.web.deps import InForce, WebDeps, keys_of
 
 _CTX: ContextVar[Any] = ContextVar("ctx")
 
@@ -75,8 +75,7 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
         db=database,
         clock=clock,
         logger=logger,
-        keys=Keys(config.admin_key, config.cron_secret, config.chainhook_secret),
-        rules=rules_of(config),
+        in_force=InForce(keys_of(config), rules_of(config)),
         health=health,
         version=__version__,
         instance=config.instance,

@@ -1,4 +1,4 @@
-"""Prepares a value to leave the process: as JSON, bounded, and without the secrets known at start.
+"""Prepares a value to leave the process: as JSON, bounded, and without the secrets of the settings.
 
 Everything for the log stream and the log service passes through one `Redactor`. Callers need not know
 which field is secret.
@@ -21,7 +21,13 @@ class Redactor:
     """Converts any value to JSON and masks the secrets, plain, percent-encoded or escaped as in JSON."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secret = pattern_of(forms_of(secrets))
+        self._secrets: set[str] = set()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these from now on, besides all that were known before."""
+        self._secrets |= set(secrets)
+        self._secret = pattern_of(forms_of(self._secrets))
 
     def __call__(self, value: Any, depth: int = 0) -> JSON:
         if isinstance(value, str):

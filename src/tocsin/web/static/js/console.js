@@ -49,6 +49,7 @@ function begin(key, overview) {
 	byId("desk").hidden = false;
 	byId("key").value = "";
 	draw();
+	allow(overview.caller?.role !== "viewer");
 	byId("verdict-title").focus();
 }
 
@@ -62,6 +63,7 @@ function close(reason) {
 	session?.stream.stop();
 	session = null;
 	clearLog();
+	byId("audit").open = false;
 	byId("gate").hidden = false;
 	byId("desk").hidden = true;
 	byId("gate-note").textContent = reason;
@@ -108,6 +110,7 @@ function received(event) {
 		draw();
 		return;
 	}
+	if (event.event === "admin.acted") showAudit();
 	if (event.event.startsWith("run.")) session.runsStale = true;
 	refreshSoon();
 }
@@ -116,7 +119,7 @@ function received(event) {
 
 function draw() {
 	if (session === null) return;
-	const { status, refusals, lists, runs, prices } = session;
+	const { status, refusals, lists, runs, prices, caller } = session;
 	const at = now();
 	drawVerdict(at);
 	drawTasks(status, runs, refreshTask);
@@ -127,6 +130,18 @@ function draw() {
 	drawPrices(prices?.prices);
 	byId("resume").hidden = !status.pausedUntil;
 	byId("pause-open").hidden = Boolean(status.pausedUntil);
+	setText(byId("caller"), caller ? `${caller.name}, ${caller.role === "viewer" ? "may only look" : caller.role}` : NONE);
+	if (caller?.role === "viewer") allow(false);
+}
+
+/** A viewer may only look. */
+function allow(acting) {
+	for (const node of document.querySelectorAll("[data-refresh], #refresh-all, #pause-open, #resume, #reason")) node.disabled = !acting;
+}
+
+async function showAudit() {
+	const audit = await import("./audit.js").catch(() => null);
+	audit?.drawAudit(session?.key);
 }
 
 function drawVerdict(at) {
@@ -159,10 +174,12 @@ async function act(button, query, doing, done, output = byId("message")) {
 		setText(output, `${clockSeconds(Date.now())} ${text}`);
 		setAttribute(output, "data-mood", mood);
 	};
+	const reason = byId("reason");
 	button.disabled = true;
 	say(doing);
 	try {
-		say(...done(await post(`${API}?${new URLSearchParams(query)}`, { key })));
+		say(...done(await post(`${API}?${new URLSearchParams({ ...query, reason: reason.value })}`, { key })));
+		reason.value = "";
 	} catch (error) {
 		say(`Not done: ${error.message}`, "bad");
 		if (error.status === 401) lock(error.message);
@@ -218,6 +235,7 @@ byId("gate").addEventListener("submit", (event) => {
 	event.preventDefault();
 	open(byId("key").value.trim());
 });
+byId("audit").addEventListener("toggle", showAudit);
 everySecond(() => session && (drawVerdict(now()), drawTasks(session.status, session.runs, refreshTask)));
 
 const kept = sessionStorage.getItem(KEPT_AS);

@@ -1,13 +1,30 @@
 /** For how long to pause, and a confirmation with its meaning. */
 
 import { now } from "./clock.js";
-import { byId, el, setText } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { clock, day, span } from "./format.js";
 
 const CHOICES_MS = [15, 60, 240, 1440].map((minutes) => minutes * 60_000);
-const dialog = byId("pause");
-const choices = byId("pause-for");
-const custom = byId("pause-until");
+const MEANING =
+	"No scheduled run starts until then. A run under way ends at its next checkpoint. Refreshing by hand still works.";
+const choices = el("div", { class: "choices" });
+const custom = el("input", { id: "pause-until", type: "datetime-local", "aria-label": "Pause until", hidden: true });
+const note = el("p", { id: "pause-note", class: "note bad", role: "alert" });
+const yes = el("button", { id: "pause-yes", class: "primary", value: "pause" }, "Pause");
+const dialog = el(
+	"dialog",
+	{ id: "pause", "aria-labelledby": "pause-title" },
+	el(
+		"form",
+		{ method: "dialog" },
+		el("h2", { id: "pause-title" }, "Pause scheduled runs"),
+		el("p", { class: "note" }, MEANING),
+		el("fieldset", {}, el("legend", { class: "sr" }, "For how long"), choices, custom),
+		note,
+		el("div", { class: "actions" }, el("button", { value: "" }, "Cancel"), yes),
+	),
+);
+document.body.append(dialog);
 let maxMs = Infinity;
 
 /** Returns the end (unix ms), or null when it was not confirmed. */
@@ -37,10 +54,10 @@ function tell() {
 	const isCustom = choices.querySelector("input:checked").value === "custom";
 	const fits = at > now() && at - now() <= maxMs;
 	custom.hidden = !isCustom;
-	byId("pause-yes").disabled = !fits;
+	yes.disabled = !fits;
 	const when = at - now() > 12 * 3_600_000 ? `${day(at)}, ${clock(at)}` : clock(at);
-	setText(byId("pause-yes"), fits ? `Pause until ${when}` : "Pause");
-	setText(byId("pause-note"), fits ? "" : `Choose a time in the future, at most ${span(maxMs)} from now.`);
+	setText(yes, fits ? `Pause until ${when}` : "Pause");
+	setText(note, fits ? "" : `Choose a time in the future, at most ${span(maxMs)} from now.`);
 }
 
 /** As an input of type datetime-local has it. */

@@ -36,6 +36,7 @@ const EVENTS = {
 	"scheduler.resumed": () => "scheduled runs go on",
 	"breaker.opened": (e) => `after ${count(e.failures)} failures in a row`,
 	"budget.overdrawn": (e) => e.reason,
+	"admin.acted": (e) => [`${e.key}: ${e.action} ${e.target ?? ""} ${e.outcome}`, e.detail, e.reason].filter(Boolean).join(" · "),
 };
 
 const WORRYING = new Set(["run.interrupted", "breaker.opened", "budget.overdrawn", "scheduler.paused", "scheduler.drained"]);

@@ -4,6 +4,33 @@
  */
 
 /**
+ * Actions, newest first. `name` is the scheduler instance.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   records: AuditRecord[],
+ * }} AuditList
+ */
+
+/**
+ * One action of the audit log. While it is `begun`, nothing is known of its end: it may have been done.
+ *
+ * @typedef {{
+ *   id: string,
+ *   at: number,
+ *   key: string,
+ *   role: "operator" | "cron",
+ *   client: string,
+ *   action: string,
+ *   target: string | null,
+ *   reason: string | null,
+ *   outcome?: "begun" | "done" | "refused" | "failed",
+ *   endedAt?: number | null,
+ *   detail?: string | null,
+ * }} AuditRecord
+ */
+
+/**
  * A page of the board; `next` is the cursor of the page after it.
  *
  * `sweptAt` is when the chain was last read completely, null if that is not known. `service` says how the
@@ -54,6 +81,15 @@
  *   inFlight: number,
  *   waiting: WaitingCallers,
  * }} BudgetStatus
+ */
+
+/**
+ * Whose key a request has, and its role. A viewer may look and not act.
+ *
+ * @typedef {{
+ *   name: string,
+ *   role: "operator" | "viewer",
+ * }} Caller
  */
 
 /**
@@ -241,6 +277,7 @@
  *   health: Health,
  *   refusals: Record<string, number> | null,
  *   lists: Record<string, number | null> | null,
+ *   caller?: Caller | null,
  * }} SchedulerOverview
  */
 

@@ -1,0 +1,59 @@
+"""The keys that others must send to us: whose each one is, what it opens, and how a setting lists them. Pure."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tocsin.setting_values import own_key
+
+Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook"]
+
+KEYS_MAX = 20  # of the people who may open the console
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """One key. Two may have the same name while one replaces the other."""
+
+    name: str
+    role: Role
+    secret: str = field(repr=False)
+
+
+def access_keys(
+    role: Role, bare_name: str, keys_max: int, *, named: bool = True
+) -> Callable[[str], tuple[AccessKey, ...]]:
+    """Reads `alice:KEY,bob:KEY` or bare keys, which are called `bare_name`. No error shows a part of the text."""
+
+    def parse(text: str) -> tuple[AccessKey, ...]:
+        parts = [part.strip() for part in text.split(",")]
+        if len(parts) > keys_max:
+            raise ValueError(f"has more than {keys_max} keys, which are separated by commas")
+        found: list[AccessKey] = []
+        for number, part in enumerate(parts, 1):
+            try:
+                found.append(_key(part, role, bare_name, named=named))
+            except ValueError as error:
+                raise ValueError(
+                    f"{error} (key {number} of {len(parts)})" if parts[1:] else str(error)
+                ) from None
+        if len({key.secret for key in found}) < len(found):
+            raise ValueError("has the same key twice")
+        return tuple(found)
+
+    return parse
+
+
+def _key(text: str, role: Role, bare_name: str, *, named: bool) -> AccessKey:
+    name, colon, secret = text.partition(":")
+    if not named or not colon:
+        return AccessKey(bare_name, role, own_key(text))
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(
+            "has a colon, and what stands before it is not a name: give NAME:KEY with a name of at most 32 letters,"
+            " digits, dots and dashes"
+        )
+    return AccessKey(name, role, own_key(secret))

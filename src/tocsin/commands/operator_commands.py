@@ -1,0 +1,128 @@
+"""The commands with which an operator acts on the running service, and the log of what operators did."""
+
+from typing import Annotated
+
+import typer
+
+from tocsin.commands.options import AsJson, Host, Port, Reason, print_answer, service_client
+from tocsin.errors import UsageError
+
+POLL_S = 0.25
+
+
+def register(app: typer.Typer) -> None:
+    for command in (refresh, recheck, pause, resume, reload, audit):
+        app.command()(command)
+
+
+def refresh(
+    task: Annotated[str, typer.Argument(help="A task, such as tenero or sweep, or all.", metavar="TASK")],
+    as_json: AsJson = False,
+    reason: Reason = None,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Run a task now, or join its run, and wait for its end."""
+    from tocsin.commands import render
+    from tocsin.commands.refresh_progress import refresh_with_progress
+    from tocsin.shapes.scheduler import Refreshed, RefreshResult
+
+    client = service_client(host, port)
+    answer = refresh_with_progress(client, task, POLL_S, _why(reason))
+    refreshed = client.read(Refreshed, answer)
+    by_task = refreshed.result if task == "all" else {task: refreshed.result}
+    results = {name: client.read(RefreshResult, result) for name, result in by_task.items()}
+    print_answer(answer, as_json, render.refreshed(results))
+    if any(result.run.outcome != "ok" for result in results.values()):
+        raise typer.Exit(1)
+
+
+def recheck(
+    txid: Annotated[str, typer.Argument(help="A transaction that is recorded or refused.", metavar="TXID")],
+    as_json: AsJson = False,
+    reason: Reason = None,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Verify a transaction again, and record the verdict."""
+    from tocsin.commands import render
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.competition import SubmitAnswer
+
+    client = service_client(host, port)
+    answer = client.read(
+        SubmitAnswer, client.post(SCHEDULER, {"action": "recheck", "txid": txid, **_why(reason)})
+    )
+    print_answer(answer.to_json(), as_json, render.rechecked(answer))
+    if answer.trade is None:
+        raise typer.Exit(1)
+
+
+def pause(
+    for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
+    until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
+    reason: Reason = None,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Start no scheduled run for a while."""
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.commands.times import check_duration, parse_instant_ms, shown_instant
+    from tocsin.shapes.scheduler import Paused
+
+    if (for_ is None) == (until is None):
+        raise UsageError(
+            "Give one of the two: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`."
+        )
+    end = (
+        {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
+    )
+    client = service_client(host, port)
+    paused = client.read(Paused, client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)}))
+    typer.echo(f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it.")
+
+
+def resume(reason: Reason = None, host: Host = None, port: Port = None) -> None:
+    """End a pause."""
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.scheduler import Resumed
+
+    client = service_client(host, port)
+    client.read(Resumed, client.post(SCHEDULER, {"action": "resume", **_why(reason)}))
+    typer.echo("Resumed.")
+
+
+def reload(
+    as_json: AsJson = False,
+    reason: Reason = None,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """Read .env and the allow-list again, and apply what needs no restart."""
+    from tocsin.commands import render
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.operators import Reloaded
+
+    client = service_client(host, port)
+    answer = client.post(SCHEDULER, {"action": "reload", **_why(reason)})
+    print_answer(answer, as_json, render.reloaded(client.read(Reloaded, answer)))
+
+
+def audit(
+    limit: Annotated[int, typer.Option(min=1, max=1_100, help="How many.")] = 20,
+    as_json: AsJson = False,
+    host: Host = None,
+    port: Port = None,
+) -> None:
+    """List what operators did, newest first."""
+    from tocsin.commands import render
+    from tocsin.commands.service_client import SCHEDULER
+    from tocsin.shapes.operators import AuditList
+
+    client = service_client(host, port)
+    answer = client.get(f"{SCHEDULER}/audit", {"limit": str(limit)}, keyed=True)
+    print_answer(answer, as_json, render.audit(client.read(AuditList, answer)))
+
+
+def _why(reason: str | None) -> dict[str, str]:
+    return {} if reason is None else {"reason": reason}
