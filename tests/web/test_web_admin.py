@@ -382,3 +382,16 @@ async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
         )
 
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+
+
+@pytest.mark.parametrize(
+    "query", ["action=resume&until=1", "action=refresh&task=tenero&for=2h", "action=pause&for=2h&task=sweep"]
+)
+async def test_a_parameter_of_another_action_is_refused(query: str, tmp_path: Path) -> None:
+    """Something else is meant, so nothing is done."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), f"{PATH}?{query}", method="POST", headers=KEY)
+
+    assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+    assert "takes no" in answer.json()["error"]
+    assert made.scheduler.calls == []

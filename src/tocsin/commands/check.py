@@ -19,7 +19,6 @@ from tocsin.settings import Settings, SettingsError
 from tocsin.tasks import tasks
 from tocsin.upstream.registry import upstreams
 
-KEY_LENGTH_MIN = 8
 FINE = {
     "keys": "the keys fit the plans",
     "address": "this machine has the address to listen on",

@@ -7,7 +7,7 @@ when a viewer wants to act.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,6 +55,16 @@ DEPLOYMENT = (
 
 AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
+# What belongs to each action; with another action's parameter, something else is meant.
+PARAMETERS: Mapping[str, frozenset[str]] = {
+    "pause": frozenset({"until", "for"}),
+    "resume": frozenset(),
+    "refresh": frozenset({"task"}),
+    "recheck": frozenset({"txid"}),
+    "reload": frozenset(),
+}
+ACTION_PARAMETERS = frozenset[str]().union(*PARAMETERS.values())
+
 _TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
@@ -94,6 +104,12 @@ class AdminRoutes:
     def _action(self, request: Request) -> "_Action":
         """What the request asks for; refuses what it does not say clearly, before anything is recorded."""
         name, deps = request.query_params.get("action"), self._deps
+        own = PARAMETERS.get(name or "", frozenset())
+        foreign = next((each for each in request.query_params if each in ACTION_PARAMETERS - own), None)
+        if name in PARAMETERS and foreign is not None:
+            raise RequestRefused(
+                400, "bad_request", f"{name} takes no {foreign}. Give one of these: {ACTIONS}."
+            )
         match name:
             case "pause":
                 until = self._until(request)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tocsin.chain_model import TXID_PATTERN
 from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.operators import AuditList, Reloaded
@@ -28,7 +29,9 @@ from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.price_routes import TOKENS_MAX
 
 TEXT: dict[str, Any] = {"type": "string"}
-UNIX_MS: dict[str, Any] = {"type": "integer", "description": "unix milliseconds"}
+UNIX_MS: dict[str, Any] = {"type": "integer", "minimum": 0, "description": "unix milliseconds"}
+TASK: dict[str, Any] = {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,39}$"}
+DURATION: dict[str, Any] = {"type": "string", "pattern": r"^\s*[0-9]{1,12}\s*(ms|s|m|h|d)\s*$"}
 
 _TOKEN_ID: dict[str, Any] = {"type": "string", "pattern": TOKEN_ID_PATTERN}
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
@@ -118,9 +121,9 @@ ACT = OperationDoc(
             required=True,
         ),
         Parameter("until", UNIX_MS, "pause: until when"),
-        Parameter("for", TEXT, "pause: for how long, such as 90s, 15m, 2h, 1d"),
-        Parameter("task", TEXT, "refresh: a task's name, or all"),
-        Parameter("txid", TEXT, "recheck: a transaction"),
+        Parameter("for", DURATION, "pause: for how long, such as 90s, 15m, 2h, 1d"),
+        Parameter("task", TASK, "refresh: a task's name, or all"),
+        Parameter("txid", {"type": "string", "pattern": TXID_PATTERN}, "recheck: a transaction"),
         Parameter("reason", {"type": "string", "maxLength": REASON_MAX}, "why, for the audit log"),
     ),
     responses={
@@ -149,7 +152,7 @@ RUNS = OperationDoc(
     description="`next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.",
     key="X-Admin-Key",
     parameters=(
-        Parameter("task", TEXT, "only runs of this task"),
+        Parameter("task", TASK, "only runs of this task"),
         Parameter("outcome", {"type": "string", "enum": ["running", *OUTCOMES]}, "only runs that ended so"),
         Parameter(
             "since", {"type": "integer", "minimum": 0}, "only runs that started then or later, unix ms"

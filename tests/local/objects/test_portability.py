@@ -158,13 +158,35 @@ def test_a_failed_checkpoint_is_reported_and_stops_nothing(
     monkeypatch.setattr(object_store, "CHECKPOINT_COMMITS", 1)
     monkeypatch.setattr(object_store, "LOG_RESTART_COMMITS", restart_commits)
 
-    def full(_connection: sqlite3.Connection, _mode: str) -> None:
+    def full(_connection: sqlite3.Connection, _mode: str = "") -> bool:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(object_store, "_copy_log", full)
+    monkeypatch.setattr(object_store, "_restart_log", full)
     log, fatal = CapturedLog(), list[Exception]()
     asyncio.run(_put_after(tmp_path, object_store._timed_sync, log, fatal))
 
     assert fatal == []
     assert log.named("store.checkpoint_failed")
     assert values(tmp_path) == ['"lost"']
+
+
+def test_the_event_loop_does_not_wait_for_a_backup(tmp_path: Path) -> None:
+    """While somebody reads from the log it is not begun again: the next commits try that once more."""
+    path = tmp_path / "objects.sqlite"
+    sqlite_file.create(path)
+    with closing(sqlite_file.connect(path)) as writer, closing(sqlite_file.connect(path)) as reader:
+        writer.execute("CREATE TABLE t (n)")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM t").fetchall()
+        writer.execute("INSERT INTO t VALUES (1)")
+        asked: list[str] = []
+        writer.set_trace_callback(asked.append)
+        restarted = object_store._restart_log(writer)
+        writer.set_trace_callback(None)
+        reader.execute("ROLLBACK")
+
+        assert not restarted
+        assert asked.index("PRAGMA busy_timeout = 0") < asked.index("PRAGMA wal_checkpoint(RESTART)")
+        assert writer.execute("PRAGMA busy_timeout").fetchone() == (5000,)
+        assert object_store._restart_log(writer)

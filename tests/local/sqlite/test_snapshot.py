@@ -113,6 +113,7 @@ def test_what_is_committed_after_the_instant_is_not_copied(tmp_path: Path) -> No
     with one_instant(paths) as readers:
         for path in paths:
             with closing(sqlite_file.connect(path)) as other:  # nothing is locked any more
+                other.execute("PRAGMA busy_timeout = 0")
                 other.execute("UPDATE counter SET number = 7")
                 other.execute("UPDATE pages SET number = 7")
                 other.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -288,10 +288,11 @@ class ObjectStore:
             return
         self._checkpointed = target
         if target - self._restarted >= LOG_RESTART_COMMITS:
-            # Under constant load the copy in the thread never catches up. Here the writer waits for it.
-            self._restarted = target
+            # Under constant load the copy in the thread never catches up. Here the writer waits for it, but not for a
+            # reader, such as a backup: this is the event loop.
             try:
-                _copy_log(self._db, "RESTART")
+                if _restart_log(self._db):
+                    self._restarted = target
             except sqlite3.Error as error:
                 self._checkpoint_failed(error)
         else:
@@ -331,6 +332,17 @@ def _timed_sync(fd: int) -> float:
 
 def _copy_log(connection: sqlite3.Connection, mode: str) -> None:
     connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+
+
+def _restart_log(connection: sqlite3.Connection) -> bool:
+    """Copy all of the log and begin it again; False if somebody still reads from it."""
+    (wait_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
+    return not is_busy
 
 
 def _connect(path: Path) -> sqlite3.Connection:
