@@ -7,7 +7,7 @@ import json
 from tocsin.bindings import JSON
 
 LENGTH_MAX = 400
-PATTERN = "^[A-Za-z0-9_-]{4,400}$"
+PATTERN = "^([A-Za-z0-9_-]{4,400})?$"  # an empty one counts as absent
 
 
 def write(value: JSON) -> str:

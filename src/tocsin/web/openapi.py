@@ -14,7 +14,7 @@ from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm, SnakeShape, schema_ref, schemas_of
 from tocsin.shapes.responses import ErrorBody
 from tocsin.web.operation_docs import OTHER_SHAPES
-from tocsin.web.operations import Operation, ResponseDoc, all_parameters, all_responses
+from tocsin.web.operations import Operation, ResponseDoc, all_responses
 from tocsin.web.respond import json_response
 
 TAGS = {
@@ -101,8 +101,7 @@ def _described(operation: Operation) -> FreeForm:
             for status, response in all_responses(operation).items()
         },
     }
-    parameters = all_parameters(operation)
-    if parameters:
+    if doc.parameters:
         described["parameters"] = [
             {
                 "name": parameter.name,
@@ -113,7 +112,7 @@ def _described(operation: Operation) -> FreeForm:
                 **({} if parameter.example is None else {"example": parameter.example}),
                 **({"style": "form", "explode": False} if parameter.schema.get("type") == "array" else {}),
             }
-            for parameter in parameters
+            for parameter in doc.parameters
         ]
     if doc.key:
         described["security"] = [{doc.key: []}]
@@ -163,7 +162,7 @@ def _section(operation: Operation) -> str:
     doc = operation.doc
     rows = "".join(
         f"<tr><td><code>{escape(parameter.name)}</code></td><td>{escape(parameter.description)}</td></tr>"
-        for parameter in all_parameters(operation)
+        for parameter in doc.parameters
     )
     if doc.key:
         rows += f"<tr><td><code>{escape(doc.key)}</code></td><td>header: the key</td></tr>"

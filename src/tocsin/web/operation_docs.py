@@ -34,6 +34,7 @@ TASK: dict[str, Any] = {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,39}$"}
 DURATION: dict[str, Any] = {"type": "string", "pattern": r"^\s*[0-9]{1,12}\s*(ms|s|m|h|d)\s*$"}
 
 _TOKEN_ID: dict[str, Any] = {"type": "string", "pattern": TOKEN_ID_PATTERN}
+_TOKEN_ID_OR_NONE: dict[str, Any] = {"type": "string", "pattern": f"^$|{TOKEN_ID_PATTERN}"}
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 _AT = 1778700600000
 
@@ -44,7 +45,7 @@ PRICES = OperationDoc(
     parameters=(
         Parameter(
             "tokens",
-            {"type": "array", "items": _TOKEN_ID, "minItems": 1, "maxItems": TOKENS_MAX},
+            {"type": "array", "items": _TOKEN_ID_OR_NONE, "maxItems": TOKENS_MAX},
             f"ids, separated by commas, {TOKENS_MAX} at most",
         ),
         Parameter("token", _TOKEN_ID, "one id, for a short answer; `tokens` is ignored then"),
@@ -152,8 +153,10 @@ RUNS = OperationDoc(
     description="`next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.",
     key="X-Admin-Key",
     parameters=(
-        Parameter("task", TASK, "only runs of this task"),
-        Parameter("outcome", {"type": "string", "enum": ["running", *OUTCOMES]}, "only runs that ended so"),
+        Parameter("task", {**TASK, "pattern": "^([a-z][a-z0-9_]{0,39})?$"}, "only runs of this task"),
+        Parameter(
+            "outcome", {"type": "string", "enum": ["", "running", *OUTCOMES]}, "only runs that ended so"
+        ),
         Parameter(
             "since", {"type": "integer", "minimum": 0}, "only runs that started then or later, unix ms"
         ),

@@ -34,9 +34,6 @@ class Parameter:
     example: JSON = None
 
 
-DOCS = Parameter("docs", {"enum": ["1"]}, "1: a description of this route instead of its answer")
-
-
 @dataclass(frozen=True, slots=True)
 class ResponseDoc:
     """One status of an operation: its description, the shapes that its body may have, and an example."""
@@ -112,12 +109,9 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     responses = {**derived, **doc.responses}
     if describes_itself(operation):
         usual = responses[200]
-        responses[200] = replace(usual, shapes=(*usual.shapes, RouteDescription))
+        text = f"{usual.description}; with docs=1, a description of this route instead"
+        responses[200] = replace(usual, description=text, shapes=(*usual.shapes, RouteDescription))
     return dict(sorted(responses.items()))
-
-
-def all_parameters(operation: Operation) -> tuple[Parameter, ...]:
-    return (*operation.doc.parameters, *((DOCS,) if describes_itself(operation) else ()))
 
 
 def routes_of(operations: Iterable[Operation], limits: ClientLimits) -> list[Route]:
