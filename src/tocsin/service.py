@@ -195,6 +195,8 @@ class Service:
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
             reads_per_minute_max=self.settings.reads_per_minute,
+            origins=self.settings.cors_origins,
+            compress=True,
             in_one_loop=True,
             reload=self.reloader.reload,
             runtime_metrics=lambda: {

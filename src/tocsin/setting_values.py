@@ -166,6 +166,17 @@ def networks(text: str) -> tuple[str, ...]:
         raise ValueError("is not a list of IP addresses or networks") from None
 
 
+def origins(text: str) -> tuple[str, ...]:
+    """Origins, separated by commas; `*` for any, `none` for none."""
+    if text.strip() == "none":
+        return ()
+    found = tuple(part.strip().lower() for part in text.split(","))
+    for each in found:
+        if each != "*" and not re.fullmatch(r"https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?", each):
+            raise ValueError("is not a list of origins such as https://aibtc.com, nor * or none")
+    return found
+
+
 def host_name(text: str) -> str:
     is_name = all(0 < len(label) < 64 for label in text.split("."))
     if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) or not is_name:

@@ -27,6 +27,7 @@ from tocsin.setting_values import (
     networks,
     number,
     one_of,
+    origins,
     secret,
     tenero_url,
     time_slice,
@@ -140,6 +141,10 @@ class Settings:
     trusted_proxies: tuple[str, ...] = _setting(
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
         "reverse proxies whose X-Forwarded headers count; without it all visitors behind a proxy count as one client",
+    )  # fmt: skip
+    cors_origins: tuple[str, ...] = _setting(
+        "TOCSIN_CORS_ORIGINS", origins, ("*",), "https://aibtc.com,https://www.aibtc.com",
+        "sites whose pages may read the public API in a browser; *: any, none: no site",
     )  # fmt: skip
     reads_per_minute: int = _setting(
         "TOCSIN_READS_PER_MINUTE", integer(0, 10**9), 300, "300",

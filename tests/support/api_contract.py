@@ -4,6 +4,7 @@
 that makes a request checks the document too: the status is listed, and the body fits its schema.
 """
 
+import gzip
 import json
 from typing import Any
 
@@ -97,5 +98,6 @@ def check_response(document: Any, method: str, path: str, start: Message, body: 
         f"{method} {path} {status}: {media_type} is not one of {list(documented)}"
     )
     if media_type == "application/json":
-        wrong = violations(document, documented[media_type]["schema"], json.loads(body))
+        plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
+        wrong = violations(document, documented[media_type]["schema"], json.loads(plain))
         assert wrong == [], f"{method} {path} {status}: {wrong}"

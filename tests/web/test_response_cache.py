@@ -10,7 +10,8 @@ from starlette.requests import Request
 from support.virtual_time import VirtualClock
 from tocsin.errors import StoreUnavailable
 from tocsin.shapes.base import Shape
-from tocsin.web.response_cache import CachedResponse, ResponseCache
+from tocsin.web.prepared_response import PreparedResponse
+from tocsin.web.response_cache import ResponseCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def _limit(query: QueryParams) -> int:
 
 async def show(cache: ResponseCache[int], query: str = "") -> bytes:
     response = await cache.show(Request({"type": "http", "query_string": query.encode(), "headers": []}))
-    assert isinstance(response, CachedResponse)
+    assert isinstance(response, PreparedResponse)
     body: bytes = response.complete[1]["body"]
     return body
 

@@ -174,8 +174,8 @@ async def test_memory_is_bounded(tmp_path: Path) -> None:
         for number in range(RESPONSES_MAX + 40):
             assert (await ask(app, f"/api/prices?token={issuer}.token-{number}&n={number}")).status == 200
 
-        assert len(app._prices._responses) == RESPONSES_MAX  # type: ignore[attr-defined]
-        assert len(app._prices._by_text) == RESPONSES_MAX  # type: ignore[attr-defined]
+        assert len(app._cached["/api/prices"]._by_text) == RESPONSES_MAX  # type: ignore[attr-defined]
+        assert len(app._cached["/api/prices"]._responses) == RESPONSES_MAX  # type: ignore[attr-defined]
 
 
 async def test_security_headers_are_there_from_memory_and_newly_made(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The web application: every route in one list."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -16,24 +17,29 @@ from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
+from tocsin.web.cross_origin import CrossOrigin
 from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
 from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
-from tocsin.web.operations import Operation, routes_of
+from tocsin.web.operations import Operation, is_public, routes_of
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.request_limits import ClientRateLimit, networks_of
 from tocsin.web.response_cache import ResponseCache
 from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
+BOARD_PATH = "/api/competition/leaderboard"
+DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
 
 
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
-    prices = price_cache(deps)
+    cross_origin = CrossOrigin(deps.origins)
+    prices = price_cache(deps, cross_origin.fixed_headers)
+    competition = CompetitionRoutes(deps, cross_origin.fixed_headers)
     limits = ClientLimits(
         deps.posts_per_minute_max,
         deps.clock,
@@ -42,20 +48,25 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         is_admin=lambda scope: _has_admin_key(scope, deps.keys),
     )
     http = HttpMetrics(deps.clock)
-    routes = [*routes_of(operations(deps, prices, http), limits), *pages]
+    listed = operations(deps, prices, competition, http)
+    cross_origin.paths = {operation.path for operation in listed if is_public(operation)} | DOCUMENTS
+    routes = [*routes_of(listed, limits, compress=deps.compress), *pages]
     http.know(route.path for route in routes if isinstance(route, Route))
     return _App(
-        prices,
+        {PRICES_PATH: prices, BOARD_PATH: competition.board},
         http,
         limits.reads,
+        cross_origin,
         routes=routes,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 
 
-def operations(deps: WebDeps, prices: ResponseCache[PriceQuery], http: HttpMetrics) -> list[Operation]:
+def operations(
+    deps: WebDeps, prices: ResponseCache[PriceQuery], competition: CompetitionRoutes, http: HttpMetrics
+) -> list[Operation]:
     """Every route of the API."""
-    competition, chainhook, cron = CompetitionRoutes(deps), ChainhookRoute(deps), CronRoutes(deps)
+    chainhook, cron = ChainhookRoute(deps), CronRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
 
     def refreshed() -> None:
@@ -66,8 +77,8 @@ def operations(deps: WebDeps, prices: ResponseCache[PriceQuery], http: HttpMetri
     every: list[Operation] = []
     docs = ApiDocs(deps.version, every)
     every += [
-        Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES),
-        Operation("GET", "/api/competition/leaderboard", competition.board.show, competition_docs.BOARD),
+        Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES, is_prepared=True),
+        Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
         Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
         Operation("GET", "/api/competition/status", competition.status, competition_docs.COUNTS),
@@ -101,20 +112,22 @@ def operations(deps: WebDeps, prices: ResponseCache[PriceQuery], http: HttpMetri
 
 
 class _App(Starlette):
-    """Sends cached prices without routing: that halves the cost of the route that is asked for most."""
+    """Sends cached prices and boards without routing: that halves the cost of the routes that are asked for most."""
 
     def __init__(
         self,
-        prices: ResponseCache[PriceQuery],
+        cached: Mapping[str, ResponseCache[Any]],
         http: HttpMetrics,
         reads: ClientRateLimit,
+        cross_origin: CrossOrigin,
         routes: Sequence[BaseRoute],
         middleware: Sequence[Middleware],
     ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found
-        self._prices = prices
+        self._cached = cached
+        self._cross_origin = cross_origin
         self._http = http
         self._reads = reads
 
@@ -122,18 +135,27 @@ class _App(Starlette):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        if scope["path"] == PRICES_PATH and scope["method"] == "GET":
+        path = scope["path"]
+        cache = self._cached.get(path)
+        if cache is not None and scope["method"] == "GET":
             began_s = self._http.now()
-            cached = self._prices.fresh(scope["query_string"])
-            if cached is not None and self._reads.allows(networks_of(scope)):
-                start, body = cached.messages(scope["headers"])
+            prepared = cache.fresh(scope["query_string"])
+            if prepared is not None and self._reads.allows(networks_of(scope)):
+                start, body = prepared.messages(scope["headers"])
+                more = [*self._cross_origin.own_headers(scope["headers"])]
                 if is_https(scope):
-                    start = {**start, "headers": [*start["headers"], STRICT_TRANSPORT]}
-                self._http.count(PRICES_PATH, start["status"], began_s)
+                    more.append(STRICT_TRANSPORT)
+                if more:
+                    start = {**start, "headers": [*start["headers"], *more]}
+                self._http.count(path, start["status"], began_s)
                 await send(start)
                 await send(body)
                 return
-        await super().__call__(scope, receive, self._http.counted(scope["path"], send))
+        send = self._cross_origin.allowing(scope, self._http.counted(path, send))
+        if self._cross_origin.is_preflight(scope):
+            await self._cross_origin.answer_preflight(send)
+            return
+        await super().__call__(scope, receive, send)
 
 
 def _has_admin_key(scope: Scope, keys: Keys) -> bool:

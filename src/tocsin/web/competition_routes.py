@@ -24,6 +24,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import RETRY_S, json_response
 from tocsin.web.response_cache import ResponseCache
+from tocsin.web.security import RawHeaders
 
 BOARD_AGE_S = 5
 STATUS_AGE_S = 10
@@ -36,11 +37,17 @@ _NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?")
 class CompetitionRoutes:
     """Reads come from the database; only `submit` calls the object, which asks the chain."""
 
-    def __init__(self, deps: WebDeps) -> None:
+    def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
         self._published = BoardReader(deps.kv)
         self.board = ResponseCache(
-            deps.clock, BOARD_AGE_S, _board_query, self._board, in_one_loop=deps.in_one_loop
+            deps.clock,
+            BOARD_AGE_S,
+            _board_query,
+            self._board,
+            in_one_loop=deps.in_one_loop,
+            headers=headers,
+            compress=deps.compress,
         )
 
     async def status(self, request: Request) -> ASGIApp:

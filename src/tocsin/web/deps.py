@@ -51,6 +51,8 @@ class WebDeps:
     posts_per_minute_max: int = 60  # of one client
     reads_per_minute_max: int = 300  # of one client; 0: no limit
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
+    origins: tuple[str, ...] = ("*",)  # of pages that may read the public API from another site
+    compress: bool = False  # Cloudflare does it by itself
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for what another began
     reload: Callable[[], Awaitable[Reloaded]] | None = (
         None  # None: the platform gives settings to a new deployment

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from starlette.datastructures import QueryParams
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +17,7 @@ from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody, MethodDescription, ParameterDescription, RouteDescription
 from tocsin.web.client_limits import ClientLimits
+from tocsin.web.prepared_response import LEVEL, PACKET_BYTES
 from tocsin.web.request_limits import BODY_MAX, capped, networks_of
 from tocsin.web.respond import json_response
 
@@ -74,6 +77,7 @@ class Operation:
     handler: Handler
     doc: OperationDoc
     body_max: int = BODY_MAX
+    is_prepared: bool = False  # answered by a `PreparedResponse`
 
     @property
     def is_limited_read(self) -> bool:
@@ -114,13 +118,26 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     return dict(sorted(responses.items()))
 
 
-def routes_of(operations: Iterable[Operation], limits: ClientLimits) -> list[Route]:
-    """One Starlette route per path. It distinguishes methods itself, so that a 405 names all of them."""
+def routes_of(
+    operations: Iterable[Operation], limits: ClientLimits, *, compress: bool = False
+) -> list[Route]:
+    """One Starlette route per path. It distinguishes methods itself, so that a 405 names all of them.
+
+    With `compress`, large responses are compressed; a `PreparedResponse` does that by itself.
+    """
+    compressing = [Middleware(GZipMiddleware, PACKET_BYTES, LEVEL)] if compress else []
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
     public = {name for methods in by_path.values() for name in query_names(filter(is_public, methods))}
-    return [Route(path, _Path(methods, limits, public)) for path, methods in by_path.items()]
+    return [
+        Route(
+            path,
+            _Path(methods, limits, public),
+            middleware=[] if any(operation.is_prepared for operation in methods) else compressing,
+        )
+        for path, methods in by_path.items()
+    ]
 
 
 def is_public(operation: Operation) -> bool:

@@ -15,6 +15,7 @@ from tocsin.shapes.prices import OnePrice, PriceList
 from tocsin.stacks_address import is_token_id
 from tocsin.web.deps import WebDeps
 from tocsin.web.response_cache import ResponseCache
+from tocsin.web.security import RawHeaders
 
 TOKENS_MAX = 100
 MAX_AGE_S = 30
@@ -28,13 +29,21 @@ class PriceQuery:
     some: tuple[str, ...] | None = None
 
 
-def price_cache(deps: WebDeps) -> ResponseCache[PriceQuery]:
+def price_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[PriceQuery]:
     """Kept for a second, or until a refresh through this process has ended."""
 
     async def respond(query: PriceQuery) -> PriceList | OnePrice:
         return await _prices(deps, query)
 
-    return ResponseCache(deps.clock, MAX_AGE_S, price_query, respond, in_one_loop=deps.in_one_loop)
+    return ResponseCache(
+        deps.clock,
+        MAX_AGE_S,
+        price_query,
+        respond,
+        in_one_loop=deps.in_one_loop,
+        headers=headers,
+        compress=deps.compress,
+    )
 
 
 def price_query(query: QueryParams) -> PriceQuery:

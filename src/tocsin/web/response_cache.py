@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON, Clock
 from tocsin.shapes.base import SnakeShape
-from tocsin.web.respond import etag_of, is_known, json_bytes
+from tocsin.web.prepared_response import PreparedResponse
+from tocsin.web.respond import etag_of, json_bytes
 from tocsin.web.security import SECURITY_HEADERS, RawHeaders
 
 K = TypeVar("K", bound=Hashable)
@@ -21,46 +22,13 @@ AGE_MAX_S = 1.0
 AGE_STALE_MAX_S = 10.0  # while a newer one is computed
 RESPONSES_MAX = 64
 
-Messages: TypeAlias = tuple[dict[str, Any], dict[str, Any]]  # two ASGI messages
-
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """A response that is ready to be sent: an ASGI app of two messages."""
+    """A response and the (monotonic) time when it was made."""
 
     made: float
-    etag: bytes
-    complete: Messages
-    unchanged: Messages
-
-    @classmethod
-    def of(cls, value: dict[str, JSON], made: float, max_age_s: int) -> "CachedResponse":
-        """A new `asOf` alone does not change the ETag."""
-        body = json_bytes(value)
-        etag = etag_of(json_bytes({**value, "asOf": None}) if "asOf" in value else body)
-        headers = [
-            (b"etag", etag),
-            (b"cache-control", f"public, max-age={max_age_s}".encode()),
-            *SECURITY_HEADERS,
-        ]
-        entity = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            *headers,
-        ]
-        return cls(made, etag, _messages(200, entity, body), _messages(304, headers, b""))
-
-    def messages(self, headers: RawHeaders) -> Messages:
-        """The complete response, or a 304 for a client that has it."""
-        for name, value in headers:
-            if name == b"if-none-match" and is_known(value, self.etag):
-                return self.unchanged
-        return self.complete
-
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        start, body = self.messages(scope["headers"])
-        await send(dict(start))  # a middleware may add to it
-        await send(body)
+    prepared: PreparedResponse
 
 
 class ResponseCache(Generic[K]):
@@ -78,9 +46,16 @@ class ResponseCache(Generic[K]):
         respond: Callable[[K], Awaitable[SnakeShape]],
         *,
         in_one_loop: bool,
+        headers: RawHeaders = (),
+        compress: bool = False,
     ) -> None:
         self._clock = clock
-        self._max_age_s = max_age_s
+        self._headers = [
+            (b"cache-control", f"public, max-age={max_age_s}".encode()),
+            *SECURITY_HEADERS,
+            *headers,
+        ]
+        self._compress = compress
         self._parse = parse
         self._respond = respond
         self._in_one_loop = in_one_loop
@@ -88,11 +63,11 @@ class ResponseCache(Generic[K]):
         self._by_text: dict[bytes, CachedResponse] = {}  # the same responses, by query as it was written
         self._computing: dict[K, asyncio.Task[CachedResponse]] = {}
 
-    def fresh(self, query: bytes) -> CachedResponse | None:
+    def fresh(self, query: bytes) -> PreparedResponse | None:
         cached = self._by_text.get(query)
         if cached is None or self._clock.monotonic() - cached.made > AGE_MAX_S:
             return None
-        return cached
+        return cached.prepared
 
     def forget(self) -> None:
         """What they show has changed."""
@@ -102,11 +77,12 @@ class ResponseCache(Generic[K]):
 
     async def show(self, request: Request) -> ASGIApp:
         query: bytes = request.scope["query_string"]
-        response = self.fresh(query)
-        if response is None:
+        prepared = self.fresh(query)
+        if prepared is None:
             response = await self._response(self._parse(request.query_params))
             _keep(self._by_text, query, response)
-        return response
+            prepared = response.prepared
+        return prepared
 
     async def _response(self, key: K) -> CachedResponse:
         kept = self._responses.get(key)
@@ -124,10 +100,17 @@ class ResponseCache(Generic[K]):
     async def _compute(self, key: K) -> CachedResponse:
         made = self._clock.monotonic()
         shown = (await self._respond(key)).to_json()
-        response = CachedResponse.of(shown, made, self._max_age_s)
+        response = CachedResponse(made, self._prepared(shown))
         if not self._in_one_loop:
             _keep(self._responses, key, response)
         return response
+
+    def _prepared(self, shown: dict[str, JSON]) -> PreparedResponse:
+        """A new `asOf` alone does not change the ETag."""
+        etag = etag_of(json_bytes({**shown, "asOf": None})) if "asOf" in shown else None
+        return PreparedResponse(
+            json_bytes(shown), "application/json", self._headers, etag=etag, compress=self._compress
+        )
 
     def _computed(self, key: K, task: "asyncio.Task[CachedResponse]") -> None:
         """Keep what was computed, unless it was outdated meanwhile. An error is for those who wait."""
@@ -143,10 +126,3 @@ def _keep(responses: dict[L, CachedResponse], key: L, response: CachedResponse) 
     if len(responses) >= RESPONSES_MAX:
         del responses[next(iter(responses))]  # the oldest
     responses[key] = response
-
-
-def _messages(status: int, headers: RawHeaders, body: bytes) -> Messages:
-    return (
-        {"type": "http.response.start", "status": status, "headers": headers},
-        {"type": "http.response.body", "body": body},
-    )

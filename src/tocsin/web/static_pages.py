@@ -5,28 +5,28 @@ Each file is a route of its own and is read once, so errors have the same shape 
 
 from pathlib import Path
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
-from tocsin.web.respond import etag_of, is_known
+from tocsin.web.prepared_response import PreparedResponse
 from tocsin.web.security import PAGES, REVALIDATED
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 
 
 def page_routes() -> list[BaseRoute]:
     """The two pages, their files, and redirects to them."""
-    pages = [Route(f"/{name}", _Read(_File(STATIC / f"{name}.html"))) for name in PAGES]
+    pages = [Route(f"/{name}", _Read(_file(STATIC / f"{name}.html"))) for name in PAGES]
     parts = [
-        Route(f"/static/{path.relative_to(STATIC).as_posix()}", _Read(_File(path)))
+        Route(f"/static/{path.relative_to(STATIC).as_posix()}", _Read(_file(path)))
         for path in sorted(STATIC.rglob("*"))
         if path.suffix in MEDIA_TYPES and path.suffix != ".html"
     ]
@@ -52,20 +52,9 @@ class _Read:
         await self._app(scope, receive, send)
 
 
-class _File:
+def _file(path: Path) -> ASGIApp:
     """A file that clients revalidate: scripts and styles must be of the same version as their page."""
-
-    def __init__(self, path: Path) -> None:
-        body = path.read_bytes()
-        self._etag = etag_of(body)
-        headers = {REVALIDATED[0].decode(): REVALIDATED[1].decode(), "ETag": self._etag.decode()}
-        self._complete = Response(body, 200, headers, MEDIA_TYPES[path.suffix])
-        self._unchanged = Response(status_code=304, headers=headers)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        known = dict(scope["headers"]).get(b"if-none-match", b"")
-        response = self._unchanged if is_known(known, self._etag) else self._complete
-        await response(scope, receive, send)
+    return PreparedResponse(path.read_bytes(), MEDIA_TYPES[path.suffix], [REVALIDATED], compress=True)
 
 
 class _Redirect:

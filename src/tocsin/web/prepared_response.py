@@ -1,0 +1,93 @@
+"""A response that many clients get: encoded once, compressed once, and sent as it is."""
+
+import gzip
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from starlette.types import Receive, Scope, Send
+
+from tocsin.web.respond import etag_of, is_known
+from tocsin.web.security import RawHeaders
+
+Messages: TypeAlias = tuple[dict[str, Any], dict[str, Any]]  # two ASGI messages
+
+PACKET_BYTES = 1_400  # what fits into one packet is not worth compressing
+LEVEL = 6
+
+
+class PreparedResponse:
+    """An ASGI app of two messages: the body, plain or compressed, or a 304 for a client that has it.
+
+    `etag` is that of the content. The compressed body is another representation of it, so its ETag is a weak one.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        media_type: str,
+        headers: RawHeaders = (),
+        *,
+        etag: bytes | None = None,
+        compress: bool,
+    ) -> None:
+        self.etag = etag_of(body) if etag is None else etag
+        self._body = body
+        self._is_large = compress and len(body) > PACKET_BYTES
+        self._headers = [*headers, *([(b"vary", b"accept-encoding")] if self._is_large else [])]
+        self._type = (b"content-type", media_type.encode())
+        self.complete = self._messages(200, self.etag, body)
+        self._unchanged = self._messages(304, self.etag, b"")
+        self._zipped: tuple[Messages, Messages] | None = None
+
+    def messages(self, headers: RawHeaders) -> Messages:
+        """The response to a request with these headers."""
+        is_unchanged = is_zipped = False
+        for name, value in headers:
+            if name == b"if-none-match":
+                is_unchanged = is_known(value, self.etag)
+            elif name == b"accept-encoding":
+                is_zipped = self._is_large and accepts_gzip(value)
+        if is_zipped:
+            return self._compressed()[is_unchanged]
+        return self._unchanged if is_unchanged else self.complete
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        start, body = self.messages(scope["headers"])
+        await send(dict(start))  # a middleware may add to it
+        await send(body)
+
+    def _compressed(self) -> tuple[Messages, Messages]:
+        """With the body, and without it. Made when somebody asks for it first."""
+        if self._zipped is None:
+            weak = b"W/" + self.etag
+            body = gzip.compress(self._body, LEVEL, mtime=0)
+            complete = self._messages(200, weak, body, (b"content-encoding", b"gzip"))
+            self._zipped = complete, self._messages(304, weak, b"")
+        return self._zipped
+
+    def _messages(self, status: int, etag: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Messages:
+        entity = [self._type, (b"content-length", str(len(body)).encode()), *more] if status == 200 else []
+        return (
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*entity, (b"etag", etag), *self._headers],
+            },
+            {"type": "http.response.body", "body": body},
+        )
+
+
+@lru_cache(maxsize=256)
+def accepts_gzip(accept_encoding: bytes) -> bool:
+    """Whether `Accept-Encoding` allows gzip: by its name or by *, and not with a weight of zero."""
+    weights = dict(_weight(part) for part in accept_encoding.decode("latin-1").lower().split(","))
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+def _weight(part: str) -> tuple[str, float]:
+    name, _, parameters = part.partition(";")
+    quality = parameters.strip().removeprefix("q=") if parameters.strip().startswith("q=") else "1"
+    try:
+        return name.strip(), float(quality)
+    except ValueError:
+        return name.strip(), 0.0
