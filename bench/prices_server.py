@@ -10,6 +10,8 @@ import uvloop
 from null_logger import NullLogger
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.competition.published_board import PublishedBoard, publish
 from tocsin.competition.rules import rules_of
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.http_server import HttpServer
@@ -22,6 +24,7 @@ from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
+from tocsin.shapes.competition import BoardRow
 from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys, WebDeps
@@ -32,8 +35,8 @@ async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def bare(app: ASGIApp) -> ASGIApp:
-    """A handler that only sends the app's response to `GET /api/prices`."""
+async def bare(app: ASGIApp, path: str) -> ASGIApp:
+    """A handler that only sends the app's response to this path."""
     messages: list[Message] = []
 
     async def record(message: Message) -> None:
@@ -42,7 +45,7 @@ async def bare(app: ASGIApp) -> ASGIApp:
     async def empty_body() -> Message:
         return {"type": "http.request"}
 
-    scope = {"type": "http", "method": "GET", "path": "/api/prices", "query_string": b"", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
     await app({**scope, "client": None}, empty_body, record)
     start, body = messages
 
@@ -57,12 +60,11 @@ def no_scheduler() -> SchedulerClient:
     raise NotImplementedError("prices need no scheduler")
 
 
-async def price_app(directory: Path, tokens: int) -> ASGIApp:
-    """The app on real stores, with the prices of this number of tokens."""
+async def site(directory: Path, tokens: int, agents: int) -> ASGIApp:
+    """The app on real stores, with the prices of this number of tokens and a board of this number of agents."""
     clock = SystemClock()
-    DataDir(
-        directory, {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": []}, now=clock.now(), logger=NullLogger()
-    )
+    schemas = {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": load(COMPETITION_MIGRATIONS)}
+    DataDir(directory, schemas, now=clock.now(), logger=NullLogger())
     kv = SqliteKV(directory / "kv.sqlite", clock)
     token_ids = [*STATIC_TOKENS, *(f"{address_of('deployer')}.token-{n}::token-{n}" for n in range(tokens))][
         :tokens
@@ -70,6 +72,8 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
     for number, token_id in enumerate(token_ids):
         await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
     await publish_tokens(kv, token_ids)
+    rows = [agent_row(number) for number in range(agents)]
+    await publish(kv, PublishedBoard(rows, clock.now(), clock.now()))
 
     async def healthy() -> HealthSnapshot:
         return HealthSnapshot(0.0, None, None)
@@ -84,21 +88,45 @@ async def price_app(directory: Path, tokens: int) -> ASGIApp:
         health=healthy,
         version="bench",
         reads_per_minute_max=0,  # all of it comes from one address
+        compress=True,
+        in_one_loop=True,
     )
     return create_app(deps)
 
 
+def agent_row(number: int) -> BoardRow:
+    """As long as a real one."""
+    address = address_of(f"agent {number}")
+    return BoardRow(
+        rank=number + 1,
+        stx_address=address,
+        btc_address=f"bc1q{number:038x}",
+        display_name=f"Agent {number} of the Board",
+        bns_name=None,
+        erc8004_agent_id=number,
+        trade_count=10_000 - number,
+        latest_trade_at=1_778_787_000_000 + number,
+        volume_usd=1204.5321 * (number + 1),
+        pnl_usd=-3.1234567 * number,
+        pnl_percent=-0.2612345,
+        unpriced_tokens=[],
+        wallets=[address],
+    )
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--app", choices=["prices", "bare", "empty"], required=True)
+    parser.add_argument("--app", choices=["site", "bare", "empty"], required=True)
+    parser.add_argument("--path", default="/api/prices", help="what the bare handler sends")
+    parser.add_argument("--agents", type=int, default=1_000)
     parser.add_argument("--tokens", type=int, default=13)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         app: ASGIApp = empty
         if arguments.app != "empty":
-            app = await price_app(Path(directory) / "data", arguments.tokens)
+            app = await site(Path(directory) / "data", arguments.tokens, arguments.agents)
         if arguments.app == "bare":
-            app = await bare(app)
+            app = await bare(app, arguments.path)
         server = HttpServer("127.0.0.1", 0)
         await server.start(app)
         sys.stdout.write(f"{server.url}\n")

@@ -71,6 +71,16 @@ class Logs(Protocol):
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
 
 
+# An ASGI extension of our own server: `SendComplete` under this name in `scope["extensions"]`.
+SEND_COMPLETE = "tocsin.send_complete"
+
+
+class SendComplete(Protocol):
+    """Send a whole response at once, given as bytes; False if it must be sent by messages."""
+
+    def __call__(self, status_line: bytes, rest: bytes) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
     """A complete response. Header names are lower-case; redirects are not followed."""

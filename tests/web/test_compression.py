@@ -53,7 +53,7 @@ def large(**options: bool) -> PreparedResponse:
 
 def headers_of(response: PreparedResponse, **headers: str) -> tuple[int, dict[bytes, bytes]]:
     sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    start, _ = response.messages(sent)
+    start = response.form_for(sent).start
     return start["status"], dict(start["headers"])
 
 
@@ -73,10 +73,10 @@ def test_both_forms_are_revalidated_by_either_etag() -> None:
 
 def test_it_is_compressed_once() -> None:
     response = large()
-    first, second = (response.messages([(b"accept-encoding", b"gzip")]) for _ in range(2))
+    first, second = (response.form_for([(b"accept-encoding", b"gzip")]) for _ in range(2))
 
     assert first is second
-    assert gzip.decompress(first[1]["body"]) == b"x" * 5_000
+    assert gzip.decompress(first.body["body"]) == b"x" * 5_000
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def _limit(query: QueryParams) -> int:
 async def show(cache: ResponseCache[int], query: str = "") -> bytes:
     response = await cache.show(Request({"type": "http", "query_string": query.encode(), "headers": []}))
     assert isinstance(response, PreparedResponse)
-    body: bytes = response.complete[1]["body"]
+    body: bytes = response.complete.body["body"]
     return body
 
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from tocsin.bindings import SEND_COMPLETE, SendComplete
 from tocsin.errors import RequestRefused
 from tocsin.web import competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
@@ -25,6 +26,7 @@ from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, is_public, routes_of
+from tocsin.web.prepared_response import Form
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.request_limits import ClientRateLimit, networks_of
 from tocsin.web.response_cache import ResponseCache
@@ -141,21 +143,28 @@ class _App(Starlette):
             began_s = self._http.now()
             prepared = cache.fresh(scope["query_string"])
             if prepared is not None and self._reads.allows(networks_of(scope)):
-                start, body = prepared.messages(scope["headers"])
-                more = [*self._cross_origin.own_headers(scope["headers"])]
-                if is_https(scope):
-                    more.append(STRICT_TRANSPORT)
-                if more:
-                    start = {**start, "headers": [*start["headers"], *more]}
-                self._http.count(path, start["status"], began_s)
-                await send(start)
-                await send(body)
+                form = prepared.form_for(scope["headers"])
+                self._http.count(path, form.start["status"], began_s)
+                await self._send(form, scope, send)
                 return
         send = self._cross_origin.allowing(scope, self._http.counted(path, send))
         if self._cross_origin.is_preflight(scope):
             await self._cross_origin.answer_preflight(send)
             return
         await super().__call__(scope, receive, send)
+
+    async def _send(self, form: Form, scope: Scope, send: Send) -> None:
+        more = [*self._cross_origin.own_headers(scope["headers"])]
+        if is_https(scope):
+            more.append(STRICT_TRANSPORT)
+        if more:
+            await send({**form.start, "headers": [*form.start["headers"], *more]})
+        else:
+            send_complete: SendComplete | None = scope.get("extensions", {}).get(SEND_COMPLETE)
+            if send_complete is not None and send_complete(form.status_line, form.rest):
+                return
+            await send(form.start)
+        await send(form.body)
 
 
 def _has_admin_key(scope: Scope, keys: Keys) -> bool:

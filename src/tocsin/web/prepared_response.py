@@ -1,18 +1,28 @@
 """A response that many clients get: encoded once, compressed once, and sent as it is."""
 
 import gzip
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from tocsin.web.respond import etag_of, is_known
 from tocsin.web.security import RawHeaders
 
-Messages: TypeAlias = tuple[dict[str, Any], dict[str, Any]]  # two ASGI messages
-
+STATUS_LINES = {200: b"HTTP/1.1 200 OK\r\n", 304: b"HTTP/1.1 304 Not Modified\r\n"}
 PACKET_BYTES = 1_400  # what fits into one packet is not worth compressing
 LEVEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a response: as two ASGI messages, and as bytes."""
+
+    start: dict[str, Any]
+    body: dict[str, Any]
+    status_line: bytes
+    rest: bytes
 
 
 class PreparedResponse:
@@ -35,11 +45,11 @@ class PreparedResponse:
         self._is_large = compress and len(body) > PACKET_BYTES
         self._headers = [*headers, *([(b"vary", b"accept-encoding")] if self._is_large else [])]
         self._type = (b"content-type", media_type.encode())
-        self.complete = self._messages(200, self.etag, body)
-        self._unchanged = self._messages(304, self.etag, b"")
-        self._zipped: tuple[Messages, Messages] | None = None
+        self.complete = self._form(200, self.etag, body)
+        self._unchanged = self._form(304, self.etag, b"")
+        self._zipped: tuple[Form, Form] | None = None
 
-    def messages(self, headers: RawHeaders) -> Messages:
+    def form_for(self, headers: RawHeaders) -> Form:
         """The response to a request with these headers."""
         is_unchanged = is_zipped = False
         for name, value in headers:
@@ -52,28 +62,28 @@ class PreparedResponse:
         return self._unchanged if is_unchanged else self.complete
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        start, body = self.messages(scope["headers"])
-        await send(dict(start))  # a middleware may add to it
-        await send(body)
+        form = self.form_for(scope["headers"])
+        await send(dict(form.start))  # a middleware may add to it
+        await send(form.body)
 
-    def _compressed(self) -> tuple[Messages, Messages]:
+    def _compressed(self) -> tuple[Form, Form]:
         """With the body, and without it. Made when somebody asks for it first."""
         if self._zipped is None:
             weak = b"W/" + self.etag
             body = gzip.compress(self._body, LEVEL, mtime=0)
-            complete = self._messages(200, weak, body, (b"content-encoding", b"gzip"))
-            self._zipped = complete, self._messages(304, weak, b"")
+            complete = self._form(200, weak, body, (b"content-encoding", b"gzip"))
+            self._zipped = complete, self._form(304, weak, b"")
         return self._zipped
 
-    def _messages(self, status: int, etag: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Messages:
+    def _form(self, status: int, etag: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Form:
         entity = [self._type, (b"content-length", str(len(body)).encode()), *more] if status == 200 else []
-        return (
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [*entity, (b"etag", etag), *self._headers],
-            },
+        headers = [*entity, (b"etag", etag), *self._headers]
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        return Form(
+            {"type": "http.response.start", "status": status, "headers": headers},
             {"type": "http.response.body", "body": body},
+            STATUS_LINES[status],
+            head + b"\r\n" + body,
         )
 
 
