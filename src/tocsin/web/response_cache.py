@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON, Clock
+from tocsin.errors import RequestRefused, UsageError
 from tocsin.shapes.base import SnakeShape
 from tocsin.web.prepared_response import PreparedResponse
 from tocsin.web.respond import etag_of, json_bytes
@@ -59,15 +61,26 @@ class ResponseCache(Generic[K]):
         self._parse = parse
         self._respond = respond
         self._in_one_loop = in_one_loop
-        self._responses: dict[K, CachedResponse] = {}
+        self.foreign: AbstractSet[str] = frozenset()  # parameters that the route refuses or explains
+        self._responses: dict[K | None, CachedResponse] = {}
         self._by_text: dict[bytes, CachedResponse] = {}  # the same responses, by query as it was written
         self._computing: dict[K, asyncio.Task[CachedResponse]] = {}
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
-        cached = self._by_text.get(query)
+        """What is kept for this query, however it is written; None if it must be computed, refused or explained."""
+        cached = self._by_text.get(query) or self._responses.get(self._key_of(query))
         if cached is None or self._clock.monotonic() - cached.made > AGE_MAX_S:
             return None
         return cached.prepared
+
+    def _key_of(self, query: bytes) -> K | None:
+        parameters = QueryParams(query)
+        if not self.foreign.isdisjoint(parameters):
+            return None
+        try:
+            return self._parse(parameters)
+        except (UsageError, RequestRefused):
+            return None
 
     def forget(self) -> None:
         """What they show has changed."""
