@@ -120,6 +120,7 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@$(BIN)/python bench/measure_client.py
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_flood.py
+	@PYTHONPATH=tests $(BIN)/python bench/measure_front_door.py
 	@$(BIN)/python bench/measure_status.py
 	@$(BIN)/python bench/measure_board.py
 	@$(BIN)/python bench/measure_sweep.py
