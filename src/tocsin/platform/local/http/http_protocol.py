@@ -224,7 +224,6 @@ def _send_complete(cycle: RequestResponseCycle, status_line: bytes, rest: bytes)
     if cycle.response_started or cycle.disconnected or flow.write_paused or not cycle.keep_alive:
         return False
     cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
     usual = [b"%b: %b\r\n" % header for header in cycle.default_headers]
     cycle.transport.write(b"".join((status_line, *usual, rest)))
     cycle.message_event.set()
