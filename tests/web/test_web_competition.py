@@ -1,25 +1,19 @@
 """The competition's routes: what agents send, and what they and the visitors see."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.asgi import ask
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
-from tocsin.bindings import KV
 from tocsin.competition.board import DIRECTIONS, SORTS
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.published_board import PublishedBoard, publish
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
-from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
-from tocsin.web.app import create_app
 from tocsin.web.request_limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"
@@ -272,36 +266,3 @@ async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
         assert allowed["version"] == made.world.rules.allowlist.version
         assert (before["source"], before["tokens"]) == ("static-fallback", list(STATIC_TOKENS))
         assert (after["source"], after["count"]) == ("dynamic", len(STATIC_TOKENS) + 1)
-
-
-async def test_a_view_of_the_board_costs_one_read_of_kv(tmp_path: Path) -> None:
-    """Ten views of different pages ask for the health once, and the database nothing."""
-    async with competition_site(tmp_path) as made:
-        await publish(made.site.kv, PublishedBoard([], made.world.clock.now(), None))
-        asked: list[str] = []
-
-        async def health() -> HealthSnapshot:
-            asked.append("health")
-            return await made.site.health()
-
-        reads = CountingKV(made.site.kv, asked)
-        app = create_app(replace(made.site, kv=reads, health=health, db=None))  # type: ignore[arg-type]  # unused
-        for limit in range(1, 11):
-            assert (await ask(app, f"{BOARD}?limit={limit}")).status == 200
-
-    assert sorted(asked) == ["board:v1"] * 10 + ["health"]
-
-
-class CountingKV:
-    """A KV whose single reads are noted."""
-
-    def __init__(self, kv: KV, asked: list[str]) -> None:
-        self._kv = kv
-        self._asked = asked
-
-    async def get(self, key: str) -> str | None:
-        self._asked.append(key)
-        return await self._kv.get(key)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"KV.{name} was used")

@@ -15,7 +15,7 @@ from tocsin.competition.published_board import BoardReader
 from tocsin.competition.request_jobs import SUBMIT
 from tocsin.errors import UsageError
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens
-from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
 from tocsin.shapes.scheduler import Status
 from tocsin.tasks.publish_board import board_at
@@ -40,7 +40,6 @@ class CompetitionRoutes:
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
         self._published = BoardReader(deps.kv)
-        self._snapshot: tuple[float, HealthSnapshot] | None = None
         self.board = ResponseCache(
             deps.clock,
             BOARD_AGE_S,
@@ -98,7 +97,7 @@ class CompetitionRoutes:
         if published is None:
             published = await board_at(deps.db, deps.kv, now)
         page = board.page_of(published.rows, query)
-        snapshot = await self._recent_health()
+        snapshot = await deps.health()
         return Board(
             page.rows,
             published.as_of,
@@ -107,13 +106,6 @@ class CompetitionRoutes:
             swept_at=None if snapshot.status is None else _swept_at(snapshot.status),
             service=health_of(snapshot, now),
         )
-
-    async def _recent_health(self) -> HealthSnapshot:
-        """At most BOARD_AGE_S old: on Cloudflare it is a call of the object, and a view should cost one read of KV."""
-        now_s = self._deps.clock.monotonic()
-        if self._snapshot is None or now_s - self._snapshot[0] > BOARD_AGE_S:
-            self._snapshot = now_s, await self._deps.health()
-        return self._snapshot[1]
 
 
 def _board_query(query: QueryParams) -> BoardQuery:
