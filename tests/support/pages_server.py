@@ -250,7 +250,7 @@ class ScriptedApi:
         if limit > RUNS_MAX:
             return _refused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
         runs = [run for run in self.world.runs if task in {None, run["task"]}][:limit]
-        return JSONResponse(shaped(RunList, {"name": "v1", "runs": runs}))
+        return JSONResponse(shaped(RunList, {"name": "v1", "runs": runs, "next": None}))
 
     async def audit(self, _request: Request) -> Response:
         return JSONResponse(shaped(AuditList, {"name": "v1", "records": self.world.audit}))
