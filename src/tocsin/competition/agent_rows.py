@@ -276,9 +276,12 @@ ON CONFLICT (btc_address) DO UPDATE SET {updates} WHERE {differs}"""  # noqa: S6
 
 
 def _merged(name: str) -> str:
-    """What a column becomes: the field of the file, even if it is null, else what is there."""
+    """What a column becomes: the field of the file, even if it is null, else what is there.
+
+    Without CASE: wrangler takes it for the begin of a statement of several parts, and does not split what follows.
+    """
     path = f"i.fields, '$.{name}'"
-    return f"CASE WHEN json_type({path}) IS NULL THEN t.{name} ELSE json_extract({path}) END"
+    return f"iif(json_type({path}) IS NULL, t.{name}, json_extract({path}))"
 
 
 def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:

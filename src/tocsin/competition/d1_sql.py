@@ -12,6 +12,9 @@ from tocsin.bindings import JSON
 from tocsin.competition.agent_rows import Table, upsert
 
 STATEMENT_MAX = 99_000  # bytes; D1 takes 100,000, of which what wrangler sends along is a part
+BATCH_MAX = (
+    25_000  # bytes of a statement of several rows: wrangler takes minutes to split a file of longer ones
+)
 
 _ROWS = (
     "(SELECT value AS fields, json_extract(value, '$.btc_address') AS btc_address FROM json_each('[{rows}]'))"
@@ -37,8 +40,8 @@ def row_max(table: Table) -> int:
 
 
 def statements(table: Table, rows: Iterable[str]) -> Iterator[str]:
-    """All rows, in as few statements as D1 takes. None of the rows may be longer than `row_max`."""
-    room = row_max(table)
+    """All rows, many in a statement. None of them may be longer than `row_max`."""
+    room = BATCH_MAX - len(statement_of(table, ()))
     batch: list[str] = []
     size = 0
     for row in rows:
