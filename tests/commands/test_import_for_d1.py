@@ -1,6 +1,7 @@
 """`tocsin import --d1-sql`: SQL that does to D1 what an import does here."""
 
 import json
+import re
 import sqlite3
 import stat
 from itertools import pairwise
@@ -17,7 +18,7 @@ from tocsin.cli import app
 from tocsin.commands.import_agents import import_file, import_rows
 from tocsin.commands.import_for_d1 import D1Report, write_d1_sql
 from tocsin.competition import d1_sql
-from tocsin.competition.agent_rows import TABLES, ImportRow, lines_of, read_line
+from tocsin.competition.agent_rows import TABLES, ImportRow, Table, lines_of, read_line
 from tocsin.errors import ImportRefused, UsageError
 from tocsin.platform.local.sqlite.sql_text import split
 
@@ -127,6 +128,12 @@ def test_the_words_that_wrangler_cuts_are_escaped() -> None:
     assert d1_sql.row_of({"owner": "BEGIN TRANSACTION; COMMIT;"}) == (
         r'{"owner":"BEGIN\u0020TRANSACTION\u003b COMMIT\u003b"}'
     )
+
+
+@pytest.mark.parametrize("table", ["agents", "claims"])
+def test_a_statement_has_no_word_that_keeps_wrangler_from_splitting(table: Table) -> None:
+    """After CASE or BEGIN it takes the rest of the file for one statement."""
+    assert re.findall(r"\b(?:CASE|BEGIN)\b", d1_sql.statement_of(table, ()), re.IGNORECASE) == []
 
 
 def test_what_an_import_refuses_is_refused_and_no_file_is_written(tmp_path: Path) -> None:
