@@ -13,7 +13,7 @@ import typer
 
 from tocsin import __version__
 from tocsin.commands import data_commands, operator_commands
-from tocsin.commands.options import AsJson, Host, Port, print_answer, service_client
+from tocsin.commands.options import AsJson, Host, LocalCommand, Port, Url, print_answer, service_client
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
 
@@ -41,7 +41,7 @@ def tocsin(
     """Keeps token prices fresh and finds the competition's swaps."""
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def serve(
     demo: Annotated[bool, typer.Option("--demo", help="Against the bundled simulator.")] = False,
     host: Annotated[str | None, typer.Option(help="Listen here (TOCSIN_HOST).")] = None,
@@ -60,6 +60,7 @@ def status(
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 when the service is not ready.")
     ] = False,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -68,7 +69,7 @@ def status(
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import SchedulerOverview
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
     print_answer(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
     if check and not overview.health.ready:
@@ -88,6 +89,7 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
     daily: Annotated[bool, typer.Option("--daily", help="The totals of each day and task.")] = False,
     as_json: AsJson = False,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -95,7 +97,7 @@ def runs(
     from tocsin.commands import list_runs, render
     from tocsin.commands.times import parse_past_ms
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     if daily:
         if task or outcome or since:
             raise UsageError("--daily shows all tasks and outcomes: give it with --limit only.")
@@ -112,6 +114,7 @@ def runs(
 def prices(
     tokens: Annotated[list[str] | None, typer.Argument(metavar="[TOKEN]...")] = None,
     as_json: AsJson = False,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -119,7 +122,7 @@ def prices(
     from tocsin.commands import render
     from tocsin.shapes.prices import PriceList
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     answer = client.get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
     print_answer(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
 
@@ -129,6 +132,7 @@ def board(
     sort: Annotated[str, typer.Option(help="trades, volume, pnl or latest.")] = "trades",
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     as_json: AsJson = False,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -137,34 +141,45 @@ def board(
     from tocsin.shapes.competition import Board
 
     query = {"sort": sort, "limit": str(limit)}
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     answer = client.get("/api/competition/leaderboard", query)
     print_answer(answer, as_json, render.board(client.read(Board, answer)))
 
 
-@app.command("import")
+@app.command("import", cls=LocalCommand)
 def import_(
     file: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines, or a D1 export (.sql).")
     ],
     data_dir: DataDir = None,
+    d1_sql: Annotated[
+        Path | None, typer.Option("--d1-sql", help="Write SQL for D1 to this file instead.", metavar="OUT")
+    ] = None,
 ) -> None:
     """Import agents and claims from a file: all of them or, if one is refused, none."""
     from tocsin.commands import render
     from tocsin.commands.import_agents import import_agents
+    from tocsin.commands.import_for_d1 import write_d1_sql
     from tocsin.commands.progress import byte_progress
 
+    if d1_sql is not None and data_dir is not None:
+        raise UsageError("--d1-sql is for a database on Cloudflare: leave out --data-dir.")
     with byte_progress(file.name, file.stat().st_size) as on_progress:
-        report = import_agents(file, data_dir=data_dir, on_progress=on_progress)
+        if d1_sql is None:
+            report = import_agents(file, data_dir=data_dir, on_progress=on_progress)
+            lines = render.imported(report)
+        else:
+            prepared = write_d1_sql(file, d1_sql, on_progress)
+            report, lines = prepared.checked, render.prepared_for_d1(prepared, str(d1_sql))
     if report.refused:
         for line in render.import_refused(str(file), report.refused, report.refused_count):
             typer.echo(line, err=True)
         raise typer.Exit(1)
-    for line in render.imported(report):
+    for line in lines:
         typer.echo(line)
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def explain(
     txid: Annotated[str | None, typer.Argument(help="Ask Hiro about this one.", metavar="TXID")] = None,
     file: Annotated[
@@ -183,7 +198,7 @@ def explain(
     print_answer(explanation.to_json(), as_json, render.explained(explanation))
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def rebuild(data_dir: DataDir = None) -> None:
     """Compare the board's totals with the swaps, and count them again."""
     from tocsin.commands.rebuild_totals import rebuild_totals
@@ -194,7 +209,7 @@ def rebuild(data_dir: DataDir = None) -> None:
     typer.echo("Counted again." if drifted else "All totals agree with the swaps.")
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def simulate(
     host: Annotated[str, typer.Option(help="Listen here.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = 8790,

@@ -39,6 +39,7 @@ from tocsin.setting_values import (
 
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
+URL_FOR_COMMANDS = "TOCSIN_URL"  # where commands find the service; the service itself has no use for it
 
 
 class SettingsError(StartError):
@@ -281,7 +282,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         except ValueError as error:
             shown = "its value" if known.secret else repr(without_credentials(text)[:80])
             problems.append(f"{known.name}: {shown} {error}. Example: {known.name}={known.example}")
-    names = [known.name for known in ALL]
+    names = [*(known.name for known in ALL), URL_FOR_COMMANDS]
     own = [name.removeprefix(OWN_PREFIX) for name in names if name.startswith(OWN_PREFIX)]
     for name in environment:
         if name.startswith(OWN_PREFIX) and name not in names:

@@ -28,6 +28,7 @@ from support.virtual_time import START_MS
 from support.web_thread import NAME, Running, served_in_thread
 from tocsin.cli import app
 from tocsin.commands import check as check_command
+from tocsin.commands.service_address import ServiceAddress
 from tocsin.commands.service_client import client_of
 from tocsin.shapes.scheduler import Progress, RunError, Status
 
@@ -265,16 +266,16 @@ def test_another_program_on_the_port_is_not_taken_for_the_service() -> None:
 def test_the_environment_comes_before_the_file_and_options_before_both(tmp_path: Path) -> None:
     """Where the service is: --port, TOCSIN_PORT, .env, 8787."""
     dotenv = tmp_path / ".env"
-    assert (client_of({}, dotenv).host, client_of({}, dotenv).port) == ("127.0.0.1", 8787)
+    assert client_of({}, dotenv).address == ServiceAddress("127.0.0.1", 8787)
     dotenv.write_text("# a comment\nexport TOCSIN_HOST='0.0.0.0'\nTOCSIN_PORT=9001\nADMIN_KEY=\"k=1\"\n")
 
     by_file = client_of({}, dotenv)
     by_environment = client_of({"TOCSIN_PORT": "9002"}, dotenv)
     by_option = client_of({"TOCSIN_PORT": "nonsense"}, dotenv, host="::", port=9003)
 
-    assert (by_file.host, by_file.port, by_file.key) == ("127.0.0.1", 9001, "k=1")
-    assert by_environment.port == 9002
-    assert (by_option.host, by_option.port) == ("::1", 9003)
+    assert (by_file.address, by_file.key) == (ServiceAddress("127.0.0.1", 9001), "k=1")
+    assert by_environment.address.port == 9002
+    assert by_option.address == ServiceAddress("::1", 9003)
     assert "k=1" not in repr(by_file)
 
 

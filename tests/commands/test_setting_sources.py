@@ -18,6 +18,10 @@ from tocsin.settings import SettingsError
         ({"ADMIN_KEY": "secret"}, "TOCSIN_PORT=9001", {"host": "127.0.0.1"}),
         ({"ADMIN_KEY": "secret", "TOCSIN_HOST": "127.0.0.1"}, "ADMIN_KEY=x\nTOCSIN_PORT=9001", {}),
         ({"TOCSIN_HOST": "127.0.0.1"}, "ADMIN_KEY=secret", {}),
+        ({"ADMIN_KEY": "secret"}, "TOCSIN_URL=https://evil.test", {}),
+        ({"ADMIN_KEY": "secret", "TOCSIN_PORT": "1"}, "TOCSIN_URL=https://evil.test", {}),
+        ({"TOCSIN_URL": "https://evil.test"}, "ADMIN_KEY=secret", {}),
+        ({"TOCSIN_VIEWER_KEY": "secret"}, "TOCSIN_URL=https://evil.test", {}),
     ],
 )
 def test_a_key_is_not_sent_to_an_address_from_another_place(
@@ -41,6 +45,10 @@ def test_a_key_is_not_sent_to_an_address_from_another_place(
         ({"ADMIN_KEY": "k"}, "TOCSIN_HOST=evil.test\nTOCSIN_PORT=9001", {"host": "127.0.0.1", "port": 1}),
         ({}, "ADMIN_KEY=k\nTOCSIN_HOST=127.0.0.1\nTOCSIN_PORT=1", {}),
         ({}, "ADMIN_KEY=k", {"port": 1}),
+        ({"ADMIN_KEY": "k"}, "TOCSIN_URL=https://evil.test", {"port": 1}),
+        ({"ADMIN_KEY": "k"}, "TOCSIN_URL=https://evil.test", {"url": "http://127.0.0.1:1/"}),
+        ({"ADMIN_KEY": "k", "TOCSIN_URL": "http://127.0.0.1:1"}, "TOCSIN_URL=https://evil.test", {}),
+        ({}, "ADMIN_KEY=k\nTOCSIN_URL=http://127.0.0.1:1/\nTOCSIN_PORT=9001", {}),
     ],
 )
 def test_a_key_is_sent_to_an_address_from_its_own_place_or_the_command_line(

@@ -11,6 +11,7 @@ CHROMIUM = "Chromium is missing: install it (`apt-get install chromium`), or set
 SYSTEMD = "systemd-analyze is missing: install it (`apt-get install systemd`)"
 PROMTOOL = "promtool is missing: install it (`apt-get install prometheus`)"
 CADDY = "caddy is missing: install it (`apt-get install caddy`)"
+OPENSSL = "openssl is missing: install it (`apt-get install openssl`)"
 NGINX = "nginx is missing: install it (`apt-get install nginx-light`)"
 
 

@@ -1,13 +1,15 @@
-"""The commands for one who looks after an installation: backup, verify, restore, check and doctor.
+"""The commands for one who looks after an installation: export, backup, verify, restore, check and doctor.
 
 They work on the settings and the data directory, whether the service runs or not.
 """
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from tocsin.commands.options import LocalCommand
 
 if TYPE_CHECKING:
     from tocsin.shapes.backup_manifest import BackupManifest
@@ -18,7 +20,7 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data direc
 Backup = Annotated[Path, typer.Argument(help="A backup that `tocsin backup` made.", metavar="BACKUP")]
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def backup(
     destination: Annotated[
         Path | None, typer.Argument(help="A directory or a new file; here by default.", metavar="DEST")
@@ -32,7 +34,7 @@ def backup(
     typer.echo(f"Saved to {target}: {_described(manifest)}")
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def verify(archive: Backup) -> None:
     """Check that a backup is whole and that this release can restore it."""
     from tocsin.commands import restore as restoring
@@ -41,7 +43,7 @@ def verify(archive: Backup) -> None:
     typer.echo(f"{archive} can be restored: {_described(manifest)}")
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def restore(
     archive: Backup,
     data_dir: DataDir = None,
@@ -62,7 +64,7 @@ def restore(
     )
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def check() -> None:
     """Validate settings, keys, schema, budgets and the data directory."""
     from tocsin.commands import check as checking
@@ -75,7 +77,7 @@ def check() -> None:
     typer.echo("All fine.")
 
 
-@app.command()
+@app.command(cls=LocalCommand)
 def doctor(
     offline: Annotated[bool, typer.Option("--offline", help="Ask nobody over the network.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -94,6 +96,29 @@ def doctor(
             typer.echo(f"{one.verdict:<8} {one.name}: {one.sentence}")
     if not report.ok:
         raise typer.Exit(1)
+
+
+@app.command(cls=LocalCommand)
+def export(
+    what: Annotated[
+        Literal["agents", "swaps", "refusals", "prices"],
+        typer.Argument(metavar="WHAT", help="agents, swaps, refusals or prices."),
+    ],
+    form: Annotated[Literal["jsonl", "csv"], typer.Option("--format", help="JSON lines, or CSV.")] = "jsonl",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write to this file; to stdout by default.", metavar="FILE"),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write agents, swaps, refusals or prices as JSON lines or CSV, while the service runs or not."""
+    from tocsin.commands import export_rows
+
+    report = export_rows.export(what, form, output, data_dir=data_dir, now=_now())
+    if output is not None:
+        typer.echo(f"{output}: {report.rows:,} {what}.")
+    if report.unreadable:
+        typer.echo(f"{report.unreadable:,} entries cannot be read and were left out.", err=True)
 
 
 def _now() -> int:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tocsin import __version__
 from tocsin.bindings import FetchResponse
 from tocsin.budget.limiter import WindowReading
-from tocsin.commands.service_client import ANYWHERE
+from tocsin.commands.service_address import ANYWHERE
 from tocsin.errors import FetchError
 from tocsin.platform.local.http.fetch import HttpFetch
 from tocsin.settings import Settings

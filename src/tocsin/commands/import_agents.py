@@ -60,31 +60,45 @@ def import_file(
     """Import all of a file, or nothing of it. `on_progress` gets the number of bytes read."""
     report = import_rows(connection, read_rows(file, on_progress))
     if not report.refused and not any(counts != TableCounts(0, 0, 0) for counts in report.imported.values()):
-        raise ImportRefused(
-            f"{file} holds no agents and no claims. Give JSON lines, or the .sql file of a D1 export"
-        )
+        raise no_rows(file)
     return report
+
+
+def no_rows(file: Path) -> ImportRefused:
+    return ImportRefused(
+        f"{file} holds no agents and no claims. Give JSON lines, or the .sql file of a D1 export"
+    )
 
 
 def import_rows(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError]) -> ImportReport:
     """Import rows in one transaction, unless one of them is refused."""
     report = ImportReport()
     with sqlite_file.store_errors("import"):
-        connection.execute(agent_rows.INCOMING)
-        connection.execute("BEGIN")  # for the temporary table: it locks nothing
-        connection.executemany(agent_rows.STAGE, _staged(rows, report))
-        connection.execute("COMMIT")
-        connection.execute(agent_rows.INDEX)
+        stage(connection, rows, report)
         connection.execute("BEGIN IMMEDIATE")
-        for line, reason in connection.execute(agent_rows.CONFLICTS):
-            report.refuse(RowError(line, reason))
+        refuse_conflicts(connection, agent_rows.CONFLICTS_WITHIN, report)
+        refuse_conflicts(connection, agent_rows.CONFLICTS_REGISTERED, report)
         if report.refused:
             connection.execute("ROLLBACK")
-            report.refused.sort(key=lambda refusal: refusal.line)
         else:
             report.imported = {table: _write(connection, table) for table in TABLES}
             connection.execute("COMMIT")
     return report
+
+
+def stage(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError], report: ImportReport) -> None:
+    """Collect rows in a temporary table, which locks nothing, and refusals in the report."""
+    connection.execute(agent_rows.INCOMING)
+    connection.execute("BEGIN")
+    connection.executemany(agent_rows.STAGE, _staged(rows, report))
+    connection.execute("COMMIT")
+    connection.execute(agent_rows.INDEX)
+
+
+def refuse_conflicts(connection: sqlite3.Connection, conflicts: str, report: ImportReport) -> None:
+    for line, reason in connection.execute(conflicts):
+        report.refuse(RowError(line, reason))
+    report.refused.sort(key=lambda refusal: refusal.line)
 
 
 def _staged(
@@ -100,7 +114,7 @@ def _staged(
 def _write(connection: sqlite3.Connection, table: Table) -> TableCounts:
     total, new = connection.execute(agent_rows.count_new(table)).fetchone()
     before = connection.total_changes
-    connection.execute(agent_rows.upsert(table))
+    connection.execute(agent_rows.upsert(table, agent_rows.incoming(table)))
     touched = connection.total_changes - before
     return TableCounts(new, touched - new, total - touched)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.commands.options import AsJson, Host, Port, Reason, print_answer, service_client
+from tocsin.commands.options import AsJson, Host, Port, Reason, Url, print_answer, service_client
 from tocsin.errors import UsageError
 
 POLL_S = 0.25
@@ -19,6 +19,7 @@ def refresh(
     task: Annotated[str, typer.Argument(help="A task, such as tenero or sweep, or all.", metavar="TASK")],
     as_json: AsJson = False,
     reason: Reason = None,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -27,7 +28,7 @@ def refresh(
     from tocsin.commands.refresh_progress import refresh_with_progress
     from tocsin.shapes.scheduler import Refreshed, RefreshResult
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     answer = refresh_with_progress(client, task, POLL_S, _why(reason))
     refreshed = client.read(Refreshed, answer)
     by_task = refreshed.result if task == "all" else {task: refreshed.result}
@@ -41,6 +42,7 @@ def recheck(
     txid: Annotated[str, typer.Argument(help="A transaction that is recorded or refused.", metavar="TXID")],
     as_json: AsJson = False,
     reason: Reason = None,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -49,7 +51,7 @@ def recheck(
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.competition import SubmitAnswer
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     answer = client.read(
         SubmitAnswer, client.post(SCHEDULER, {"action": "recheck", "txid": txid, **_why(reason)})
     )
@@ -62,6 +64,7 @@ def pause(
     for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
     until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
     reason: Reason = None,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -77,17 +80,17 @@ def pause(
     end = (
         {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
     )
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     paused = client.read(Paused, client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)}))
     typer.echo(f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it.")
 
 
-def resume(reason: Reason = None, host: Host = None, port: Port = None) -> None:
+def resume(reason: Reason = None, url: Url = None, host: Host = None, port: Port = None) -> None:
     """End a pause."""
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import Resumed
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     client.read(Resumed, client.post(SCHEDULER, {"action": "resume", **_why(reason)}))
     typer.echo("Resumed.")
 
@@ -95,6 +98,7 @@ def resume(reason: Reason = None, host: Host = None, port: Port = None) -> None:
 def reload(
     as_json: AsJson = False,
     reason: Reason = None,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -103,7 +107,7 @@ def reload(
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.operators import Reloaded
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     answer = client.post(SCHEDULER, {"action": "reload", **_why(reason)})
     print_answer(answer, as_json, render.reloaded(client.read(Reloaded, answer)))
 
@@ -111,6 +115,7 @@ def reload(
 def audit(
     limit: Annotated[int, typer.Option(min=1, max=1_100, help="How many.")] = 20,
     as_json: AsJson = False,
+    url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
@@ -119,7 +124,7 @@ def audit(
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.operators import AuditList
 
-    client = service_client(host, port)
+    client = service_client(url, host, port)
     answer = client.get(f"{SCHEDULER}/audit", {"limit": str(limit)}, keyed=True)
     print_answer(answer, as_json, render.audit(client.read(AuditList, answer)))
 

@@ -3,27 +3,48 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from tocsin.bindings import JSON
+from tocsin.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tocsin.commands.service_client import ServiceClient
 
-Host = Annotated[str | None, typer.Option("--host", help="Where the service is (TOCSIN_HOST).")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", help="Where the service is, such as https://host/prefix (TOCSIN_URL).", metavar="URL"
+    ),
+]
+Host = Annotated[str | None, typer.Option("--host", help="Its host, without TLS (TOCSIN_HOST).")]
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
 
 
-def service_client(host: str | None, port: int | None) -> "ServiceClient":
+class LocalCommand(TyperCommand):
+    """A command that works on this machine. Somebody who gives it a URL gets told so."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = args[: args.index("--")] if "--" in args else args
+        if any(option == "--url" or option.startswith("--url=") for option in options):
+            raise UsageError(
+                f"`tocsin {self.name}` works on this machine and has no --url: run it where the service runs."
+                " docs/cloudflare.md says what there is for a service on Cloudflare."
+            )
+        return super().parse_args(ctx, args)
+
+
+def service_client(url: str | None, host: str | None, port: int | None) -> "ServiceClient":
     from tocsin.commands.service_client import client_of
 
-    return client_of(os.environ, Path(".env"), host=host, port=port)
+    return client_of(os.environ, Path(".env"), url=url, host=host, port=port)
 
 
 def print_answer(answer: JSON, as_json: bool, lines: "Iterable[RenderableType]") -> None:

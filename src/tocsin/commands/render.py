@@ -1,5 +1,6 @@
 """What commands print: tables and lines made of the service's shapes."""
 
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,6 +9,7 @@ from rich.markup import escape as without_markup
 from rich.table import Table
 
 from tocsin.commands.import_agents import ImportReport
+from tocsin.commands.import_for_d1 import D1Report
 from tocsin.commands.times import shown_ago, shown_instant, shown_until
 from tocsin.competition.agent_rows import RowError
 from tocsin.competition.codes import MEANINGS, Code
@@ -193,6 +195,13 @@ def rechecked(answer: SubmitAnswer) -> Iterable[str]:
 def imported(report: ImportReport) -> Iterable[str]:
     for table, counts in report.imported.items():
         yield f"{table}: {counts.new:,} new, {counts.updated:,} updated, {counts.unchanged:,} unchanged"
+
+
+def prepared_for_d1(report: D1Report, output: str) -> Iterable[str]:
+    """What was written, and the command that loads it."""
+    rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
+    yield f"{output}: {rows}, in {report.statements:,} statements. Nothing is loaded yet. Next:"
+    yield f"npx wrangler d1 execute tocsin --remote --file {shlex.quote(output)}"
 
 
 def import_refused(file: str, errors: Sequence[RowError], count: int) -> Iterable[str]:

@@ -1,34 +1,37 @@
-"""Calls the running service: plain HTTP to the host and port of the settings."""
+"""Calls the running service: over HTTP or HTTPS, on this machine, behind a proxy or on Cloudflare.
+
+Certificates are checked against the system's, or those of SSL_CERT_FILE; nothing turns that off. A key goes only to an
+address from the same place as the key, over TLS or within this machine. No redirect is followed: a key would go along.
+"""
 
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from tocsin.bindings import JSON
+from tocsin.commands.service_address import ServiceAddress, address_of, is_this_machine
 from tocsin.commands.setting_sources import SettingSources
 from tocsin.errors import MalformedShape, RequestRefused, ServiceUnreachable, UsageError
-from tocsin.settings import Settings
 from tocsin.shapes.base import SnakeShape
 
 AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 ANSWER_S = 15.0
 REFRESH_S = 1_800.0  # longer than any time slice
-PORT = Settings().port
 SCHEDULER = "/api/admin/scheduler"
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where it listens, not where we call
+GIVE_ADDRESS = "Give its --url, or its --host and --port."
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceClient:
     """Raises `ServiceUnreachable`, or `RequestRefused` with the sentence of the service."""
 
-    host: str
-    port: int
+    address: ServiceAddress
     key: str | None = field(repr=False)
     key_refusal: str | None = None  # why the key must not be sent there
 
@@ -44,43 +47,82 @@ class ServiceClient:
             return shape.from_json(answer)
         except MalformedShape as error:
             raise ServiceUnreachable(
-                f"The server at {self._where} answers, but not as this version of Tocsin does ({error})."
-                " If it is another program, set TOCSIN_PORT or give --port; if it is Tocsin, update both."
+                f"The server at {self.address} answers, but not as this version of Tocsin does ({error})."
+                " If it is another program, give the --url or the --port of Tocsin; if it is Tocsin, update both."
             ) from error
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], *, keyed: bool, timeout_s: float
     ) -> JSON:
         headers = {"Accept": "application/json", **(self._key() if keyed else {})}
-        connection = HTTPConnection(self.host, self.port, timeout=timeout_s)
+        target = f"{self.address.prefix}{path}"
+        connection = self._connection(timeout_s)
         try:
-            connection.request(method, f"{path}?{urlencode(query)}" if query else path, headers=headers)
+            connection.request(method, f"{target}?{urlencode(query)}" if query else target, headers=headers)
             answer = connection.getresponse()
-            status, body = answer.status, answer.read()
-        except TimeoutError as error:
-            raise ServiceUnreachable(
-                f"The service at {self._where} gave no answer in {timeout_s:.0f} s: look at its log."
-            ) from error
-        except OSError as error:
-            raise ServiceUnreachable(
-                f"No service answers at {self._where} ({error.strerror or error})."
-                " Start it with `tocsin serve`, or give its --host and --port."
-            ) from error
-        except HTTPException as error:
-            raise ServiceUnreachable(
-                f"The program at {self._where} does not answer in HTTP. Give --host and --port of the service."
-            ) from error
+            status, location, body = answer.status, answer.getheader("Location", ""), answer.read()
+        except (OSError, HTTPException, UnicodeError) as error:
+            raise self._unreachable(error, timeout_s) from error
         finally:
             connection.close()
+        if 300 <= status < 400:
+            raise self._redirected(location)
         return self._read(status, body)
+
+    def _connection(self, timeout_s: float) -> HTTPConnection:
+        host, port = self.address.host, self.address.port
+        if self.address.tls:
+            return HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+        return HTTPConnection(host, port, timeout=timeout_s)
+
+    def _unreachable(self, error: Exception, timeout_s: float) -> ServiceUnreachable:
+        match error:
+            case TimeoutError():
+                sentence = (
+                    f"The service at {self.address} gave no answer in {timeout_s:.0f} s: look at its log."
+                )
+            case ssl.SSLCertVerificationError():
+                sentence = (
+                    f"The certificate of {self.address} is not trusted ({error.verify_message.rstrip('.')})."
+                    " If it was issued by a CA of your own, set SSL_CERT_FILE to that CA's certificate."
+                )
+            case ssl.SSLError():
+                reason = (error.reason or str(error)).lower().replace("_", " ")
+                sentence = f"No TLS connection to {self.address} ({reason}). Give --url with http:// if it has no TLS."
+            case OSError():
+                sentence = (
+                    f"No service answers at {self.address} ({error.strerror or error})."
+                    " Start it with `tocsin serve`, or give its --url, or its --host and --port."
+                )
+            case UnicodeError():
+                sentence = f"{self.address} has a host name that cannot be. {GIVE_ADDRESS}"
+            case _:
+                sentence = f"The program at {self.address} does not answer in HTTP. {GIVE_ADDRESS}"
+        return ServiceUnreachable(sentence)
+
+    def _redirected(self, location: str) -> ServiceUnreachable:
+        """Only the host and the scheme of where it leads: the rest may have a secret."""
+        try:
+            to = urlsplit(location)
+            origin = f"{to.scheme}://{to.hostname}" if to.scheme in {"http", "https"} and to.hostname else ""
+        except ValueError:
+            origin = ""
+        leads = f" to {origin[:100]}" if origin.isascii() and origin.isprintable() and origin else ""
+        return ServiceUnreachable(
+            f"The server at {self.address} redirects{leads}. Redirects are not followed, so that no key goes"
+            " elsewhere: give the address that answers itself as --url or TOCSIN_URL."
+        )
 
     def _read(self, status: int, body: bytes) -> JSON:
         try:
             value: JSON = json.loads(body)
         except ValueError as error:
-            raise ServiceUnreachable(
-                f"The server at {self._where} is not Tocsin. Set TOCSIN_PORT, or give --port."
-            ) from error
+            if status >= 500:
+                raise ServiceUnreachable(
+                    f"The server at {self.address} answers {status} without a reason: a proxy did not reach the"
+                    " service, or did not wait for its answer. Try `tocsin status`."
+                ) from error
+            raise ServiceUnreachable(f"The server at {self.address} is not Tocsin. {GIVE_ADDRESS}") from error
         if status < 400:
             return value
         body_fields = value if isinstance(value, dict) else {}
@@ -95,34 +137,31 @@ class ServiceClient:
                 "This command needs the admin key of the service: set ADMIN_KEY, or put it into .env here."
             )
         if self.key_refusal is not None:
-            raise UsageError(f"{self.key_refusal}, or give --host and --port.")
+            raise UsageError(f"{self.key_refusal}, or give --host and --port, or --url.")
         if not (self.key.isascii() and self.key.isprintable()):
             raise UsageError("ADMIN_KEY must be printable ASCII.")
+        if not (self.address.tls or is_this_machine(self.address.host)):
+            raise UsageError(
+                f"The key would travel to {self.address} unencrypted. Give --url with https://, or use a tunnel:"
+                f" ssh -L 8787:127.0.0.1:8787 {self.address.host}, then --port 8787."
+            )
         return {"X-Admin-Key": self.key}
-
-    @property
-    def _where(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 def client_of(
-    environment: Mapping[str, str], dotenv: Path, *, host: str | None = None, port: int | None = None
+    environment: Mapping[str, str],
+    dotenv: Path,
+    *,
+    url: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
 ) -> ServiceClient:
     """By options, else by the environment, else by the `.env` file, else by default."""
     sources = SettingSources(environment, dotenv)
     known = sources.values
-    at = host or known.get("TOCSIN_HOST", "127.0.0.1")
-    set_port = known.get("TOCSIN_PORT", str(PORT))
-    unsaid = [name for name, option in (("TOCSIN_HOST", host), ("TOCSIN_PORT", port)) if option is None]
-    if port is None and not (set_port.isdecimal() and 0 < int(set_port[:6]) < 65_536):
-        raise UsageError(f"TOCSIN_PORT is {set_port!r}; give a number from 1 to 65535, such as {PORT}.")
+    address, used = address_of(known, address_url=url, host=host, port=port)
     of = "ADMIN_KEY" if known.get("ADMIN_KEY") else "TOCSIN_VIEWER_KEY"
-    return ServiceClient(
-        ANYWHERE.get(at, at),
-        port or int(set_port),
-        _first_key(known.get(of, "")),
-        key_refusal=sources.parted(of, unsaid),
-    )
+    return ServiceClient(address, _first_key(known.get(of, "")), key_refusal=sources.parted(of, used))
 
 
 def _first_key(keys: str) -> str | None:

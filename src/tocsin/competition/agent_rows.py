@@ -1,6 +1,7 @@
 """Agents and claims as files contain them: their fields, the checks of each row, and the SQL that imports them. Pure.
 
-`commands/import_agents.py` reads the file and runs the SQL; `sql_export.py` reads D1 exports.
+`commands/import_agents.py` reads the file and runs the SQL. `sql_export.py` reads exports of D1, `d1_sql.py` writes
+what D1 imports.
 
 Rows are collected in a temporary table first. There they are compared with each other and with what is registered, so a
 file of any size needs little memory, and the database is locked for the last step only.
@@ -216,8 +217,8 @@ INCOMING = """
 CREATE TEMP TABLE incoming (line INTEGER, kind TEXT, btc_address TEXT, stx_address TEXT, fields TEXT)"""
 STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
 INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
-# Rows that are fine alone, but conflict with each other or with what is registered.
-CONFLICTS = """
+# Rows that are fine alone, but conflict with each other …
+CONFLICTS_WITHIN = """
 SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on line ' || first || ' already'
 FROM (
   SELECT line, kind, btc_address, first_value(line) OVER w AS first, row_number() OVER w AS nth FROM incoming
@@ -231,7 +232,9 @@ FROM (
   FROM incoming WHERE stx_address IS NOT NULL
   WINDOW w AS (PARTITION BY stx_address ORDER BY rowid)
 ) WHERE whose <> btc_address
-UNION ALL
+ORDER BY 1"""
+# … or with what is registered.
+CONFLICTS_REGISTERED = """
 SELECT i.line, 'stx_address ' || i.stx_address || ' is that of the registered agent ' || a.btc_address
 FROM incoming i JOIN agents a ON a.stx_address = i.stx_address AND a.btc_address <> i.btc_address
 UNION ALL
@@ -248,29 +251,37 @@ WHERE i.kind = 'claims'
 ORDER BY 1"""
 
 
+def incoming(table: Table) -> str:
+    """SQL: the rows of a file for a table."""
+    return f"(SELECT btc_address, fields FROM incoming WHERE kind = '{table}')"  # noqa: S608 - names of our own
+
+
 def count_new(table: Table) -> str:
     """SQL: how many rows there are for a table, and how many of them are new to it."""
     return f"""
 SELECT count(*), count(*) FILTER (WHERE t.btc_address IS NULL)
-FROM incoming i LEFT JOIN {table} t ON t.btc_address = i.btc_address WHERE i.kind = '{table}'"""  # noqa: S608 - names of our own
+FROM {incoming(table)} i LEFT JOIN {table} t ON t.btc_address = i.btc_address"""  # noqa: S608 - names of our own
 
 
-def upsert(table: Table) -> str:
-    """SQL: insert what is new, update what differs, touch nothing else."""
+def upsert(table: Table, rows: str) -> str:
+    """SQL: insert what is new, update what differs, touch nothing else. `rows` have `btc_address` and `fields`."""
     names = list(COLUMNS[table])
     merged = ", ".join(_merged(name) for name in names)
     updates = ", ".join(f"{name} = excluded.{name}" for name in names)
     differs = " OR ".join(f"{table}.{name} IS NOT excluded.{name}" for name in names)
     return f"""
 INSERT INTO {table} ({", ".join(names)})
-SELECT {merged} FROM incoming i LEFT JOIN {table} t ON t.btc_address = i.btc_address WHERE i.kind = '{table}'
+SELECT {merged} FROM {rows} i LEFT JOIN {table} t ON t.btc_address = i.btc_address WHERE true
 ON CONFLICT (btc_address) DO UPDATE SET {updates} WHERE {differs}"""  # noqa: S608 - names of our own
 
 
 def _merged(name: str) -> str:
-    """What a column becomes: the field of the file, even if it is null, else what is there."""
+    """What a column becomes: the field of the file, even if it is null, else what is there.
+
+    Without CASE: wrangler takes it for the begin of a statement of several parts, and does not split what follows.
+    """
     path = f"i.fields, '$.{name}'"
-    return f"CASE WHEN json_type({path}) IS NULL THEN t.{name} ELSE json_extract({path}) END"
+    return f"iif(json_type({path}) IS NULL, t.{name}, json_extract({path}))"
 
 
 def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:

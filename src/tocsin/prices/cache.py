@@ -22,6 +22,8 @@ PRICE_TTL_S = 7 * 86_400
 
 TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 
+PRICE_PREFIX = "tenero:price:"
+
 _MANY = 100  # keys that KV takes at once
 
 
@@ -54,7 +56,7 @@ class CachedPrice(Shape):
 
 
 def price_key(token_id: str) -> str:
-    return f"tenero:price:{token_id}"
+    return f"{PRICE_PREFIX}{token_id}"
 
 
 async def get_cached_token_price(kv: KV, token_id: str) -> CachedPrice | None:
@@ -70,7 +72,7 @@ async def get_cached_token_prices(kv: KV, token_ids: Sequence[str]) -> dict[str,
         texts = await kv.get_many([price_key(token_id) for token_id in part])
         for token_id in part:
             text = texts.get(price_key(token_id))
-            price = None if text is None else _read(text)
+            price = None if text is None else read_price(text)
             if price is not None:
                 prices[token_id] = price
     return prices
@@ -81,7 +83,8 @@ async def put_token_price(kv: KV, token_id: str, price: CachedPrice) -> None:
     await kv.put(price_key(token_id), text, expiration_ttl=PRICE_TTL_S)
 
 
-def _read(text: str) -> CachedPrice | None:
+def read_price(text: str) -> CachedPrice | None:
+    """The price that an entry holds; None for an entry that cannot be read."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict) or isinstance(value.get("priceUsd"), str | bool):

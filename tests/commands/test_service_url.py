@@ -1,0 +1,325 @@
+"""`--url` and `TOCSIN_URL`: over TLS, behind a path prefix, and what is refused."""
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from support.scripted_scheduler import ADMIN_KEY
+from support.statuses import run_record
+from support.tls_proxy import Certificate, Proxy, make_certificate, proxied
+from support.web_thread import Running, served_in_thread
+from tocsin.cli import main
+from tocsin.commands.service_address import ServiceAddress, is_this_machine, parse_url
+from tocsin.settings import Settings, SettingsError, read
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
+        made.scheduler.history = [run_record(id=7)]
+        yield made
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def proxy(running: Running, certificate: Certificate) -> Iterator[Proxy]:
+    with proxied(running.port, "/some/where", certificate) as made:
+        yield made
+
+
+class Command:
+    """The command in this process, in an empty directory with a key in the environment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        with self._monkeypatch.context() as patched:
+            for name, value in {"ADMIN_KEY": ADMIN_KEY, **environment}.items():
+                patched.setenv(name, value)
+            patched.setattr(sys, "argv", ["tocsin", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        printed = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, printed.out, printed.err
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    return Command(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ("status", "Next alarm:"),
+        ("runs --limit 5", "2026-05-13 19:30:00 UTC"),
+        ("runs --daily", "failed=1 ok=2"),
+        ("refresh tenero", "tenero: ok"),
+        ("pause --for 2h", "Paused until "),
+        ("resume --reason done", "Resumed."),
+        ("audit", "alice"),
+        ("prices stx", "0.85"),
+        ("board", "1,234.50"),
+    ],
+)
+def test_every_command_works_over_tls_behind_a_prefix(
+    arguments: str, shown: str, command: Command, proxy: Proxy, certificate: Certificate
+) -> None:
+    url = f"https://localhost:{proxy.port}/some/where/"
+    command("resume", "--url", url, SSL_CERT_FILE=str(certificate.ca))  # something to find in the audit log
+    proxy.asked.clear()
+
+    by_option = command(*arguments.split(), "--url", url, SSL_CERT_FILE=str(certificate.ca))
+    by_setting = command(*arguments.split(), TOCSIN_URL=url, SSL_CERT_FILE=str(certificate.ca))
+
+    assert (by_option[0], by_option[2]) == (by_setting[0], by_setting[2]) == (0, "")
+    assert shown in by_option[1]
+    assert shown in by_setting[1]
+    is_public = arguments.split(maxsplit=1)[0] in {"prices", "board"}
+    assert {(path.startswith("/some/where/api/"), keyed) for path, keyed in proxy.asked} == {
+        (True, not is_public)
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "trusts", "reason"),
+    [
+        ("localhost", False, "unable to get local issuer certificate"),
+        ("127.0.0.1", True, "IP address mismatch"),
+    ],
+)
+def test_a_certificate_that_does_not_fit_gets_nothing_and_a_sentence(
+    host: str, trusts: bool, reason: str, command: Command, proxy: Proxy, certificate: Certificate
+) -> None:
+    """One of an unknown CA, and one for another name. The request with the key is not sent."""
+    proxy.asked.clear()
+    environment = {"SSL_CERT_FILE": str(certificate.ca)} if trusts else {}
+
+    code, out, error = command("status", "--url", f"https://{host}:{proxy.port}/some/where", **environment)
+
+    assert (code, out) == (1, "")
+    assert error.startswith(f"The certificate of https://{host}:{proxy.port}/some/where is not trusted (")
+    assert reason in error
+    assert error.endswith("set SSL_CERT_FILE to that CA's certificate.\n")
+    assert proxy.asked == []
+
+
+def test_tls_to_a_port_without_it_is_a_sentence(command: Command, running: Running) -> None:
+    code, _, error = command("status", "--url", f"https://127.0.0.1:{running.port}")
+
+    assert code == 1
+    assert error.startswith(f"No TLS connection to https://127.0.0.1:{running.port} (")
+    assert error.endswith("Give --url with http:// if it has no TLS.\n")
+
+
+def test_http_to_a_prefix_works_on_this_machine_and_the_wrong_prefix_is_a_sentence(
+    command: Command, running: Running
+) -> None:
+    """404 with the service's own sentence, not a traceback."""
+    fine = command("prices", "--json", "--url", f"http://localhost:{running.port}")
+    wrong = command("prices", "--url", f"http://127.0.0.1:{running.port}/else/where")
+
+    assert json.loads(fine[1])["prices"]["stx"]["priceUsd"] == 0.85
+    assert (wrong[0], "Traceback" in wrong[2]) == (1, False)
+
+
+class _Scripted(BaseHTTPRequestHandler):
+    """Answers everything with one status, and remembers what came."""
+
+    status, headers_sent, body = 200, dict[str, str](), b""
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(self.status)
+        for name, value in self.headers_sent.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@contextmanager
+def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[tuple[int, list[str]]]:
+    asked: list[str] = []
+    kind = type(
+        "_One", (_Scripted,), {"status": status, "headers_sent": headers, "body": body, "asked": asked}
+    )
+    with HTTPServer(("127.0.0.1", 0), kind) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port, asked
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int, command: Command) -> None:
+    """The key would go along. The sentence names the host, and nothing that may be secret."""
+    with answering(200, b"{}") as (there, asked):
+        to = f"http://u:hunter2@127.0.0.1:{there}/x?token=hunter3"
+        with answering(status, Location=to) as (here, _):
+            code, _, error = command("pause", "--for", "1h", "--url", f"http://127.0.0.1:{here}")
+
+    assert (code, asked) == (1, [])
+    assert (
+        f"The server at 127.0.0.1:{here} redirects to http://127.0.0.1. Redirects are not followed" in error
+    )
+    assert "hunter" not in error
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (502, "answers 502 without a reason: a proxy"),
+        (504, "answers 504"),
+        (200, "is not Tocsin. Give its --url"),
+    ],
+)
+def test_a_page_of_a_proxy_is_a_sentence(status: int, sentence: str, command: Command) -> None:
+    with answering(status, b"<html>") as (port, _):
+        code, _, error = command("board", "--url", f"http://127.0.0.1:{port}")
+
+    assert code == 1
+    assert sentence in error
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--url", "http://198.51.100.1"), ("--host", "198.51.100.1", "--port", "80")]
+)
+@pytest.mark.parametrize("name", ["ADMIN_KEY", "TOCSIN_VIEWER_KEY"])
+def test_a_key_is_not_sent_unencrypted_to_another_machine(
+    arguments: tuple[str, ...], name: str, command: Command
+) -> None:
+    """By URL or by host; nothing is sent there."""
+    code, _, error = command("status", *arguments, **{"ADMIN_KEY": "", name: "the-key-of-alice"})
+
+    assert code == 2
+    assert error.startswith("The key would travel to 198.51.100.1:80 unencrypted. Give --url with https://")
+    assert "alice" not in error
+
+
+def test_what_is_this_machine() -> None:
+    """Loopback under any name and the addresses of our own interfaces; a name that is not known is not."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("203.0.113.1", 9))
+            own = probe.getsockname()[0]
+        except OSError:
+            own = "127.0.0.2"  # a machine without a network
+
+    assert [is_this_machine(host) for host in ("127.0.0.1", "localhost", "::1", own)] == [True] * 4
+    others = ("198.51.100.1", "2001:db8::1", "no-such-host.invalid", "a..b")
+    assert [is_this_machine(host) for host in others] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("https://alice:hunter2@example.org", "has a user name or a password"),
+        ("https://hunter2@example.org", "has a user name or a password"),
+        ("https://example.org/?key=hunter2", "has a query or a fragment"),
+        ("https://example.org/#hunter2", "has a query or a fragment"),
+        ("example.org", "does not begin with https:// or http://"),
+        ("file:///etc/passwd", "does not begin with https:// or http://"),
+        ("https://", "has no host"),
+        ("https://example.org:0", "has the port 0"),
+        ("https://example.org:99999", "its host or its port is wrong"),
+        ("https://exa mple.org", "has a blank"),
+        ("", "does not begin with"),
+    ],
+)
+def test_a_url_that_will_not_do_is_refused_and_not_repeated(
+    url: str, sentence: str, command: Command
+) -> None:
+    code, out, error = command("prices", "--url", url)
+
+    assert (code, out) == (2, "")
+    assert error.startswith("--url ")
+    assert sentence in error
+    assert error.endswith(". Example: https://tocsin.example.org/prefix\n")
+    assert "hunter" not in error
+
+
+def test_a_host_name_that_cannot_be_is_a_sentence(command: Command) -> None:
+    assert "has a host name that cannot be" in command("prices", "--url", "https://a..b")[2]
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("https://example.org", ServiceAddress("example.org", 443, "", tls=True)),
+        ("http://example.org/a/b//", ServiceAddress("example.org", 80, "/a/b")),
+        ("http://[::1]:8787/", ServiceAddress("::1", 8787)),
+        ("http://0.0.0.0:1", ServiceAddress("127.0.0.1", 1)),
+    ],
+)
+def test_a_url_becomes_an_address(url: str, address: ServiceAddress) -> None:
+    assert parse_url(url, "--url") == address
+
+
+def test_a_url_and_a_port_together_are_refused(command: Command) -> None:
+    assert command("status", "--url", "http://127.0.0.1", "--port", "1")[::2] == (
+        2,
+        "Give --url, or --host and --port, but not both.\n",
+    )
+
+
+def test_a_wrong_tocsin_url_is_named(command: Command) -> None:
+    assert command("prices", TOCSIN_URL="localhost:8787")[2].startswith("TOCSIN_URL does not begin with")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "serve --url http://x",
+        "import agents.jsonl --url=http://x",
+        "export swaps --url http://x",
+        "explain 0x12 --url http://x",
+        "rebuild --url http://x",
+        "check --url http://x",
+        "doctor --url http://x",
+        "backup --url http://x",
+        "verify b.tar --url http://x",
+        "restore b.tar --url http://x",
+        "simulate --url http://x",
+    ],
+)
+def test_a_command_of_this_machine_has_no_url_and_says_so(arguments: str, command: Command) -> None:
+    code, out, error = command(*arguments.split())
+
+    assert (code, out) == (2, "")
+    assert error.startswith(
+        f"`tocsin {arguments.split(maxsplit=1)[0]}` works on this machine and has no --url: "
+    )
+
+
+def test_tocsin_url_means_nothing_to_the_service_and_to_commands_of_this_machine(command: Command) -> None:
+    """Not even a wrong one stops a start."""
+    assert read({"TOCSIN_URL": "not a URL"}) == Settings()
+    assert command("rebuild", TOCSIN_URL="not a URL")[::2] == (
+        2,
+        "There is no data/db.sqlite: give --data-dir.\n",
+    )
+
+
+def test_a_misspelt_tocsin_url_is_recognised() -> None:
+    with pytest.raises(SettingsError, match=r"Did you mean TOCSIN_URL\?"):
+        read({"TOCSIN_URLS": "https://example.org"})

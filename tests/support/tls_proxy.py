@@ -1,0 +1,91 @@
+"""A proxy with TLS and a path prefix, in front of a service on loopback, with a CA of its own making."""
+
+import http.client
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+from support.missing import OPENSSL, require
+
+
+@dataclass
+class Proxy:
+    """What was asked of it: the paths as they came in, and whether a key came with them."""
+
+    port: int
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """For `localhost`, signed by the CA of the file `ca`."""
+
+    ca: Path
+    file: Path
+    key: Path
+
+
+def make_certificate(directory: Path) -> Certificate:
+    require(shutil.which("openssl") is not None, OPENSSL)
+    ca, ca_key, file, key, asked = (directory / name for name in ("ca", "ca.key", "it", "it.key", "it.csr"))
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    name = ("-addext", "subjectAltName=DNS:localhost")
+    _openssl("req", "-x509", *new_key, "-subj", "/CN=a CA of a test", "-keyout", ca_key, "-out", ca)
+    _openssl("req", *new_key, "-subj", "/CN=localhost", *name, "-keyout", key, "-out", asked)
+    signing = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-copy_extensions", "copy", "-days", "2")
+    _openssl("x509", "-req", "-in", asked, *signing, "-out", file)
+    return Certificate(ca, file, key)
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@contextmanager
+def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterator[Proxy]:
+    """Passes on what is below the prefix, without it. Everything else is 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            proxy.asked.append((self.path, "X-Admin-Key" in self.headers))
+            if not self.path.startswith(f"{prefix}/"):
+                self.send_error(404)
+                return
+            with closing(http.client.HTTPConnection("127.0.0.1", service_port, timeout=30)) as service:
+                service.request(self.command, self.path.removeprefix(prefix), headers=dict(self.headers))
+                answer = service.getresponse()
+                body = answer.read()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.getheader("Content-Type", ""))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on stderr."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.file, certificate.key)
+    with _Server(("127.0.0.1", 0), Handler) as server:
+        # The handshake takes place in the thread of the request: one that fails must not stop the server.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        proxy = Proxy(server.server_port)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A handshake that the client gave up is what some tests want."""
