@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+from examples import heart_worker
 from workers import Response
 
 from cloudflare.tasks_under_test import tasks
@@ -23,7 +24,9 @@ from tocsin.settings import Settings
 from tocsin.tasks import request_jobs
 from tocsin.worker.entry import Entry, SchedulerObject
 
-__all__ = ["ContractDO", "Default", "SchedulerDO"]
+__all__ = ["ContractDO", "Default", "HeartDO", "SchedulerDO"]
+
+HeartDO = heart_worker.HeartDO
 
 
 class StillClock(CloudflareClock):
@@ -96,6 +99,10 @@ class Default(Entry):
     async def _native(self, env: Any, namespace: str, name: str, method: str, arguments: list[JSON]) -> Any:
         """As a caller in JavaScript would."""
         return javascript.to_json(await getattr(_stub(env, namespace, name), method)(*arguments))
+
+    async def _trigger_example(self, _env: Any) -> None:
+        """The cron trigger of examples/heart_worker.py."""
+        await heart_worker.Default(self.ctx, self.env).scheduled(None)
 
     async def _logs(self, env: Any) -> Any:
         return javascript.to_json(await env.LOGS.query())
