@@ -139,6 +139,11 @@ class Workerd:
         """Set how many subrequests an invocation of the scheduler may make."""
         self._do(do="subrequests", limit=limit)
 
+    def scheduler_calls(self) -> list[str]:
+        """The methods of the scheduler that were called since the last time."""
+        called: list[str] = self._do(do="scheduler_calls")
+        return called
+
     def trigger_example(self) -> None:
         """The cron trigger of the Worker in examples/."""
         self._do(do="trigger_example")
