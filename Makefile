@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --requir
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 WORKERD := tests/cloudflare/.ready
+WRANGLER := deploy/cloudflare/node_modules/.ready
 AXE := tests/pages/axe/node_modules/.ready
 # A worker runs a file of tests at a time: tests that share a runtime start it once. The order is conftest's.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -14,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak check types fmt bench screenshots conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz soak check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +67,10 @@ $(WORKERD): tests/cloudflare/package-lock.json tests/cloudflare/requirements.txt
 	    --only-binary :all: -r tests/cloudflare/requirements.txt -d tests/cloudflare/wheels && touch $@; \
 	} || echo "workerd could not be installed: $(SKIPPED)"
 
+$(WRANGLER): deploy/cloudflare/package-lock.json | npm
+	@! command -v npm >/dev/null || { echo "installing wrangler (once; about 60 MB)" && \
+	  npm ci --silent --prefix deploy/cloudflare && touch $@; } || echo "wrangler could not be installed: $(SKIPPED)"
+
 $(AXE): tests/pages/axe/package-lock.json | npm
 	@! command -v npm >/dev/null || { npm ci --silent --prefix tests/pages/axe && touch $@; } || \
 	  echo "axe-core could not be installed: $(SKIPPED)"
@@ -74,7 +79,7 @@ quick: $(DEV) ## the fast tests of every part: half a minute, no npm, no browser
 	@$(PYTEST) -m "not slow" --ignore tests/pages
 
 test: WORKERS := 3
-test: $(DEV) $(WORKERD) $(AXE) chromium tools ## all set-up, then all tests
+test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## all set-up, then all tests
 	@$(PYTEST)
 
 .venv-fuzz: tools/requirements-fuzz.txt
@@ -97,6 +102,20 @@ check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/python tools/check_names.py
 	@$(BIN)/python tools/check_dead_code.py
 	@$(BIN)/python tools/check_docs.py
+
+# A dry run does everything of a deployment but the upload. It needs no account and no network.
+WRANGLER_ENV := CI=1 WRANGLER_SEND_METRICS=false WRANGLER_HIDE_BANNER=true
+DRY_RUN := deploy/cloudflare/node_modules/.dry-run
+
+cloudflare: $(RUNTIME) $(WRANGLER) ## bundle for Cloudflare, dry-run live and preview, print the next commands
+	@$(BIN)/python deploy/cloudflare/bundle.py
+	@for env in "" preview; do \
+	  $(WRANGLER_ENV) npx --prefix deploy/cloudflare wrangler deploy --dry-run --cwd deploy/cloudflare --env="$$env" \
+	    >$(DRY_RUN) 2>&1 && ! grep -q WARNING $(DRY_RUN) || { cat $(DRY_RUN); exit 1; }; \
+	  echo "dry run, $${env:-live}: ok"; grep "Upload\|^env" $(DRY_RUN) | sed 's/^/  /'; \
+	done
+	@echo && echo "Next, in deploy/cloudflare; docs/cloudflare.md explains each step:" && echo
+	@awk '/^## Deploy/ {found = 1} found && /^```/ {if (shown) exit; shown = 1; next} shown' docs/cloudflare.md
 
 conformance: $(DEV) ## replay workerd's recordings [SCENARIOS=path TRACES=path ONLY=ids REAL_TIME=1 OUT=path]
 	@cd tests && ../$(BIN)/python -m conformance \
@@ -135,4 +154,5 @@ lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed ve
 
 clean: ## remove what make made
 	rm -rf .venv .venv-fuzz build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
-	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD) tests/pages/axe/node_modules
+	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD) tests/pages/axe/node_modules \
+	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public

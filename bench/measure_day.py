@@ -118,6 +118,10 @@ class CountingStorage:
         self._day.counts["object rows written"] += 1 if isinstance(key, str) else len(key)
         return self._inner.put(key, *value)
 
+    def delete(self, key: Any) -> Any:
+        self._day.counts["object rows written"] += 1 if isinstance(key, str) else len(key)
+        return self._inner.delete(key)
+
     def set_alarm(self, at: float) -> Any:
         self._day.counts["object rows written"] += 1
         return self._inner.set_alarm(at)

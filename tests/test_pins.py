@@ -1,5 +1,6 @@
 """Every file that pins a package agrees with pyproject.toml and the others; `make lock` writes them all."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 LOCK = "out of date: run `make lock`"
 PINNED = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
+LOCKS = [path for path in sorted(ROOT.glob("*/**/package-lock.json")) if "node_modules" not in path.parts]
 WORKER = "deploy/cloudflare/pyproject.toml"
 
 
@@ -71,3 +73,18 @@ def test_every_pin_has_its_hashes_and_no_index_is_named(name: str) -> None:
     assert "://" not in text
     assert "--index-url" not in text
     assert "--find-links" not in text
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name)
+def test_no_package_lock_names_a_registry(lock: Path) -> None:
+    """Packages come from the registry that npm is configured for, with the content that was pinned."""
+    assert '"resolved"' not in lock.read_text()
+
+
+def test_the_worker_is_deployed_on_the_python_that_it_is_tested_on() -> None:
+    """Pyodide 314 is Python 3.14. uv reads `.python-version`, pywrangler the project."""
+    packages = json.loads((ROOT / "tests/cloudflare/package.json").read_text())["dependencies"]
+    major, minor = packages["pyodide"].split(".")[0][0], packages["pyodide"].split(".")[0][1:]
+    python = f"{major}.{minor}"
+    assert (ROOT / "deploy/cloudflare/.python-version").read_text().strip() == python
+    assert project(WORKER)["project"]["requires-python"] == f">={python},<{major}.{int(minor) + 1}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from vulture import Vulture
 
 ROOT = Path(__file__).parents[1]
-PATHS = ("src", "examples", "deploy/cloudflare/src", "deploy/cloudflare/bundle.py")
+PATHS = ("src", "examples", "deploy/cloudflare/src/worker.py", "deploy/cloudflare/bundle.py")
 SHAPES = ROOT / "src" / "tocsin" / "shapes"
 COMMANDS = ["@app.command", "@app.callback"]
 

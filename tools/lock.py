@@ -55,7 +55,7 @@ def _lock_worker(uv: str) -> None:
     """The Worker runs on the versions that the service runs on. Its SDK is pinned by hand in its project."""
     project = tomllib.loads(WORKER.read_text())
     [sdk] = [line for line in project["dependency-groups"]["dev"] if line.startswith(f"{SDK}==")]
-    python = project["project"]["requires-python"].removeprefix(">=")
+    python = (WORKER.parent / ".python-version").read_text().strip()
     for_worker = [uv, *COMPILE, f"--python-version={python}", "--only-binary=:all:", "--no-annotate"]
     pinned = _run([*for_worker, "-c", "requirements.txt", "-"], "\n".join((*WORKER_NEEDS, sdk)))
     WORKER_TESTS.write_text(pinned)

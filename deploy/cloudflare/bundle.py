@@ -32,7 +32,7 @@ def bundle(directory: Path) -> None:
         shutil.rmtree(made, ignore_errors=True)
     for file in sorted(PACKAGE.rglob("*")):
         name = file.relative_to(PACKAGE)
-        if file.suffix in {".py", ".json", ".sql"} and not str(name).startswith(LOCAL_ONLY):
+        if file.suffix in {".py", ".json"} and not str(name).startswith(LOCAL_ONLY):
             (package / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, package / name)
     migrations.mkdir()

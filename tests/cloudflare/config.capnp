@@ -28,6 +28,7 @@ const worker :Workerd.Worker = (
   durableObjectNamespaces = [
     (className = "SchedulerDO", uniqueKey = "scheduler", enableSql = true),
     (className = "ContractDO", uniqueKey = "contract", enableSql = true),
+    (className = "HeartDO", uniqueKey = "heart", enableSql = true),
   ],
   durableObjectStorage = (localDisk = "objects"),
   bindings = [$bindings],

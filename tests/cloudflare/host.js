@@ -99,4 +99,5 @@ function entrypoint(base, name, handlers) {
 
 export const SchedulerDO = entrypoint(DurableObject, "SchedulerDO", ["alarm"]);
 export const ContractDO = entrypoint(DurableObject, "ContractDO", ["alarm"]);
+export const HeartDO = entrypoint(DurableObject, "HeartDO", ["alarm"]);
 export default entrypoint(WorkerEntrypoint, "Default", ["fetch", "scheduled"]);

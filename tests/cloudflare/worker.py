@@ -2,16 +2,17 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from examples import heart_worker
 from workers import Response
 
 from cloudflare.tasks_under_test import tasks
 from contract.cases import CASES
 from contract.contract_do import ContractDO as Contract
 from tocsin.bindings import JSON, DurableObject
-from tocsin.platform.cloudflare import javascript
+from tocsin.platform.cloudflare import context, javascript
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
 from tocsin.platform.cloudflare.database import D1Database
@@ -19,11 +20,15 @@ from tocsin.platform.cloudflare.environment import SchedulerParts, open_database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.platform.cloudflare.storage import CloudflareStorage
+from tocsin.scheduler.run_history import DAY_MS, day_of, run_key
 from tocsin.settings import Settings
+from tocsin.shapes.scheduler import RunRecord
 from tocsin.tasks import request_jobs
 from tocsin.worker.entry import Entry, SchedulerObject
 
-__all__ = ["ContractDO", "Default", "SchedulerDO"]
+__all__ = ["ContractDO", "Default", "HeartDO", "SchedulerDO"]
+
+HeartDO = heart_worker.HeartDO
 
 
 class StillClock(CloudflareClock):
@@ -41,11 +46,50 @@ class StillClock(CloudflareClock):
 CLOCK = StillClock()
 
 
+class CountingStorage(CloudflareStorage):
+    """Counts the entries that it reads: each is a row that Cloudflare bills."""
+
+    rows_read = 0
+
+    def list(self, **options: Any) -> Any:
+        found: Any = super().list(**options)
+        self.rows_read += len(found._value)
+        return found
+
+    def _read(self, key: str) -> str | None:
+        self.rows_read += 1
+        return super()._read(key)
+
+
+context.CloudflareStorage = CountingStorage  # type: ignore[attr-defined]  # for every object of this Worker
+
+
 class SchedulerDO(SchedulerObject):
     """The scheduler, and a way to put it into a state of another platform's."""
 
     parts = SchedulerParts(tasks, request_jobs)
     clock = CLOCK
+    called: ClassVar[list[str]] = []
+
+    async def call(self, method: str, arguments: str) -> str:
+        self.called.append(method)
+        return await super().call(method, arguments)
+
+    async def rows_read(self) -> int:
+        """Since this instance was made."""
+        assert self._object is not None
+        storage: Any = self._object.ctx.storage
+        return int(storage.rows_read)
+
+    async def load_history(self, runs: int, days: int) -> None:
+        """Store so many runs of the last 30 days, and the totals of so many days."""
+        storage, now = CloudflareStorage(self._js_ctx.storage), self.clock.now()
+        for number in range(1, runs + 1):
+            at = now - 30 * DAY_MS * (runs - number) // runs
+            run = RunRecord(number, "feed", "alarm", at, 0, at, at + 900, 900, "ok", calls=2)
+            storage.put(run_key(number), run.to_json())
+        storage.put({f"day:{day}": {"day": day} for day in (day_of(now - n * DAY_MS) for n in range(days))})
+        storage.put("runSeq", runs)
 
     async def load(self, entries: str, alarm_at: int) -> None:
         storage = CloudflareStorage(self._js_ctx.storage)
@@ -97,8 +141,18 @@ class Default(Entry):
         """As a caller in JavaScript would."""
         return javascript.to_json(await getattr(_stub(env, namespace, name), method)(*arguments))
 
+    async def _trigger_example(self, _env: Any) -> None:
+        """The cron trigger of examples/heart_worker.py."""
+        await heart_worker.Default(self.ctx, self.env).scheduled(None)
+
     async def _logs(self, env: Any) -> Any:
         return javascript.to_json(await env.LOGS.query())
+
+    async def _scheduler_calls(self, _env: Any) -> list[str]:
+        """The methods that were called since the last time."""
+        called = [*SchedulerDO.called]
+        SchedulerDO.called.clear()
+        return called
 
     async def _clock(self, _env: Any, at: int | None) -> None:
         CLOCK.at = at

@@ -37,6 +37,8 @@ async def test_runs_calls_and_alarms_are_counted_across_restarts(tmp_path: Path)
         async with scheduler(tmp_path, job, clock=clock, fetch=ScriptedFetch(reply), quotas=QUOTAS) as made:
             await asyncio.sleep(4 * 60)
             counted = await made.client().measures()
+            both = await made.client().measured_status()
+            assert (both.measures, both.status) == (counted, await made.client().status())
             made.reset()  # the object is built again
             again = await made.client().measures()
 

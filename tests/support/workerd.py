@@ -29,9 +29,11 @@ MODULES = RIG / "node_modules"
 WHEELS = RIG / "wheels"
 SDK = "workers_runtime_sdk-*.whl"
 DEPLOYMENT = TESTS.parent / "deploy" / "cloudflare"
+EXAMPLES = TESTS.parent / "examples"
 OBJECTS = (
     '(name = "SCHEDULER", durableObjectNamespace = "SchedulerDO")',
     '(name = "CONTRACT", durableObjectNamespace = "ContractDO")',
+    '(name = "HEART", durableObjectNamespace = "HeartDO")',
 )
 BINDINGS: Mapping[Bound, Sequence[str]] = {
     "well": (
@@ -137,6 +139,15 @@ class Workerd:
         """Set how many subrequests an invocation of the scheduler may make."""
         self._do(do="subrequests", limit=limit)
 
+    def scheduler_calls(self) -> list[str]:
+        """The methods of the scheduler that were called since the last time."""
+        called: list[str] = self._do(do="scheduler_calls")
+        return called
+
+    def trigger_example(self) -> None:
+        """The cron trigger of the Worker in examples/."""
+        self._do(do="trigger_example")
+
     def set_clock(self, at: int | None) -> None:
         """Stop the Worker's clock at this time. None lets it run."""
         self._do(do="clock", at=at)
@@ -190,9 +201,15 @@ def _write_project(path: Path) -> None:
     bundle = path.parent / "bundle"
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root, folder in ((bundle / "src", "tocsin"), (TESTS, "contract"), (TESTS, "cloudflare")):
+        archive.write(EXAMPLES / "heart.py", "heart.py")
+        for root, folder in (
+            (bundle / "src", "tocsin"),
+            (EXAMPLES.parent, "examples"),
+            (TESTS, "contract"),
+            (TESTS, "cloudflare"),
+        ):
             for file in sorted((root / folder).rglob("*")):
-                if file.suffix in {".py", ".json", ".sql"} and "node_modules" not in file.parts:
+                if file.suffix in {".py", ".json"} and "node_modules" not in file.parts:
                     archive.write(file, file.relative_to(root))
         for wheel in sorted(set(WHEELS.glob("*.whl")) - set(WHEELS.glob(SDK))):
             with zipfile.ZipFile(wheel) as packed:

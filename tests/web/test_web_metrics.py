@@ -1,5 +1,6 @@
 """Histograms and counts of `/metrics`: requests, runs, calls, the alarm, the record."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -9,6 +10,7 @@ from support.scripted_scheduler import Scene, scene
 from support.statuses import run_record
 from support.virtual_time import START_MS
 from tocsin.errors import ObjectReset
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.shapes.measures import Histogram
 from tocsin.web.app import create_app
 from tocsin.web.metric_text import HistogramFamily, metric_text
@@ -90,6 +92,21 @@ async def test_the_schedulers_measures_are_shown(tmp_path: Path) -> None:
     assert found['tocsin_upstream_call_duration_seconds_sum{upstream="hiro",answer="ok"}'] == 0.2
     assert found['tocsin_upstream_call_duration_seconds_count{upstream="hiro",answer="limited"}'] == 1
     assert found['tocsin_alarm_lateness_seconds_bucket{le="0.01"}'] == 2
+
+
+async def test_where_one_call_gets_everything_no_other_is_made(tmp_path: Path) -> None:
+    """As on Cloudflare: the health comes with the measures."""
+    async with scene(tmp_path) as made:
+        made.scheduler.measured.alarm_rang(7)
+        seen = replace(await made.site.health(), measures=made.scheduler.measured.measures())
+
+        async def measured_health() -> HealthSnapshot:
+            return seen
+
+        found = await scraped(create_app(made.with_site(measured_health=measured_health)))
+
+        assert made.scheduler.calls == []
+    assert found["tocsin_alarm_lateness_seconds_count"] == 1
 
 
 async def queue(made: Scene, *ages_s: int) -> None:

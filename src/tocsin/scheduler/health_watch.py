@@ -8,14 +8,17 @@ too, when there is none.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 from tocsin.bindings import KV, Clock
 from tocsin.errors import StoreError, TocsinError
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.shapes.measures import MeasuredStatus
 from tocsin.shapes.scheduler import Status
+
+T = TypeVar("T")
 
 LOOK_EVERY_S = 1.0
 WRITE_EVERY_S = 5.0
@@ -112,11 +115,21 @@ class HealthWatch:
 
 async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, str | None]:
     """The scheduler's status, or None and why it does not answer."""
+    return await _asked(lambda: scheduler().status())
+
+
+async def ask_measured_status(
+    scheduler: Callable[[], SchedulerClient],
+) -> tuple[MeasuredStatus | None, str | None]:
+    """Its status and measures by one call, or None and why it does not answer."""
+    return await _asked(lambda: scheduler().measured_status())
+
+
+async def _asked(ask: Callable[[], Awaitable[T]]) -> tuple[T | None, str | None]:
     try:
         async with asyncio.timeout(STATUS_WAIT_S):
-            status = await scheduler().status()
+            return await ask(), None
     except TimeoutError:
         return None, f"the scheduler does not answer within {STATUS_WAIT_S:g} s"
     except TocsinError as error:
         return None, f"the scheduler does not answer: {error}"
-    return status, None

@@ -4,7 +4,7 @@ from typing import Any
 
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm
-from tocsin.shapes.measures import Measures
+from tocsin.shapes.measures import MeasuredStatus, Measures
 from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
@@ -57,6 +57,10 @@ class SchedulerClient:
 
     async def measures(self) -> Measures:
         return Measures.from_json(await self._stub.measures())
+
+    async def measured_status(self) -> MeasuredStatus:
+        """Both by one call."""
+        return MeasuredStatus.from_json(await self._stub.measured_status())
 
     async def events(self, after: int, wait_ms: int) -> EventBatch:
         """Events after this number; waits for the first one when there is none yet."""

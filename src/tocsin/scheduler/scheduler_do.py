@@ -33,6 +33,7 @@ from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.measures import MeasuredStatus
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import (
     Paused,
@@ -189,6 +190,10 @@ class SchedulerDO(AuditedObject):
 
     async def measures(self) -> FreeForm:
         return self._state.measured.measures().to_json()
+
+    async def measured_status(self) -> FreeForm:
+        status = self._status(await self.ctx.storage.get_alarm())
+        return MeasuredStatus(status, self._state.measured.measures()).to_json()
 
     async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
         return (await self._events.after(after, wait_ms / 1000)).to_json()

@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 
 from tocsin.durations import long_duration, short_duration, utc_time
 from tocsin.settings import Settings
+from tocsin.shapes.measures import Measures
 from tocsin.shapes.scheduler import Condition, Health, Outcome, ServiceState, Status, StatusCondition
 
 LOOP_TICK_AGE_MAX_S = 5.0
@@ -78,6 +79,7 @@ class HealthSnapshot:
     status: Status | None
     scheduler_error: str | None = None
     file_problem: str | None = None  # of a file that the service can do without for now
+    measures: Measures | None = None  # None: not asked for
 
 
 def task_health(facts: TaskFacts) -> TaskHealth:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tocsin.shapes.base import Shape
+from tocsin.shapes.scheduler import Status
 
 
 @dataclass(slots=True)
@@ -41,3 +42,11 @@ class Measures(Shape):
     run_seconds: dict[str, Histogram]
     call_seconds: dict[str, dict[str, Histogram]]
     alarm_lateness: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStatus(Shape):
+    """The status and the measures of one instant, for one call to the object."""
+
+    status: Status
+    measures: Measures

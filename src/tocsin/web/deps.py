@@ -45,6 +45,7 @@ class WebDeps:
     logger: Logger
     in_force: InForce
     health: Callable[[], Awaitable[HealthSnapshot]]
+    measured_health: Callable[[], Awaitable[HealthSnapshot]] | None = None  # None: `health` asks nobody
     version: str
     instance: str = "v1"
     runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform counts for itself

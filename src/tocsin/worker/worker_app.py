@@ -20,7 +20,7 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.context import keep_alive
 from tocsin.platform.cloudflare.environment import Unusable, open_database, open_env_logger, open_kv, texts
 from tocsin.platform.cloudflare.objects import CloudflareNamespace, CloudflareStub
-from tocsin.scheduler.health_watch import ask_status
+from tocsin.scheduler.health_watch import ask_measured_status, ask_status
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.web.app import create_app
@@ -63,11 +63,18 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
     def scheduler() -> SchedulerClient:
         return SchedulerClient(scheduler_stub(env, config.instance))
 
+    unusable = " ".join(str(store) for store in (database, kv) if isinstance(store, Unusable)) or None
+
     async def health() -> HealthSnapshot:
         """There is no process of ours to watch, so this asks the scheduler itself."""
         status, error = await ask_status(scheduler)
-        unusable = " ".join(str(store) for store in (database, kv) if isinstance(store, Unusable))
-        return HealthSnapshot(None, unusable or None, status, error)
+        return HealthSnapshot(None, unusable, status, error)
+
+    async def measured_health() -> HealthSnapshot:
+        found, error = await ask_measured_status(scheduler)
+        if found is None:
+            return HealthSnapshot(None, unusable, None, error)
+        return HealthSnapshot(None, unusable, found.status, measures=found.measures)
 
     return WebDeps(
         scheduler=scheduler,
@@ -77,6 +84,7 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
         logger=logger,
         in_force=InForce(keys_of(config), rules_of(config)),
         health=health,
+        measured_health=measured_health,
         version=__version__,
         instance=config.instance,
         reads_per_minute_max=config.reads_per_minute,

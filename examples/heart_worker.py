@@ -1,0 +1,32 @@
+"""`Heart` on Cloudflare, beside the scheduler: this is deploy/cloudflare/src/worker.py with the lines that it needs.
+
+docs/objects.md tells where each file goes, and what wrangler.jsonc needs.
+"""
+
+from typing import Any
+
+from heart import Heart  # type: ignore[import-not-found]  # deployed, it lies beside this file
+
+from tocsin.platform.cloudflare.environment import SchedulerParts
+from tocsin.platform.cloudflare.own_object import OwnObject, objects_of
+from tocsin.tasks import request_jobs, tasks
+from tocsin.worker.entry import Entry, SchedulerObject
+
+__all__ = ["Default", "HeartDO", "SchedulerDO"]
+
+
+class Default(Entry):
+    async def scheduled(self, *event: Any) -> None:
+        """The cron trigger starts it, and sets its alarm again if that was ever lost."""
+        await super().scheduled(*event)
+        await objects_of(self.env).HEART.get_by_name("v1").start()
+
+
+class SchedulerDO(SchedulerObject):
+    parts = SchedulerParts(tasks, request_jobs)
+
+
+class HeartDO(OwnObject):
+    """Binding `HEART`; the class's name is part of the stored state, so it must never change."""
+
+    makes = Heart
