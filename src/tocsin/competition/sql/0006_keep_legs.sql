@@ -2,9 +2,9 @@
 -- NULL: an older release recorded the swap.
 ALTER TABLE swaps ADD COLUMN raw_event_json TEXT;
 -- The site's other columns. Only what succeeded is recorded, and nothing is scored.
-ALTER TABLE swaps ADD COLUMN tx_status TEXT GENERATED ALWAYS AS ('success') VIRTUAL;
-ALTER TABLE swaps ADD COLUMN scored_value INTEGER GENERATED ALWAYS AS (NULL) VIRTUAL;
-ALTER TABLE swaps ADD COLUMN scored_at INTEGER GENERATED ALWAYS AS (NULL) VIRTUAL;
+ALTER TABLE swaps ADD COLUMN tx_status TEXT NOT NULL DEFAULT 'success' CHECK (tx_status = 'success');
+ALTER TABLE swaps ADD COLUMN scored_value INTEGER CHECK (scored_value IS NULL);
+ALTER TABLE swaps ADD COLUMN scored_at INTEGER CHECK (scored_at IS NULL);
 
 -- The site's table of this name, as a view: exact at any time, because triggers keep the totals.
 CREATE VIEW agent_swap_stats AS

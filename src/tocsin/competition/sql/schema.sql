@@ -75,9 +75,9 @@ CREATE TABLE swaps (
   -- NULL: an older release recorded the swap.
   raw_event_json TEXT,
   -- The site's other columns. Only what succeeded is recorded, and nothing is scored.
-  tx_status TEXT GENERATED ALWAYS AS ('success') VIRTUAL,
-  scored_value INTEGER GENERATED ALWAYS AS (NULL) VIRTUAL,
-  scored_at INTEGER GENERATED ALWAYS AS (NULL) VIRTUAL
+  tx_status TEXT NOT NULL DEFAULT 'success' CHECK (tx_status = 'success'),
+  scored_value INTEGER CHECK (scored_value IS NULL),
+  scored_at INTEGER CHECK (scored_at IS NULL)
 );
 
 CREATE INDEX swaps_by_sender ON swaps (sender, burn_block_time, txid);
