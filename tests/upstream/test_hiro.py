@@ -110,7 +110,7 @@ async def test_all_pages_of_events_are_read() -> None:
 
     assert isinstance(answer, Ok)
     assert len(answer.value) == sum(n % 3 != 0 for n in range(730))
-    assert sum(event.amount for event in answer.value if event.asset == "stx") == 243 * 1_000_000
+    assert sum(event.amount or 0 for event in answer.value if event.asset == "stx") == 243 * 1_000_000
     assert len(wired.fetch.requests) == 8
     assert all("limit=100" in request.url for request in wired.fetch.requests)
 

@@ -1,6 +1,9 @@
 """Pushes of Chainhook: who may send them, what is read from them, and that none is lost or counted twice."""
 
 import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,17 +16,27 @@ from support.asgi import ask
 from support.competition import as_rows, sweep
 from support.competition_site import BEARER, CHAINHOOK, JSON_TYPE, competition_site, push_1, push_2
 from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, scene
+from support.virtual_time import run_virtual
 from tocsin.competition import chainhook
 from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED
-from tocsin.errors import UsageError
+from tocsin.errors import OtherNetwork, UsageError
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.app import create_app
-from tocsin.web.chainhook_route import BODY_MAX
 from tocsin.web.deps import InForce, Keys
 
 DATA = Path(__file__).parents[1] / "data" / "chainhook"
 SAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
 NOTHING = {"swaps": 0, "refusals": 0, "candidates": 0}
+
+
+def read(payload: Any, piece: int = 1000) -> chainhook.Push:
+    """The push as it is read from pieces of this size."""
+    return run_virtual(chainhook.read_push(pieces_of(json.dumps(payload).encode(), piece)))
+
+
+async def pieces_of(body: bytes, piece: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), piece):
+        yield body[start : start + piece]
 
 
 def sample(name: str) -> Any:
@@ -166,7 +179,8 @@ async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
         (b'{"apply": [7]}', 422, "malformed_push"),
         (b'{"apply": [{"transactions": [7]}]}', 422, "malformed_push"),
         (b'{"apply": [' + b"[]," * 500 + b"[]]}", 422, "malformed_push"),
-        (b" " * (BODY_MAX + 1), 413, "body_too_large"),
+        pytest.param(b" " * 41_943_041, 413, "body_too_large", id="too_large"),
+        pytest.param(b" " * 5_000_000 + b"{}", 422, "malformed_push", id="large_and_no_push"),
     ],
 )
 async def test_a_body_that_is_not_a_push_is_explained(
@@ -183,7 +197,7 @@ async def test_a_body_that_is_not_a_push_is_explained(
 @pytest.mark.parametrize("name", ["v2_apply_synthetic", "v1_swap_synthetic"])
 def test_the_samples_name_their_swap(name: str) -> None:
     """Id, sender and call are found where each version has them."""
-    (pushed,) = chainhook.parse(sample(name)).applied
+    (pushed,) = read(sample(name)).applied
 
     assert pushed.txid == SAMPLE_TXID
     assert pushed.sender == "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
@@ -194,7 +208,7 @@ def test_the_samples_name_their_swap(name: str) -> None:
 
 def test_a_reorg_names_what_came_and_what_went() -> None:
     """The same id in both parts is read from both."""
-    push = chainhook.parse(sample("v2_reorg_synthetic"))
+    push = read(sample("v2_reorg_synthetic"))
 
     assert SAMPLE_TXID in {pushed.txid for pushed in push.applied}
     assert push.rolled_back
@@ -204,9 +218,119 @@ def test_a_reorg_names_what_came_and_what_went() -> None:
 @pytest.mark.parametrize("name", ["v2_fixture_apply_identity", "v2_fixture_rollback_block", "v1_fixture"])
 def test_what_has_no_usable_id_is_counted(name: str) -> None:
     """No chain has such a transaction, so the push is accepted, and the operator sees the number."""
-    push = chainhook.parse(sample(name))
+    push = read(sample(name))
 
     assert push.without_id + len(push.applied) + len(push.rolled_back) >= 1
+
+
+@pytest.mark.parametrize(
+    ("about", "word"),
+    [
+        ({"event": {"apply": [], "rollback": [], "chain": "stacks", "network": "testnet"}}, "testnet"),
+        ({"event": {"network": "devnet", "apply": [], "rollback": []}}, "devnet"),
+        ({"event": {"apply": [], "chain": "bitcoin", "network": "mainnet"}}, "bitcoin"),
+        ({"apply": [], "rollback": [], "chainhook": {"uuid": "u", "network": "testnet"}}, "testnet"),
+        ({"apply": [], "rollback": [], "network": 7}, "7"),
+    ],
+)
+async def test_a_push_of_another_network_is_refused(about: Any, word: str, tmp_path: Path) -> None:
+    """Wherever it says so; nothing is stored, and Hiro is not asked."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        blocks = push_2(apply=[tx])["event"]["apply"]
+        event = about.get("event", about)
+        event["apply"] = blocks
+        calls = made.world.calls()
+        answer = await made.push(about)
+
+        assert (answer.status, answer.json()["code"]) == (422, "wrong_network")
+        assert word in answer.json()["error"]
+        assert (await made.stored(), made.world.calls()) == (NOTHING, calls)
+        assert made.performer.asked == []
+
+
+@pytest.mark.parametrize("network", ["mainnet", None])
+async def test_a_push_of_mainnet_is_accepted(network: str | None, tmp_path: Path) -> None:
+    """And one that does not say, such as v1's."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.push({"event": {"apply": [], "rollback": [], "network": network}})
+
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"apply": [',
+        b'{"apply": []',
+        b'{"apply": []}}',
+        b'{"apply": [],}',
+        b'{"apply": [{"transactions": [{"a": tru}]}]}',
+        b'{"apply": [{"transactions": [{}, ]}]}',
+        b'{"apply" []}',
+        b'{"apply": [] "rollback": []}',
+        b"{apply: []}",
+        b'{"event": "\\',
+        b'{"other": , "apply": []}',
+        b"nul",
+        b"{" + b'"n' * 2000 + b'": 1}',
+    ],
+)
+async def test_what_is_not_json_is_refused(body: bytes, tmp_path: Path) -> None:
+    """400, wherever it breaks off."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(CHAINHOOK, body, BEARER)
+
+        assert (answer.status, answer.json()["code"]) == (400, "malformed_body")
+        assert await made.stored() == NOTHING
+
+
+def test_a_transaction_that_is_too_large_does_not_spoil_the_others() -> None:
+    """It is counted, and our lists show it."""
+    large = {"transaction_identifier": {"hash": SAMPLE_TXID}, "operations": ["x" * 3_000_000]}
+    small = {"transaction_identifier": {"hash": SAMPLE_TXID}, "metadata": {"text": '"}]\\'}}
+    push = read({"event": {"apply": [{"transactions": [large, small]}]}}, piece=65_536)
+
+    assert [pushed.txid for pushed in push.applied] == [SAMPLE_TXID]
+    assert push.without_id == 1
+
+
+LARGE_PUSH = """
+import asyncio, json, resource
+from tocsin.competition import chainhook
+
+operations = [{"type": "contract_log", "metadata": {"value": "a" * 900, "n": number}} for number in range(50)]
+transaction = {"transaction_identifier": {"hash": "0x" + "ab" * 32}, "operations": operations}
+block = json.dumps({"metadata": {}, "transactions": [transaction] * 80}).encode()
+blocks = 40_000_000 // (len(block) + 1)
+
+async def pieces():
+    yield b'{"event": {"apply": ['
+    for number in range(blocks):
+        text = block + (b"," if number + 1 < blocks else b"]")
+        for start in range(0, len(text), 65536):
+            yield text[start : start + 65536]
+    yield b', "rollback": [], "network": "mainnet"}}'
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+push = asyncio.run(chainhook.read_push(pieces()))
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps({"applied": len(push.applied), "expected": 80 * blocks, "grown_kib": grown, "block": len(block)}))
+"""
+
+
+@pytest.mark.slow
+def test_forty_megabytes_need_little_memory() -> None:
+    """Less than one block of it and 16 MB: a transaction at a time is held, and the ids."""
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE_PUSH], capture_output=True, check=True, text=True, timeout=120
+    )
+    found = json.loads(done.stdout)
+
+    assert found["applied"] == found["expected"] > 700
+    assert found["grown_kib"] * 1024 < found["block"] + 16_000_000
 
 
 NAMES = st.sampled_from(
@@ -220,9 +344,51 @@ VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_any_payload_is_read_or_refused(payload: Any) -> None:
-    """No JSON leads to another error than the one with a sentence."""
-    with suppress(UsageError):
-        push = chainhook.parse(payload)
+@given(st.dictionaries(NAMES, VALUES, max_size=5), st.integers(1, 60))
+def test_any_payload_is_read_or_refused(payload: Any, piece: int) -> None:
+    """No JSON leads to another error than the one with a sentence, wherever it is cut into pieces."""
+    with suppress(UsageError, OtherNetwork):
+        push = read(payload, piece)
         assert chainhook.Push.from_json(json.loads(json.dumps(push.to_json()))) == push
+
+
+IDS = st.integers(0, 5).map(lambda number: f"0x{number:064x}") | st.text(max_size=5)
+TRANSACTIONS = st.builds(
+    lambda txid, sender, noise: {
+        "noise": noise,
+        "transaction_identifier": {"hash": txid},
+        "metadata": {"sender_address": sender, "noise": noise},
+    },
+    IDS,
+    st.none() | st.sampled_from(["SPA", "SPB"]),
+    VALUES | st.text(alphabet='"\\{}[],: é', max_size=12),
+)
+BLOCKS = st.lists(st.lists(TRANSACTIONS, max_size=3).map(lambda listed: {"transactions": listed}), max_size=3)
+
+
+@given(BLOCKS, BLOCKS, VALUES, st.booleans(), st.integers(1, 50), st.sampled_from([None, 1]))
+def test_pieces_of_any_size_give_what_the_whole_says(
+    applied: Any, undone: Any, noise: Any, v1: bool, piece: int, indent: int | None
+) -> None:
+    """The same as from the body as a whole, in its own order."""
+    event = {"noise": noise, "apply": applied, "other": [noise], "rollback": undone}
+    body = json.dumps(event if v1 else {"event": event}, indent=indent, ensure_ascii=bool(indent)).encode()
+    push = run_virtual(chainhook.read_push(pieces_of(body, piece)))
+    mined, gone = (
+        [transaction for block in blocks for transaction in block["transactions"]]
+        for blocks in (applied, undone)
+    )
+
+    assert [(pushed.txid, pushed.sender) for pushed in push.applied] == [
+        (txid(each), each["metadata"]["sender_address"]) for each in mined if is_id(txid(each))
+    ]
+    assert push.rolled_back == [txid(each) for each in gone if is_id(txid(each))]
+    assert push.without_id == sum(not is_id(txid(each)) for each in [*mined, *gone])
+
+
+def txid(transaction: Any) -> Any:
+    return transaction["transaction_identifier"]["hash"]
+
+
+def is_id(text: str) -> bool:
+    return len(text) == 66

@@ -10,16 +10,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
-from tocsin.bindings import Clock, Fetch, Logger
+from tocsin.bindings import Clock, Fetch, Logger, Row
 from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import request_session
 from tocsin.chain_model import Transaction, canonical_txid
 from tocsin.commands.data_files import DB_FILE, command_logger, read_settings
+from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import TIER, Tier
-from tocsin.competition.explain import explain, explain_not_found
-from tocsin.competition.rules import Rules, judge, rules_of
-from tocsin.competition.swap import net_of_events
-from tocsin.competition.verify import nets, shows_nothing
+from tocsin.competition.explain import (
+    explain,
+    explain_not_found,
+    explain_record,
+    with_record,
+    without_verdict,
+)
+from tocsin.competition.rules import Check, Rules, judge, rules_of
+from tocsin.competition.swap import moves_of_events
+from tocsin.competition.trades import SWAP
+from tocsin.competition.verify import moves_of_each, shows_nothing
 from tocsin.errors import MalformedBody, NoAnswer, TransactionUnreadable, UsageError
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
@@ -53,7 +61,10 @@ def explain_command(
 
 
 def explain_file(settings: Settings, file: Path, tier: Tier | None) -> Explanation:
-    """Explain a body of Hiro's that was saved; raises `TransactionUnreadable` when it lacks something."""
+    """Explain a body of Hiro's that was saved; raises `TransactionUnreadable` when there is none in the file.
+
+    A transaction whose events are missing or cannot be read is explained without a verdict.
+    """
     rules, tier_of = rules_of(settings), tier_lookup(settings, tier)
     try:
         with file.open("rb") as stream:
@@ -65,18 +76,23 @@ def explain_file(settings: Settings, file: Path, tier: Tier | None) -> Explanati
         raise TransactionUnreadable(f"{file} is not a transaction as Hiro sends it: {error}") from error
     transaction = saved.transaction
     sender_tier, note = tier_of(transaction.sender)
-    lacking = saved.events is None and saved.unusable is None
-    if lacking and judge(transaction, sender_tier, rules) is None:
-        raise TransactionUnreadable(_lacking(file, transaction))
-    net = None if saved.events is None else net_of_events(transaction.sender, saved.events)
-    return explain(transaction, net, sender_tier, rules, sender_note=note, unusable=saved.unusable)
+    moves = None if saved.events is None else moves_of_events(transaction.sender, saved.events)
+    unusable = None
+    if saved.unusable is not None:
+        unusable = Check("tokens", saved.unusable, Code.INVALID_AMOUNT)
+    elif moves is None and judge(transaction, sender_tier, rules) is None:
+        reason = _lacking(transaction) if saved.unreadable is None else saved.unreadable
+        unusable = Check("tokens", reason, Code.INCOMPLETE_EVENTS)
+    explanation = explain(transaction, moves, sender_tier, rules, sender_note=note, unusable=unusable)
+    return without_verdict(explanation) if unusable is not None and saved.unusable is None else explanation
 
 
 def explain_txid(
     settings: Settings, txid: str, tier: Tier | None, *, logger: Logger, budget_logger: Logger
 ) -> Explanation:
-    """Explain a transaction by what Hiro says now; raises `TransactionUnreadable` when Hiro cannot be asked.
+    """Explain a transaction by what Hiro says now, and by what is on record.
 
+    Raises `TransactionUnreadable` when Hiro cannot be asked and nothing is on record.
     What the budget reports is of use to a service, not at a terminal: it has a logger of its own.
     """
     tx_id = canonical_txid(txid)
@@ -91,10 +107,14 @@ def explain_txid(
         finally:
             await fetch.close()
 
+    row = recorded_swap(settings, tx_id)
     try:
-        return asyncio.run(ask())
+        explanation = asyncio.run(ask())
     except NoAnswer as error:
-        raise TransactionUnreadable(f"Hiro could not be asked: {error}") from error
+        if row is None:
+            raise TransactionUnreadable(f"Hiro could not be asked: {error}") from error
+        return explain_record(row, "Hiro could not be asked")
+    return explanation if row is None else with_record(explanation, row)
 
 
 async def explain_of_chain(
@@ -107,10 +127,10 @@ async def explain_of_chain(
         return explain_not_found(tx_id)
     transaction = found.transaction
     tier, note = tier_of(transaction.sender)
-    net = None
+    moves = None
     if not shows_nothing(found) and (found.events is not None or judge(transaction, tier, rules) is None):
-        net = (await nets(client, session, [found]))[tx_id]
-    return explain(transaction, net, tier, rules, sender_note=note)
+        moves = (await moves_of_each(client, session, [found]))[tx_id]
+    return explain(transaction, moves, tier, rules, sender_note=note)
 
 
 def _client(settings: Settings, fetch: Fetch, clock: Clock, logger: Logger) -> HiroClient:
@@ -139,10 +159,23 @@ def tier_lookup(settings: Settings, assumed: Tier | None) -> TierOf:
     return tier_of
 
 
-def _lacking(file: Path, transaction: Transaction) -> str:
+def recorded_swap(settings: Settings, tx_id: str) -> Row | None:
+    """The swap as it is on record in the data directory, if it is."""
+    path = Path(settings.data_dir) / DB_FILE
+    if not path.is_file():
+        return None
+    with sqlite_file.store_errors(f"{path}"), closing(sqlite_file.connect_to_read(path)) as connection:
+        cursor = connection.execute(SWAP, (tx_id,))
+        row = cursor.fetchone()
+        return (
+            None if row is None else dict(zip((column[0] for column in cursor.description), row, strict=True))
+        )
+
+
+def _lacking(transaction: Transaction) -> str:
     count = transaction.event_count
     how_many = "how many events it has" if count is None else f"all of its {count} events"
     return (
-        f"{file} does not hold {how_many}, so what tokens moved is not known. Save the body with all of them,"
+        f"the file does not hold {how_many}, so what tokens moved is not known; save the body with all of them,"
         f" or have Hiro asked: tocsin explain {transaction.tx_id}"
     )

@@ -178,8 +178,13 @@ def explained(explanation: Explanation) -> Iterable[RenderableType]:
         mark = "[green]✓[/]" if step.ok else "[red]✗[/]"
         steps.add_row(mark, step.name, escape(step.detail))
     yield steps
+    if explanation.swap is None:
+        for leg in explanation.legs or ():
+            yield f"   {leg.role}: {leg.amount} of {escape(leg.token)}"
     if explanation.code is None:
         yield f"[bold green]Verified[/]: {escape(explanation.reason)}."
+    elif explanation.status == "unknown":
+        yield f"[bold]Unknown[/] ({explanation.code}): {escape(explanation.reason)}."
     else:
         sentence = MEANINGS[Code(explanation.code)].sentence
         yield f"[bold]{explanation.status.capitalize()}[/] ({explanation.code}): {escape(sentence)}"

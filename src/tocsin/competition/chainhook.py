@@ -2,7 +2,7 @@
 
 A push is a hint, not a fact: what it names is queued, and verified like everything else. So a push that comes twice,
 late or out of order does no harm. What a rollback takes back is asked for again, and the chain's answer decides. Both
-payloads are read, 2.0 and v1.
+payloads are read, 2.0 and v1, one transaction at a time, so that a large one needs little memory.
 
 The queue has room for so many of them and no more. What is refused for lack of room is counted in the answer; if it is
 real, our lists show it.
@@ -10,23 +10,30 @@ real, our lists show it.
 Emits `chainhook.received`, `chainhook.ids_unusable`, `queue.full`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tocsin.bindings import JSON
 from tocsin.chain_model import ContractCall, canonical_txid
 from tocsin.competition import swap_store
 from tocsin.competition.eligibility import Tier, tiers
+from tocsin.competition.json_stream import NAME_MAX, JsonStream, decoded
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import PUSHED, Candidate
-from tocsin.errors import UsageError
+from tocsin.errors import OtherNetwork, UsageError
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.base import Shape
 from tocsin.shapes.competition import PushCounts
 
 BLOCKS_MAX = 200
 TRANSACTIONS_MAX = 20_000
+TRANSACTION_MAX = 2 * 1024 * 1024  # bytes; a larger one is counted as one without an id: our lists show it
+ODD_BODY_MAX = 100_000  # bytes, of a body that is no object
+APPLY, ROLLBACK = "apply", "rollback"
+OURS = {"network": "mainnet", "chain": "stacks"}  # what a push must be about, where it says so
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +64,14 @@ class Push(Shape):
     without_id: int = 0
 
 
-def parse(payload: JSON) -> Push:
-    """Read a payload. Refuses one that is neither 2.0 nor v1, with the place that does not fit."""
-    event = payload.get("event", payload) if isinstance(payload, dict) else None
-    if not isinstance(event, dict) or not ("apply" in event or "rollback" in event):
-        raise UsageError(
-            "The body is not a push of Chainhook: it has neither event.apply and event.rollback (2.0) nor apply"
-            " and rollback (v1)."
-        )
-    mined = [_pushed(transaction) for transaction in _transactions(event, "apply")]
-    undone = [_txid(transaction) for transaction in _transactions(event, "rollback")]
-    applied = [pushed for pushed in mined if pushed is not None]
-    rolled_back = [txid for txid in undone if txid is not None]
-    return Push(applied, rolled_back, len(mined) - len(applied) + len(undone) - len(rolled_back))
+async def read_push(pieces: AsyncIterator[bytes]) -> Push:
+    """Read a payload as it arrives, one transaction at a time.
+
+    Refuses one that is neither 2.0 nor v1 with the place that does not fit, and one of another network.
+    """
+    reader = _PushReader(JsonStream(pieces))
+    await reader.read()
+    return Push(reader.applied, reader.rolled_back, reader.without_id)
 
 
 async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCounts:
@@ -111,19 +113,95 @@ def _may_count(pushed: PushedTransaction, senders: Mapping[str, Tier], rules: Ru
     return pushed.call is None or rules.allowlist.allows(pushed.call)
 
 
-def _transactions(event: Mapping[str, Any], part: str) -> Iterator[Mapping[str, Any]]:
-    count = 0
-    for number, block in enumerate(_list(event.get(part, []), part, BLOCKS_MAX)):
-        place = f"{part}[{number}].transactions"
-        for index, transaction in enumerate(
-            _list(_object(block).get("transactions"), place, TRANSACTIONS_MAX)
-        ):
-            count += 1
-            if count > TRANSACTIONS_MAX:
+class _PushReader:
+    """Walks through a payload and keeps what it names."""
+
+    def __init__(self, stream: JsonStream) -> None:
+        self._stream = stream
+        self._is_push = False
+        self._counts = {APPLY: 0, ROLLBACK: 0}
+        self.applied: list[PushedTransaction] = []
+        self.rolled_back: list[str] = []
+        self.without_id = 0
+
+    async def read(self) -> None:
+        stream = self._stream
+        if await stream.kind() == "{":
+            await self._event(outermost=True)
+        else:
+            decoded(await stream.take(ODD_BODY_MAX) or b"")
+        await stream.finish()
+        if not self._is_push:
+            raise UsageError(
+                "The body is not a push of Chainhook: it has neither event.apply and event.rollback (2.0) nor"
+                " apply and rollback (v1)."
+            )
+
+    async def _event(self, *, outermost: bool) -> None:
+        """The event of 2.0, or the whole of v1. What it is about may come before or after the blocks."""
+        stream = self._stream
+        async for name in stream.members():
+            if name in self._counts:
+                self._is_push = True
+                await self._blocks(name)
+            elif name in OURS:
+                await self._check_ours(name)
+            elif outermost and name == "event" and await stream.kind() == "{":
+                await self._event(outermost=False)
+            elif outermost and name == "chainhook" and await stream.kind() == "{":
+                async for about in stream.members():
+                    await (self._check_ours(about) if about in OURS else stream.skip())
+            else:
+                await stream.skip()
+
+    async def _check_ours(self, name: str) -> None:
+        raw = await self._stream.take(NAME_MAX)
+        found = None if raw is None else decoded(raw)
+        if found is not None and found != OURS[name]:
+            raise OtherNetwork(
+                f"The push is about the {name} {str(found)[:40]!r}; Tocsin follows {OURS[name]}."
+                " Register the hook with network mainnet and chain stacks; nothing of the push was stored."
+            )
+
+    async def _blocks(self, part: str) -> None:
+        stream = self._stream
+        if await stream.kind() != "[":
+            raise _misfit(part, f"a list of {BLOCKS_MAX} at most")
+        async for number in stream.items():
+            place, found = f"{part}[{number}].transactions", False
+            if number >= BLOCKS_MAX:
+                raise _misfit(part, f"a list of {BLOCKS_MAX} at most")
+            if await stream.kind() != "{":
+                raise _misfit(place, "a list")
+            async for name in stream.members():
+                if name == "transactions" and await stream.kind() == "[":
+                    found = True
+                    await self._transactions(part, place)
+                else:
+                    await stream.skip()
+            if not found:
+                raise _misfit(place, "a list")
+
+    async def _transactions(self, part: str, place: str) -> None:
+        stream = self._stream
+        async for index in stream.items():
+            self._counts[part] += 1
+            if self._counts[part] > TRANSACTIONS_MAX:
                 raise _misfit(part, f"{TRANSACTIONS_MAX} transactions at most")
-            if not isinstance(transaction, dict):
+            if await stream.kind() != "{":
                 raise _misfit(f"{place}[{index}]", "a transaction")
-            yield transaction
+            raw = await stream.take(TRANSACTION_MAX)
+            transaction = {} if raw is None else _object(decoded(raw))
+            if part == APPLY:
+                self._keep(self.applied, _pushed(transaction))
+            else:
+                self._keep(self.rolled_back, _txid(transaction))
+
+    def _keep(self, kept: list[T], named: T | None) -> None:
+        if named is None:
+            self.without_id += 1
+        else:
+            kept.append(named)
 
 
 def _pushed(transaction: Mapping[str, Any]) -> PushedTransaction | None:
@@ -156,12 +234,6 @@ def _txid(transaction: Mapping[str, Any]) -> str | None:
         return canonical_txid(txid) if isinstance(txid, str) else None
     except UsageError:
         return None
-
-
-def _list(value: Any, place: str, length_max: int) -> Sequence[Any]:
-    if not isinstance(value, list) or len(value) > length_max:
-        raise _misfit(place, f"a list of {length_max} at most")
-    return value
 
 
 def _object(value: Any) -> Mapping[str, Any]:

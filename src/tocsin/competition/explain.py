@@ -4,42 +4,46 @@ The steps are the verifier's own checks in its own order. All of them are shown,
 decided, so that somebody who fixes one thing sees what else is missing.
 """
 
+from dataclasses import replace
 from typing import Literal
 
+from tocsin.bindings import Row
 from tocsin.chain_model import Transaction
 from tocsin.competition.codes import Code
 from tocsin.competition.eligibility import Tier
+from tocsin.competition.legs import legs_of, recorded_legs, shown_legs
 from tocsin.competition.rules import Check, Rules, checks
-from tocsin.competition.swap import Net, NoSwap, Swap, swap_of
-from tocsin.shapes.competition import ExplainStep, Explanation, SwapAmounts
+from tocsin.competition.swap import Moves, NoSwap, Swap, swap_of
+from tocsin.shapes.competition import ExplainStep, Explanation, Leg, SwapAmounts
 
 
 def explain(
     transaction: Transaction,
-    net: Net | None,
+    moves: Moves | None,
     tier: Tier,
     rules: Rules,
     *,
     sender_note: str = "",
-    unusable: str | None = None,
+    unusable: Check | None = None,
 ) -> Explanation:
     """Explain a transaction.
 
-    `net` is what it did to its sender, None where that is not known. `sender_note` says where the tier comes from, if
-    that needs saying; `unusable` names an amount that is not a number.
+    `moves` are what it did to its sender, None where that is not known. `sender_note` says where the tier comes from,
+    if that needs saying; `unusable` says why its tokens cannot be judged.
     """
     steps = list(checks(transaction, tier, rules))
-    swap = None if net is None else swap_of(net)
-    if swap is not None and steps[0].code is None:
-        steps.append(_tokens(swap))
+    swap = None if moves is None else swap_of(moves)
+    legs = None if moves is None else legs_of(moves)
+    if swap is not None and legs is not None and steps[0].code is None:
+        steps.append(_tokens(swap, legs))
     elif unusable is not None:
-        steps.append(Check("tokens", unusable, Code.INVALID_AMOUNT))
+        steps.append(unusable)
     elif all(check.code is None for check in steps):
         steps.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
     head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")
     shown = [_step(check, sender_note if check.name == "sender" else "") for check in (head, *steps)]
     verdict = next((check for check in steps if check.code is not None), steps[-1])
-    return _explanation(verdict, shown, swap)
+    return _explanation(verdict, shown, swap, legs)
 
 
 def explain_not_found(tx_id: str) -> Explanation:
@@ -48,7 +52,41 @@ def explain_not_found(tx_id: str) -> Explanation:
     return _explanation(check, [_step(check, tx_id)])
 
 
-def _explanation(verdict: Check, steps: list[ExplainStep], swap: Swap | NoSwap | None = None) -> Explanation:
+def without_verdict(explanation: Explanation) -> Explanation:
+    """The same, where the tokens cannot be judged: its code says what is missing."""
+    return replace(explanation, status="unknown")
+
+
+def with_record(explanation: Explanation, row: Row) -> Explanation:
+    """The same with what is on record: a row of `swaps`."""
+    return replace(explanation, steps=[*explanation.steps, _step(_record(row), "")])
+
+
+def explain_record(row: Row, note: str) -> Explanation:
+    """Explain a recorded swap by its record alone; `note` says why."""
+    check = _record(row)
+    swap = Swap(row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"]))
+    return _explanation(check, [_step(check, note)], swap, recorded_legs(row))
+
+
+def _record(row: Row) -> Check:
+    """What a row of `swaps` says, and that it says so."""
+    legs = recorded_legs(row)
+    shown = (
+        f"{row['amount_in']} of {row['token_in']} for {row['amount_out']} of {row['token_out']}; an older release"
+        " recorded it, without its legs"
+        if legs is None
+        else shown_legs(legs)
+    )
+    return Check("record", f"recorded in block {row['block_height']}: {shown}")
+
+
+def _explanation(
+    verdict: Check,
+    steps: list[ExplainStep],
+    swap: Swap | NoSwap | None = None,
+    legs: list[Leg] | None = None,
+) -> Explanation:
     """The swap is shown whenever the tokens make one, even when another check failed."""
     status: Literal["verified", "pending", "rejected"] = "verified"
     if verdict.code is not None:
@@ -59,6 +97,7 @@ def _explanation(verdict: Check, steps: list[ExplainStep], swap: Swap | NoSwap |
         reason=verdict.detail,
         steps=steps,
         swap=_amounts(swap) if isinstance(swap, Swap) else None,
+        legs=legs,
     )
 
 
@@ -66,11 +105,10 @@ def _amounts(swap: Swap) -> SwapAmounts:
     return SwapAmounts(swap.token_in, str(swap.amount_in), swap.token_out, str(swap.amount_out))
 
 
-def _tokens(swap: Swap | NoSwap) -> Check:
+def _tokens(swap: Swap | NoSwap, legs: list[Leg]) -> Check:
     if isinstance(swap, NoSwap):
         return Check("tokens", swap.reason, Code(swap.code))
-    given, gotten = f"{swap.amount_in} of {swap.token_in}", f"{swap.amount_out} of {swap.token_out}"
-    return Check("tokens", f"the sender gave {given} and got {gotten}")
+    return Check("tokens", shown_legs(legs))
 
 
 def _step(check: Check, note: str) -> ExplainStep:

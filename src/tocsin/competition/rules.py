@@ -127,6 +127,8 @@ def _time(burn_block_time: int, rules: Rules) -> Check:
 
 
 def _kind(transaction: Transaction) -> Check:
+    if transaction.contract_call is None and transaction.type == "contract_call":
+        return Check("kind", "it does not say which contract it calls", Code.MALFORMED_TX)
     if transaction.contract_call is None:
         return Check("kind", f"it is a {transaction.type}, not a contract_call", Code.MALFORMED_TX)
     return Check("kind", "it is a contract call")

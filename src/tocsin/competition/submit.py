@@ -16,6 +16,7 @@ from tocsin.chain_model import Transaction, TransactionWithEvents, canonical_txi
 from tocsin.competition import swap_store, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import Tier, tier_of
+from tocsin.competition.legs import recorded_legs
 from tocsin.competition.rules import Rules, checks, judge, still_refused
 from tocsin.competition.submission_lane import NOT_FOUND_S, SubmissionLane
 from tocsin.competition.swap_store import SUBMITTED, Candidate
@@ -66,7 +67,7 @@ async def _answered(
 def recorded(row: Row, *, new: bool) -> SubmitAnswer:
     """The trade counts: recorded now, or before."""
     if new:
-        return SubmitAnswer(200, None, "", "recorded", trade=trades.trade_of(row))
+        return SubmitAnswer(200, None, "", "recorded", trade=trades.trade_of(row), legs=recorded_legs(row))
     meaning = MEANINGS[Code.TXID_ALREADY_VERIFIED]
     return SubmitAnswer(
         http_status=meaning.status,
@@ -75,6 +76,7 @@ def recorded(row: Row, *, new: bool) -> SubmitAnswer:
         reason="already recorded",
         retryable=meaning.retryable,
         trade=trades.trade_of(row),
+        legs=recorded_legs(row),
     )
 
 

@@ -3,10 +3,13 @@
 All movements are added up per asset, over every transfer, mint and burn: a token that only passes through the wallet
 cancels out, hundreds of bins become two sums, refunds and fees in the same token are included. Exactly one asset less
 and one more is a swap. The transaction's own fee is not part of it.
+
+More than one asset less is a swap too when all but one of them are fees. Who is paid a fee gives nothing: an asset is
+a fee when everybody who received it from the sender sends no token to anybody else in the whole transaction.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
@@ -18,13 +21,22 @@ Net: TypeAlias = Mapping[str, int]  # by asset, without those that add up to zer
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """What a transaction did to its sender, and which of the assets that it gave are fees."""
+
+    net: Net
+    fees: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Swap:
-    """What the sender gave and what it got."""
+    """What the sender gave and what it got; `fees` are what it gave besides, by asset."""
 
     token_in: str
     amount_in: int
     token_out: str
     amount_out: int
+    fees: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +48,20 @@ class NoSwap:
     net: Net
 
 
+def moves_of_events(sender: str, events: Sequence[TransferEvent]) -> Moves:
+    """What all events of a transaction did to its sender."""
+    net = net_of_events(sender, events)
+    return Moves(net, _fees(sender, events, _given(net)) if may_have_fees(net) else frozenset())
+
+
 def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
     """The sender's change per asset, from all events of a transaction. A transfer to itself is zero."""
     net: dict[str, int] = {}
     for event in events:
-        change = event.amount * ((event.recipient == sender) - (event.sender == sender))
-        net[event.asset] = net.get(event.asset, 0) + change
+        sign = (event.recipient == sender) - (event.sender == sender)
+        if sign:
+            assert event.amount is not None, "an event of the sender has its amount"
+            net[event.asset] = net.get(event.asset, 0) + sign * event.amount
     return _moved(net)
 
 
@@ -68,15 +88,21 @@ def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -
     return _moved(net)
 
 
-def swap_of(net: Net) -> Swap | NoSwap:
-    given = [asset for asset, change in net.items() if change < 0]
-    gotten = [asset for asset, change in net.items() if change > 0]
+def may_have_fees(net: Net) -> bool:
+    """Whether it is up to the events to tell: several assets were given, and one was received."""
+    return len(_given(net)) > 1 and len(_gotten(net)) == 1
+
+
+def swap_of(moves: Moves) -> Swap | NoSwap:
+    net = moves.net
+    given = [asset for asset in _given(net) if asset not in moves.fees]
+    gotten = _gotten(net)
     if len(given) != 1 or len(gotten) != 1:
-        return NoSwap("incomplete_events", _why_none(len(given), len(gotten)), net)
-    swap = Swap(given[0], -net[given[0]], gotten[0], net[gotten[0]])
-    if max(swap.amount_in, swap.amount_out) > AMOUNT_MAX:
+        return NoSwap("incomplete_events", _why_none(net, moves.fees), net)
+    if max(map(abs, net.values())) > AMOUNT_MAX:
         return NoSwap("invalid_amount", "an amount has more than 40 digits", net)
-    return swap
+    fees = {asset: -net[asset] for asset in sorted(moves.fees)}
+    return Swap(given[0], -net[given[0]], gotten[0], net[gotten[0]], fees)
 
 
 def provider_of(argument: str | None) -> str | None:
@@ -88,18 +114,52 @@ def provider_of(argument: str | None) -> str | None:
     return name if is_principal(name) else None
 
 
+def _fees(sender: str, events: Sequence[TransferEvent], given: Iterable[str]) -> frozenset[str]:
+    """The assets that went only to principals who gave nothing. What was burned is no fee: nobody was paid it.
+
+    An amount of strangers that cannot be read is counted as given.
+    """
+    givers = {
+        event.sender
+        for event in events
+        if event.recipient is not None and event.recipient != event.sender and event.amount != 0
+    }
+    fees = set()
+    for asset in given:
+        paid = {
+            event.recipient
+            for event in events
+            if event.asset == asset and event.sender == sender != event.recipient and event.amount != 0
+        }
+        if None not in paid and not paid & givers:
+            fees.add(asset)
+    return frozenset(fees)
+
+
+def _given(net: Net) -> list[str]:
+    return [asset for asset, change in net.items() if change < 0]
+
+
+def _gotten(net: Net) -> list[str]:
+    return [asset for asset, change in net.items() if change > 0]
+
+
 def _moved(net: Net) -> Net:
     return {asset: change for asset, change in net.items() if change != 0}
 
 
-def _why_none(given: int, gotten: int) -> str:
+def _why_none(net: Net, fees: frozenset[str]) -> str:
+    given, gotten = len(_given(net)), len(_gotten(net))
     if given == gotten == 0:
         return "no token changed hands for the sender"
     if gotten == 0:
         return f"the sender gave {_count(given)} and got nothing"
     if given == 0:
         return f"the sender got {_count(gotten)} and gave nothing"
-    return f"the sender gave {_count(given)} and got {_count(gotten)}: a swap has one of each"
+    shown = f"the sender gave {_count(given)} and got {_count(gotten)}"
+    if fees and len(fees) == given:
+        return f"{shown}, and nobody who received one gave anything: which was swapped is not known"
+    return f"{shown}: a swap has one of each, besides fees"
 
 
 def _count(tokens: int) -> str:

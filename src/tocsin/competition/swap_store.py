@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import ContractCall, MinedAt, Transaction
 from tocsin.competition.codes import Code
+from tocsin.competition.legs import stored_legs
 from tocsin.competition.rules import Rules, judge
 from tocsin.competition.swap import Net, Swap
 from tocsin.shapes.competition import SwapSource
@@ -39,14 +40,16 @@ WHERE txid IN (SELECT json_extract(value, '$.txid') FROM json_each(?))
     (SELECT json_extract(value, '$.txid') || json_extract(value, '$.block_hash') FROM json_each(?))"""
 _INSERT = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, provider, allowlist_version, recorded_at)
+  burn_block_time, block_height, block_hash, tx_index, source, provider, raw_event_json,
+  allowlist_version, recorded_at)
 SELECT json_extract(s.value, '$.txid'), a.stx_address, json_extract(s.value, '$.contract_id'),
   json_extract(s.value, '$.function_name'), json_extract(s.value, '$.token_in'),
   json_extract(s.value, '$.amount_in'), json_extract(s.value, '$.token_out'),
   json_extract(s.value, '$.amount_out'), json_extract(s.value, '$.burn_block_time'),
   json_extract(s.value, '$.block_height'), json_extract(s.value, '$.block_hash'),
   json_extract(s.value, '$.tx_index'), coalesce(c.source, json_extract(s.value, '$.source')),
-  json_extract(s.value, '$.provider'), json_extract(s.value, '$.allowlist_version'), ?
+  json_extract(s.value, '$.provider'), json_extract(s.value, '$.raw_event_json'),
+  json_extract(s.value, '$.allowlist_version'), ?
 FROM json_each(?) s
 JOIN agents a ON a.stx_address = json_extract(s.value, '$.sender')
 LEFT JOIN candidates c ON c.txid = json_extract(s.value, '$.txid')
@@ -270,6 +273,7 @@ def _swap_row(new: NewSwap, rules: Rules) -> dict[str, Any]:
         "amount_out": str(swap.amount_out),
         "source": new.source,
         "provider": new.provider,
+        "raw_event_json": stored_legs(swap, new.provider),
         "allowlist_version": rules.allowlist.version,
     }
 

@@ -14,7 +14,7 @@ PAGE_DEFAULT = 50
 _TXID = re.compile(r"0x[0-9a-f]{64}")
 _TIME_MAX = 10**15  # older releases recorded times up to this; such a trade is listed first
 
-_SWAP = "SELECT * FROM swaps WHERE txid = ?"
+SWAP = "SELECT * FROM swaps WHERE txid = ?"
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
 # Without the hint SQLite would read all refusals in the order of their codes.
 _REFUSED_SINCE = """
@@ -29,7 +29,7 @@ FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_
 
 
 async def find_swap(db: Database, txid: str) -> Row | None:
-    return await db.prepare(_SWAP).bind(txid).first()
+    return await db.prepare(SWAP).bind(txid).first()
 
 
 async def find_refusal(db: Database, txid: str) -> Row | None:

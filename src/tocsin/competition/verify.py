@@ -1,9 +1,10 @@
 """Verifies transactions: a swap, a refusal, or still pending. One way for every source.
 
 Twenty transactions of any senders take one call, which returns their state and their events in one snapshot. Only
-routes of more than a hundred events need another: their sender's balance changes, up to twenty at once. What is not
-(or no longer) on the canonical chain stays a candidate and is asked for again. The sweep would find it too once it is
-mined, so after a week it is dismissed; what only a push names and Hiro does not know, after a quarter of an hour.
+routes of more than a hundred events need another: their sender's balance changes, up to twenty at once. Where these
+may include a fee in a third token, all events are read, page by page. What is not (or no longer) on the canonical chain
+stays a candidate and is asked for again. The sweep would find it too once it is mined, so after a week it is dismissed;
+what only a push names and Hiro does not know, after a quarter of an hour.
 
 Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
@@ -19,12 +20,20 @@ from tocsin.competition import swap_store
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import Tier, tiers_of
 from tocsin.competition.rules import Check, Rules, judge
-from tocsin.competition.swap import Net, NoSwap, net_of_changes, net_of_events, provider_of, swap_of
+from tocsin.competition.swap import (
+    Moves,
+    NoSwap,
+    may_have_fees,
+    moves_of_events,
+    net_of_changes,
+    provider_of,
+    swap_of,
+)
 from tocsin.competition.swap_store import PUSHED, Candidate, NewSwap, Refusal
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
-from tocsin.upstream.hiro import HiroClient
+from tocsin.upstream.hiro import EVENTS_MAX, HiroClient
 
 ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it harms no others
 LOOKS_MIN = 4  # at a call that succeeded without any event, over half an hour, before it is refused
@@ -142,12 +151,14 @@ class Verifier:
 
     async def _ask_more(
         self, counting: Sequence[TransactionWithEvents], *, in_parts: bool
-    ) -> tuple[Mapping[str, Net | None], Mapping[str, str | None]]:
+    ) -> tuple[Mapping[str, Moves | None], Mapping[str, str | None]]:
         """What each transaction moved, None where that is not known, and who referred it."""
         hiro, session = self._hiro, self._context.session
-        moved = dict(await nets(hiro, session, [found for found in counting if found.events is not None]))
+        moved = dict(
+            await moves_of_each(hiro, session, [found for found in counting if found.events is not None])
+        )
         try:
-            moved |= await nets(hiro, session, [found for found in counting if found.events is None])
+            moved |= await moves_of_each(hiro, session, [found for found in counting if found.events is None])
             providers = await self._providers(counting)
         except NoAnswer:
             if not in_parts:
@@ -240,28 +251,35 @@ class Verifier:
         return Tally(failed=len(unreadable))
 
 
-async def nets(
+async def moves_of_each(
     hiro: HiroClient, session: CallSession, counting: Sequence[TransactionWithEvents]
-) -> Mapping[str, Net | None]:
+) -> Mapping[str, Moves | None]:
     """What each transaction did to its sender; None where Hiro cannot say now."""
-    result: dict[str, Net | None] = {}
+    result: dict[str, Moves | None] = {}
     long_routes: dict[str, list[Transaction]] = {}
     for each in counting:
         transaction = each.transaction
         if each.events is None:
             long_routes.setdefault(transaction.sender, []).append(transaction)
         else:
-            result[transaction.tx_id] = net_of_events(transaction.sender, each.events)
+            result[transaction.tx_id] = moves_of_events(transaction.sender, each.events)
     for sender, transactions in long_routes.items():
         txids = [transaction.tx_id for transaction in transactions]
         changes = value_or_raise(await hiro.balance_changes(sender, txids, session)) or ()
         for transaction in transactions:
             net = net_of_changes(transaction, changes)
-            if net is None:  # page by page, where balance changes say nothing
-                events = value_or_raise(await hiro.transfer_events(transaction.tx_id, session))
-                net = None if events is None else net_of_events(sender, events)
-            result[transaction.tx_id] = net
+            if net is None or (may_have_fees(net) and (transaction.event_count or 0) <= EVENTS_MAX):
+                result[transaction.tx_id] = await _by_pages(hiro, session, transaction)
+            else:
+                result[transaction.tx_id] = Moves(net)
     return result
+
+
+async def _by_pages(hiro: HiroClient, session: CallSession, transaction: Transaction) -> Moves | None:
+    """From all events: where balance changes say nothing, or not who received what."""
+    sender = transaction.sender
+    events = value_or_raise(await hiro.transfer_events(transaction.tx_id, session, sender=sender))
+    return None if events is None else moves_of_events(sender, events)
 
 
 def shows_nothing(found: TransactionWithEvents) -> bool:
@@ -298,16 +316,16 @@ def is_final(transaction: Transaction, check: Check) -> bool:
 
 def _sort(
     transaction: Transaction,
-    net: Net | None,
+    moves: Moves | None,
     candidate: Candidate,
     providers: Mapping[str, str | None],
     findings: _Findings,
 ) -> None:
     """A swap, a refusal, or not known yet."""
-    if net is None:
+    if moves is None:
         findings.undecided.append(candidate)
         return
-    swap = swap_of(net)
+    swap = swap_of(moves)
     if isinstance(swap, NoSwap):
         findings.refusals.append(
             Refusal(transaction, Code(swap.code), swap.reason, candidate.source, swap.net)

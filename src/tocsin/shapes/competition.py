@@ -139,11 +139,23 @@ class PushCounts(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class Leg(SnakeShape):
+    """What happened to one token of the sender, net."""
+
+    CONSTRAINTS: ClassVar = {"amount": {"pattern": "^[0-9]+$"}}
+
+    token: str
+    amount: Amount
+    role: Literal["given", "fee", "received"]
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitAnswer(Shape):
     """What the object makes of a submitted trade. The route turns it into one of the bodies below.
 
     `obstacle` says why a pending trade would not count; it is queued when there is none. `trade` is the recorded
-    swap, whether this submission recorded it or an earlier one.
+    swap, whether this submission recorded it or an earlier one, and `legs` are its legs, null if an older release
+    recorded it.
     """
 
     http_status: int
@@ -154,6 +166,7 @@ class SubmitAnswer(Shape):
     obstacle: str | None = None
     trade: Trade | None = None
     retry_at: int | None = None
+    legs: list[Leg] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +230,15 @@ class SwapAmounts(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(SnakeShape):
-    """What the verifier makes of a transaction, step by step."""
+    """What the verifier makes of a transaction, step by step.
 
-    status: Literal["verified", "pending", "rejected"]
+    `legs` are null where what moved is not known. `unknown`: a saved body does not show it, and `code` and `reason`
+    say what is missing.
+    """
+
+    status: Literal["verified", "pending", "rejected", "unknown"]
     code: str | None
     reason: str
     steps: list[ExplainStep]
     swap: SwapAmounts | None
+    legs: list[Leg] | None

@@ -2,7 +2,8 @@
 
 The function turns a `PlannedTrade` (wallet, pool, amounts) into a `CallDraft`: the call, its events in order,
 and its swap, or None if it is not a swap. The rule is netting: over all events, exactly one asset left the
-wallet and exactly one came in. The transaction fee does not count.
+wallet and exactly one came in. The transaction fee does not count, and neither does what only went to somebody who
+gave nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -87,6 +88,12 @@ def fee_leg(trade: PlannedTrade) -> CallDraft:
         trade.incoming(trade.amount_out),
     )
     return trade.draft(*events, swap=trade.swap)
+
+
+def third_token_fee(trade: PlannedTrade) -> CallDraft:
+    """A protocol fee in a third token, to somebody who gives nothing: it is not part of the swap."""
+    draft = multibin(trade) if trade.rng.random() < 0.5 else simple(trade)
+    return replace(draft, events=(*draft.events, trade.outgoing(5000, _third(trade), FEE_COLLECTOR)))
 
 
 def refund(trade: PlannedTrade) -> CallDraft:
@@ -181,10 +188,10 @@ def one_sided(trade: PlannedTrade) -> CallDraft:
 
 
 def two_given(trade: PlannedTrade) -> CallDraft:
-    """A protocol fee in a third token: two assets go out, so it is not a swap."""
+    """Two assets go to the pool, which pays out a third: neither is a fee, so it is not a swap."""
     return trade.draft(
         trade.outgoing(trade.amount_in),
-        trade.outgoing(5000, _third(trade), FEE_COLLECTOR),
+        trade.outgoing(5000, _third(trade)),
         trade.incoming(trade.amount_out),
         swap=None,
     )
@@ -226,6 +233,7 @@ SWAP_KINDS: Mapping[str, CallKind] = {
         multihop,
         multibin,
         fee_leg,
+        third_token_fee,
         refund,
         mint_side,
         burn_side,

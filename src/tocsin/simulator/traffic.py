@@ -42,6 +42,7 @@ KIND_WEIGHTS: Mapping[str, float] = {
     "two_gotten": 1,
     "round_trip": 1,
     "no_events": 0.5,
+    "third_token_fee": 1,
 }
 # Without the kinds whose extreme amounts do not look like everyday trades.
 EVERYDAY_KINDS: Mapping[str, float] = {

@@ -2,9 +2,11 @@
 
 v3 lists canonical transactions only. What is pending, dropped or reorged is asked of `tx/multiple`, the one v1
 endpoint that is not deprecated; it also returns many transactions in one call.
+
+Emits `upstream.amounts_ignored`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -40,6 +42,7 @@ MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
 EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
 AHEAD_MAX_S = 86_400  # a block's time may be hours ahead of ours; later than this is no time in seconds
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
+EVENTS_MAX = PAGES_MAX * EVENTS_PAGE  # of one transaction, read page by page
 
 
 def hiro_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
@@ -110,6 +113,9 @@ class HiroClient:
         answer = await self._multiple(
             target, lambda body: hiro_parse.transactions_with_events_v1(body, asked, latest_s), session
         )
+        if isinstance(answer, Ok):
+            events = (event for found in answer.value.value.values() if found for event in found.events or ())
+            _report_unread_amounts(events, target, session)
         return self._readable(answer, target, session)
 
     async def call_argument(
@@ -130,15 +136,24 @@ class HiroClient:
             return self.client.contract_broken(target, "tx/multiple itself was not found", session)
         return answer
 
-    async def transfer_events(self, txid: str, session: CallSession) -> Answer[tuple[TransferEvent, ...]]:
-        """Every transfer, mint and burn of STX and fungible tokens on all pages: complete, or no answer."""
+    async def transfer_events(
+        self, txid: str, session: CallSession, *, sender: str | None = None
+    ) -> Answer[tuple[TransferEvent, ...]]:
+        """Every transfer, mint and burn of STX and fungible tokens on all pages: complete, or no answer.
+
+        With the transaction's `sender`, an amount between others need not be readable.
+        """
         target = f"/extended/v3/transactions/{canonical_txid(txid)}/events?limit={EVENTS_PAGE}"
-        answer = await self._all_pages(target, hiro_parse.events_page_v3, session, _no_such_transaction)
+        answer = await self._all_pages(
+            target, lambda body: hiro_parse.events_page_v3(body, sender), session, _no_such_transaction
+        )
         if not isinstance(answer, Ok):
             return answer
         if sorted(index for index, _ in answer.value) != list(range(len(answer.value))):
             return self.client.contract_broken(target, "its event pages overlap or leave events out", session)
-        return Ok(tuple(event for _, event in answer.value if event is not None))
+        events = tuple(event for _, event in answer.value if event is not None)
+        _report_unread_amounts(events, target, session)
+        return Ok(events)
 
     async def principal_transactions(
         self, principal: str, session: CallSession, cursor: str | None = None
@@ -242,6 +257,13 @@ class HiroClient:
         return self.client.contract_broken(
             target, f"a list that does not end after {PAGES_MAX} pages", session
         )
+
+
+def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session: CallSession) -> None:
+    """Amounts between strangers that cannot be read change no verdict: one line for all of them."""
+    count = sum(event.amount is None for event in events)
+    if count:
+        session.logger.warn("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
 
 
 def _no_such_transaction(mistake: BadRequest) -> bool:

@@ -193,16 +193,22 @@ def _nonces(row: JsonObject) -> tuple[AccountNonce, ...]:
     )
 
 
-def events_page_v3(body: JSON) -> Counted[tuple[int, TransferEvent | None]]:
-    """Every event's index, and the event itself where it moved STX or a fungible token."""
+def events_page_v3(body: JSON, sender: str | None = None) -> Counted[tuple[int, TransferEvent | None]]:
+    """Every event's index, and the event itself where it moved STX or a fungible token.
+
+    With the transaction's `sender`, an amount between others need not be readable.
+    """
     row = as_record(body, "body")
-    items = each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item)))
+    items = each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item, sender)))
     return Counted(Page(items, _next_cursor(row)), whole(row, "total"), len(items))
 
 
-def events_v1(body: JSON) -> tuple[TransferEvent, ...]:
-    """The transfers among the events that a v1 transaction carries; compare with its `event_count`."""
-    found = each(as_record(body, "transaction"), "events", _event_v1)
+def events_v1(body: JSON, sender: str | None = None) -> tuple[TransferEvent, ...]:
+    """The transfers among the events that a v1 transaction carries; compare with its `event_count`.
+
+    `sender` as for `events_page_v3`.
+    """
+    found = each(as_record(body, "transaction"), "events", lambda item: _event_v1(item, sender))
     return tuple(event for event in found if event is not None)
 
 
@@ -260,7 +266,8 @@ def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionW
         raise MalformedBody("events: some are listed twice")
     complete = len(indexes) == transaction.event_count
     arguments = None if transaction.contract_call is None else _arguments(row)
-    return TransactionWithEvents(transaction, events_v1(row) if complete else None, arguments)
+    events = events_v1(row, transaction.sender) if complete else None
+    return TransactionWithEvents(transaction, events, arguments)
 
 
 def _arguments(row: JsonObject) -> dict[str, str] | None:
@@ -277,24 +284,24 @@ def _arguments(row: JsonObject) -> dict[str, str] | None:
     }
 
 
-def _event_v3(row: JsonObject) -> TransferEvent | None:
+def _event_v3(row: JsonObject, sender: str | None) -> TransferEvent | None:
     kind = text(row, "type")
     if kind not in {"stx_asset", "ft_asset"}:
         _check_irrelevant(kind, row.get(kind))
         return None
     asset = record(row, kind)
     asset_id = STX if kind == "stx_asset" else text(asset, "asset_identifier")
-    return _transfer(row, asset, text(asset, "type"), asset_id)
+    return _transfer(row, asset, text(asset, "type"), asset_id, sender)
 
 
-def _event_v1(row: JsonObject) -> TransferEvent | None:
+def _event_v1(row: JsonObject, sender: str | None) -> TransferEvent | None:
     kind = text(row, "event_type")
     if kind not in STX_EVENTS | TOKEN_EVENTS:
         _check_irrelevant(kind, row.get("asset"))
         return None
     asset = record(row, "asset")
     asset_id = STX if kind in STX_EVENTS else text(asset, "asset_id")
-    return _transfer(row, asset, text(asset, "asset_event_type"), asset_id)
+    return _transfer(row, asset, text(asset, "asset_event_type"), asset_id, sender)
 
 
 def _check_irrelevant(kind: str, asset: JSON) -> None:
@@ -303,20 +310,30 @@ def _check_irrelevant(kind: str, asset: JSON) -> None:
         raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 
 
-def _transfer(row: JsonObject, asset: JsonObject, kind: str, asset_id: str) -> TransferEvent:
+def _transfer(
+    row: JsonObject, asset: JsonObject, kind: str, asset_id: str, sender: str | None
+) -> TransferEvent:
     if kind not in _KINDS:
         raise MalformedBody(f"expected transfer, mint or burn, found {kind}")
-    event = TransferEvent(
+    giver, receiver = optional_text(asset, "sender"), optional_text(asset, "recipient")
+    if (giver is None and kind != "mint") or (receiver is None and kind != "burn"):
+        raise MalformedBody(f"a {kind} without sender or recipient")
+    of_others = sender is not None and sender not in {giver, receiver}
+    return TransferEvent(
         index=whole(row, "event_index"),
         kind=_KINDS[kind],
         asset=asset_id,
-        sender=optional_text(asset, "sender"),
-        recipient=optional_text(asset, "recipient"),
-        amount=amount(asset, "amount"),
+        sender=giver,
+        recipient=receiver,
+        amount=_amount_or_none(asset) if of_others else amount(asset, "amount"),
     )
-    if (event.sender is None and kind != "mint") or (event.recipient is None and kind != "burn"):
-        raise MalformedBody(f"a {kind} without sender or recipient")
-    return event
+
+
+def _amount_or_none(asset: JsonObject) -> int | None:
+    try:
+        return amount(asset, "amount")
+    except MalformedBody:
+        return None
 
 
 def _balance_change(row: JsonObject, asked: Collection[str]) -> BalanceChange | None:

@@ -7,7 +7,7 @@ the fields.
 from dataclasses import dataclass, replace
 
 from tocsin.bindings import JSON
-from tocsin.chain_model import Transaction, TransactionWithEvents, TransferEvent, canonical_txid
+from tocsin.chain_model import Transaction, TransferEvent, canonical_txid
 from tocsin.errors import MalformedBody, UsageError
 from tocsin.upstream.decode import JsonObject, amount, as_record, text
 from tocsin.upstream.hiro_parse import (
@@ -22,6 +22,8 @@ from tocsin.upstream.hiro_parse import (
 WRAPPERS = ("tx", "transaction", "result", "body")
 WRAPPED_MAX = 4
 NO_ID = "0x" + "0" * 64
+CALL = "contract_call"
+V3_EVENTS = frozenset({"stx_asset", "ft_asset"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class SavedTransaction:
 
     transaction: Transaction
     events: tuple[TransferEvent, ...] | None
-    unusable: str | None = None  # the amount that is not a number, if there is one
+    unusable: str | None = None  # the sender's amount that is not a number, if there is one
+    unreadable: str | None = None  # what else is wrong with an event
 
 
 def any_transaction(body: JSON) -> SavedTransaction:
@@ -42,16 +45,35 @@ def any_transaction(body: JSON) -> SavedTransaction:
             break
         row = _inside(row)
     row, tx_id = _with_id(row)
+    row, kind = _without_missing_call(row)
     listed = _list(events)
-    if "tx_status" not in row:
-        found = _with_events_v3(row, listed)
-        return SavedTransaction(replace(found.transaction, tx_id=tx_id), found.events)
-    whole = _completed(row, listed, complete=events is not None)
-    unusable = _unusable_amount(listed)
-    if unusable is not None:
-        return SavedTransaction(replace(transaction_v1(whole), tx_id=tx_id), None, unusable)
-    found = with_events_v1(whole)
-    return SavedTransaction(replace(found.transaction, tx_id=tx_id), found.events)
+    is_v1 = "tx_status" in row
+    if is_v1:
+        row = _completed(row, listed, complete=events is not None)
+    transaction = transaction_v1(row) if is_v1 else transaction_v3(row)
+    unusable = _unusable_amount(listed, transaction.sender)
+    found, unreadable = None, None
+    if unusable is None:
+        try:
+            found = with_events_v1(row).events if is_v1 else _events_v3(transaction, listed)
+        except MalformedBody as error:
+            unreadable = str(error)
+    named = replace(transaction, tx_id=tx_id, type=kind or transaction.type)
+    return SavedTransaction(named, found, unusable, unreadable)
+
+
+def _without_missing_call(row: JsonObject) -> tuple[JsonObject, str | None]:
+    """A call whose contract cannot be read is a call of nothing: the row without it, and what it really is."""
+    field = "tx_type" if "tx_type" in row else "type"
+    if row.get(field) != CALL:
+        return row, None
+    call = row.get("contract_call")
+    try:
+        text(as_record(call, "contract_call"), "contract_id")
+        text(as_record(call, "contract_call"), "function_name")
+    except MalformedBody:
+        return {**row, field: f"{CALL}_without_contract"}, CALL
+    return row, None
 
 
 def _with_id(row: JsonObject) -> tuple[JsonObject, str]:
@@ -77,10 +99,14 @@ def _completed(row: JsonObject, events: list[JsonObject], *, complete: bool) -> 
     return {"microblock_canonical": True, **block, **counted, **whole}
 
 
-def _unusable_amount(events: list[JsonObject]) -> str | None:
+def _unusable_amount(events: list[JsonObject], sender: str) -> str | None:
+    """Why an amount of the sender is not one; what others did need not be readable."""
     for event in events:
-        kind, asset = event.get("event_type"), event.get("asset")
-        if isinstance(kind, str) and kind in STX_EVENTS | TOKEN_EVENTS and isinstance(asset, dict):
+        kind = event.get("event_type", event.get("type"))
+        if not isinstance(kind, str) or kind not in STX_EVENTS | TOKEN_EVENTS | V3_EVENTS:
+            continue
+        asset = event.get("asset", event.get(kind))
+        if isinstance(asset, dict) and sender in (asset.get("sender"), asset.get("recipient")):
             try:
                 amount(asset, "amount")
             except MalformedBody as error:
@@ -109,11 +135,11 @@ def _list(events: JSON) -> list[JsonObject]:
     return [as_record(event, "events") for event in listed]
 
 
-def _with_events_v3(row: JsonObject, listed: list[JsonObject]) -> TransactionWithEvents:
-    transaction = transaction_v3(row)
-    found = events_page_v3({"results": [*listed], "total": 0, "cursor": {}}).page.items
+def _events_v3(transaction: Transaction, listed: list[JsonObject]) -> tuple[TransferEvent, ...] | None:
+    page: JSON = {"results": [*listed], "total": 0, "cursor": {}}
+    found = events_page_v3(page, transaction.sender).page.items
     if len(found) != transaction.event_count:
-        return TransactionWithEvents(transaction, None)
+        return None
     if sorted(index for index, _ in found) != list(range(len(found))):
         raise MalformedBody("events: some are there twice")
-    return TransactionWithEvents(transaction, tuple(event for _, event in found if event is not None))
+    return tuple(event for _, event in found if event is not None)

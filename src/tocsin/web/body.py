@@ -10,7 +10,18 @@ from tocsin.errors import RequestRefused
 
 
 async def json_body(request: Request) -> JSON:
-    """The body. Refuses what is not JSON in UTF-8, and a page of another site that sends it without a preflight.
+    """The body. Refuses what is not JSON in UTF-8."""
+    check_media_type(request)
+    body = await request.body()
+    try:
+        value: JSON = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise not_json() from None
+    return value
+
+
+def check_media_type(request: Request) -> None:
+    """Refuse a page of another site that sends a body without a preflight.
 
     Browsers send `Origin`, and ask for permission first when the media type is JSON. Programs need no media type.
     """
@@ -19,12 +30,10 @@ async def json_body(request: Request) -> JSON:
     if "origin" in request.headers and not is_json:
         sentence = f"Send JSON, with the header Content-Type: application/json, not {media_type[:80]!r}."
         raise RequestRefused(415, "unsupported_media_type", sentence)
-    body = await request.body()
-    try:
-        value: JSON = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise RequestRefused(400, "malformed_body", "The body is not JSON in UTF-8.") from None
-    return value
+
+
+def not_json() -> RequestRefused:
+    return RequestRefused(400, "malformed_body", "The body is not JSON in UTF-8.")
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -9,14 +9,14 @@ from starlette.types import ASGIApp
 
 from tocsin.competition import chainhook
 from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED
-from tocsin.errors import RequestRefused, TocsinError, UsageError
+from tocsin.errors import MalformedBody, OtherNetwork, RequestRefused, TocsinError, UsageError
 from tocsin.shapes.competition import PushCounts
 from tocsin.web.auth import require_secret
-from tocsin.web.body import json_body
+from tocsin.web.body import check_media_type, not_json
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
 
-BODY_MAX = 4 * 1024 * 1024
+BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; it is read as it arrives
 
 
 class ChainhookRoute:
@@ -27,10 +27,15 @@ class ChainhookRoute:
 
     async def receive(self, request: Request) -> ASGIApp:
         require_secret(request, self._deps.keys.chainhook, "CHAINHOOK_SECRET")
+        check_media_type(request)
         try:
-            push = chainhook.parse(await json_body(request))
+            push = await chainhook.read_push(request.stream())
+        except OtherNetwork as error:
+            raise RequestRefused(422, "wrong_network", str(error)) from None
         except UsageError as error:
             raise RequestRefused(422, "malformed_push", str(error)) from None
+        except MalformedBody:
+            raise not_json() from None
         counts = PushCounts.from_json(await self._deps.scheduler().run_job(RECEIVE, push.to_json()))
         response = json_response(counts.to_json(), headers={"Cache-Control": "no-store"})
         if counts.queued:

@@ -163,7 +163,9 @@ CHAINHOOK = OperationDoc(
             PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
         ),
         422: ResponseDoc(
-            "malformed_push: not a push of Chainhook; the sentence names the place", (ErrorBody,)
+            "malformed_push: not a push of Chainhook; the sentence names the place."
+            " wrong_network: about another network than Stacks mainnet",
+            (ErrorBody,),
         ),
     },
 )

@@ -70,7 +70,14 @@ CREATE TABLE swaps (
   source TEXT NOT NULL CHECK (source IN ('agent', 'cron', 'chainhook')),
   provider TEXT, -- who referred the trade, where the contract tells
   allowlist_version TEXT NOT NULL,
-  recorded_at INTEGER NOT NULL
+  recorded_at INTEGER NOT NULL,
+  -- What moved, net and exact, in the form that the site has: {legsOut: [{asset_id, amount, fee?}], legsIn, provider?}.
+  -- NULL: an older release recorded the swap.
+  raw_event_json TEXT,
+  -- The site's other columns. Only what succeeded is recorded, and nothing is scored.
+  tx_status TEXT NOT NULL DEFAULT 'success' CHECK (tx_status = 'success'),
+  scored_value INTEGER CHECK (scored_value IS NULL),
+  scored_at INTEGER CHECK (scored_at IS NULL)
 );
 
 CREATE INDEX swaps_by_sender ON swaps (sender, burn_block_time, txid);
@@ -181,6 +188,13 @@ FROM swaps GROUP BY sender;
 CREATE VIEW token_totals_recounted AS
 SELECT token, count(*) AS trades
 FROM (SELECT token_in AS token FROM swaps UNION ALL SELECT token_out FROM swaps) GROUP BY token;
+
+-- The site's table of this name, as a view: exact at any time, because triggers keep the totals.
+CREATE VIEW agent_swap_stats AS
+SELECT
+  t.sender AS stx_address, t.trades AS trade_count, t.trades AS verified_count, t.first_trade_at, t.last_trade_at,
+  (SELECT max(s.recorded_at) / 1000 FROM swaps s WHERE s.sender = t.sender) AS updated_at
+FROM sender_totals t;
 
 -- A transaction that was looked at and does not count, with what is needed to look at it anew when the rules change.
 CREATE TABLE refusals (
