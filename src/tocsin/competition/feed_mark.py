@@ -1,8 +1,8 @@
 """How far the network's list was read: anchors and gaps. Pure decisions.
 
 The list of all transactions is read from its head down to an anchor: a transaction that is still in the block in which
-it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The first row of every
-page becomes an anchor. Few are kept, the further down the fewer, so that a reorg costs about as much as it is deep.
+it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The first row of the head,
+and of the first whole block of every other page, becomes an anchor. Few are kept, the further down the fewer, so that a reorg costs about as much as it is deep.
 When it is deeper than all anchors, or nothing was read yet, the list is followed from its head on (`restarted`), and
 the lists of contracts and wallets have what is below.
 
@@ -39,7 +39,7 @@ class FeedMark:
 
     @property
     def complete_block(self) -> int | None:
-        """The block up to which everything was read."""
+        """The block up to which everything was read: an anchor is the last transaction of its block."""
         if not self.gaps:
             return self.top_block
         lowest = self.gaps[-1].bottom
@@ -99,8 +99,7 @@ def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, star
     if not reached and not restarted:
         assert page.next_cursor is not None
         gaps.append(FeedGap(page.next_cursor, bottom))
-    if fresh:
-        higher.append(anchor_at(fresh[0]))
+    higher += [anchor_at(row) for row in fresh if gap is None or _ends_block(row, page.items[0])][:1]
     gaps.sort(key=lambda each: each.bottom, reverse=True)
     new = thinned(FeedMark((*higher, *lower), tuple(gaps)))
     return FeedStep(tuple(fresh), above, below, new, reached or restarted, restarted, ends_early)
@@ -129,6 +128,11 @@ def thinned(mark: FeedMark) -> FeedMark:
         deepest[kind] = number  # to become the next kind's
     needed |= {*shallowest.values(), *deepest.values()}
     return FeedMark(tuple(anchor for at, anchor in enumerate(mark.anchors) if at in needed), mark.gaps)
+
+
+def _ends_block(row: Transaction, first: Transaction) -> bool:
+    """Whether no row of its block is above it: a gap's page may begin in the middle of a block."""
+    return anchor_at(row).height < anchor_at(first).height
 
 
 def _below(anchors: Sequence[Anchor], position: Position) -> int:
