@@ -1,10 +1,10 @@
 """How far the network's list was read: anchors and gaps. Pure decisions.
 
 The list of all transactions is read from its head down to an anchor: a transaction that is still in the block in which
-it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The first row of the head,
-and of the first whole block of every other page, becomes an anchor. Few are kept, the further down the fewer, so that a reorg costs about as much as it is deep.
-When it is deeper than all anchors, or nothing was read yet, the list is followed from its head on (`restarted`), and
-the lists of contracts and wallets have what is below.
+it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The first row of the
+head, and of the first whole block of every other page, becomes an anchor. Few are kept, the further down the fewer, so
+that a reorg costs about as much as it is deep. When it is deeper than all anchors, or nothing was read yet, the list is
+followed from its head on (`restarted`), and the lists of contracts and wallets have what is below.
 
 A look that could not come down to an anchor leaves a gap, and the next one begins at the head again: the newest
 transactions come first, and gaps are filled after them. Of many gaps the lowest are joined.

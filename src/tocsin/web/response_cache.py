@@ -64,13 +64,20 @@ class ResponseCache(Generic[K]):
         self.foreign: AbstractSet[str] = frozenset()  # parameters that the route refuses or explains
         self._responses: dict[K | None, CachedResponse] = {}
         self._by_text: dict[bytes, CachedResponse] = {}  # the same responses, by query as it was written
-        self._computing: dict[K, asyncio.Task[CachedResponse]] = {}
+        self._computing: dict[K | None, asyncio.Task[CachedResponse]] = {}
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
         """What is kept for this query, however it is written; None if it must be computed, refused or explained."""
-        cached = self._by_text.get(query) or self._responses.get(self._key_of(query))
-        if cached is None or self._clock.monotonic() - cached.made > AGE_MAX_S:
-            return None
+        now = self._clock.monotonic()
+        cached = self._by_text.get(query)
+        if cached is None or now - cached.made > AGE_MAX_S:
+            key = self._key_of(query)
+            cached = self._responses.get(key)
+            if cached is None:
+                return None
+            age_max_s = AGE_STALE_MAX_S if key in self._computing else AGE_MAX_S
+            if now - cached.made > age_max_s:
+                return None
         return cached.prepared
 
     def _key_of(self, query: bytes) -> K | None:
