@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from starlette.datastructures import QueryParams
-from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,7 +15,7 @@ from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody, MethodDescription, ParameterDescription, RouteDescription
 from tocsin.web.client_limits import ClientLimits
-from tocsin.web.prepared_response import LEVEL, PACKET_BYTES
+from tocsin.web.compression import Compressing
 from tocsin.web.request_limits import BODY_MAX, capped, networks_of
 from tocsin.web.respond import json_response
 
@@ -125,19 +123,16 @@ def routes_of(
 
     With `compress`, large responses are compressed; a `PreparedResponse` does that by itself.
     """
-    compressing = [Middleware(GZipMiddleware, PACKET_BYTES, LEVEL)] if compress else []
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
     public = {name for methods in by_path.values() for name in query_names(filter(is_public, methods))}
-    return [
-        Route(
-            path,
-            _Path(methods, limits, public),
-            middleware=[] if any(operation.is_prepared for operation in methods) else compressing,
-        )
-        for path, methods in by_path.items()
-    ]
+    routes = []
+    for path, methods in by_path.items():
+        app: ASGIApp = _Path(methods, limits, public)
+        is_prepared = any(operation.is_prepared for operation in methods)
+        routes.append(Route(path, Compressing(app) if compress and not is_prepared else app))
+    return routes
 
 
 def is_public(operation: Operation) -> bool:
