@@ -173,9 +173,9 @@ def test_a_trade_is_submitted(site: DeployedSite) -> None:
 def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: DeployedSite) -> None:
     """It ends as partial, which is not a failure. Its work is kept, and in the end nothing is missing."""
     site.act("pause&for=1h")  # no scheduled sweep does a part of it meanwhile
-    site.simulated("_control/swap", {"wallet": 0, "count": 400})
+    site.simulated("_control/swap", {"wallet": 0, "count": 700})
     site.simulated("_control/mine", {})
-    site.workerd.limit_subrequests(RESERVED_FOR_STORES + 180)
+    site.workerd.limit_subrequests(RESERVED_FOR_STORES + 210)
     outcomes: list[str] = []
     while outcomes[-1:] != ["ok"]:
         result = site.act("refresh&task=sweep").json()["result"]
