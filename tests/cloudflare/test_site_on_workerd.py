@@ -168,6 +168,25 @@ def test_a_trade_is_submitted(site: DeployedSite) -> None:
     assert (second.status, second.json()["existing_row"]["txid"]) == (409, txid)
     assert site.submit("0x" + "0" * 64).status == 404
     assert site.submit("no txid").status == 400
+    assert site.submit(f"  {txid.upper().replace('0X', '')}\n").status == 409
+
+
+def test_a_body_needs_its_type_only_from_another_site(site: DeployedSite) -> None:
+    """Programs and agents may leave it out. A page of another site needs permission, and gets it for reads only."""
+    body, path = json.dumps({"txid": "0x" + "0" * 64}).encode(), "/api/competition/trades"
+    plain = {"Content-Type": "text/plain"}
+    elsewhere = {"Origin": "https://elsewhere.test"}
+    preflight = {**elsewhere, "Access-Control-Request-Method": "POST"}
+
+    by_program = site.workerd.ask(path, method="POST", headers=plain, body=body)
+    by_page = site.workerd.ask(path, method="POST", headers={**plain, **elsewhere}, body=body)
+    asked = site.workerd.ask(path, method="OPTIONS", headers=preflight)
+    read = site.workerd.ask("/api/prices", headers=elsewhere)
+
+    assert (by_program.status, by_program.headers["retry-after"]) == (404, "60")
+    assert by_page.status == 415
+    assert "access-control-allow-origin" not in asked.headers
+    assert read.headers["access-control-allow-origin"] == "*"
 
 
 def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: DeployedSite) -> None:
