@@ -47,12 +47,12 @@ def price_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[PriceQuery]
 
 
 def price_query(query: QueryParams) -> PriceQuery:
-    """What is asked for. Refuses what is not a token."""
-    one = query.get("token")
+    """What is asked for. Refuses what is not a token, also where it is not needed."""
+    one, some = query.get("token"), tuple(_ids(query))
     if one is not None:
         _check([one])
         return PriceQuery(one=one)
-    return PriceQuery(some=tuple(_ids(query)) or None)
+    return PriceQuery(some=some or None)
 
 
 async def _prices(deps: WebDeps, query: PriceQuery) -> PriceList | OnePrice:
