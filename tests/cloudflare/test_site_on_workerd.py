@@ -209,6 +209,17 @@ def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: Deploye
     assert status["consecutiveFailures"]["sweep"] == 0
 
 
+def test_an_unavailable_database_has_the_sites_shape(site: DeployedSite) -> None:
+    """As on one machine: the site's clients compare `error` with this word."""
+    site.workerd.sql(("ALTER TABLE sender_totals RENAME TO hidden", []))
+    try:
+        answer = site.workerd.ask("/api/competition/status?address=SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE")
+    finally:
+        site.workerd.sql(("ALTER TABLE hidden RENAME TO sender_totals", []))
+    body = answer.json()
+    assert (answer.status, body["error"], body["retry_after"]) == (503, "transient_d1_unavailable", 5)
+
+
 def test_responses_follow_http(site: DeployedSite) -> None:
     """HEAD has no body, an unchanged resource is a 304, and a wrong method gets the allowed ones."""
     whole = site.workerd.ask("/api/prices")
