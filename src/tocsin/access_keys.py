@@ -1,8 +1,10 @@
 """The keys that others must send to us: whose each one is, what it opens, and how a setting lists them. Pure."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import compare_digest
 from typing import Literal, TypeAlias
 
 from tocsin.setting_values import own_key
@@ -21,6 +23,16 @@ class AccessKey:
     name: str
     role: Role
     secret: str = field(repr=False)
+
+
+def matching_key(sent: str, keys: Iterable[AccessKey]) -> AccessKey | None:
+    """The key that was sent, if it is one of these. Takes as long whatever was sent.
+
+    Digests have one length, so that not even a key's length is revealed, and every key is compared.
+    """
+    digest = _digest(sent)
+    matching = [key for key in keys if compare_digest(digest, _digest(key.secret))]
+    return matching[0] if matching else None
 
 
 def access_keys(
@@ -57,3 +69,7 @@ def _key(text: str, role: Role, bare_name: str, *, named: bool) -> AccessKey:
             " digits, dots and dashes"
         )
     return AccessKey(name, role, own_key(secret))
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode(errors="surrogatepass")).digest()

@@ -315,7 +315,7 @@ async def run(
             adjusted = demo.keeping(settings.admin_key, server.url, demo_dir)
             source = replace(source or SettingsSource(), adjusted=adjusted)
             service = Service(settings, stream=stream, server=server, source=source)
-            await service.open([demo.mount(simulator, settings.admin_key[0].secret)])
+            await service.open([demo.mount(simulator, settings.admin_key)])
     except BaseException:
         server.close()
         raise

@@ -10,12 +10,14 @@ from starlette.applications import Starlette
 from support import asgi
 from support.asgi import Answer
 from support.simulated import HandClock, quiet_simulator
+from tocsin.access_keys import AccessKey
 from tocsin.commands import demo
 from tocsin.simulator.http_app import simulator_app
 from tocsin.simulator.simulator import Simulator
 
 JSON_TYPE = {"content-type": "application/json"}
 KEY = "the-key-of-the-demo"
+OTHER_KEY = "another-key-for-tests"
 
 
 async def command(
@@ -32,9 +34,9 @@ async def command(
     return await asgi.ask(app, f"{path}/{name}", method="POST", headers=sent, body=body, client=client)
 
 
-def made(key: str | None = None) -> tuple[Simulator, Starlette]:
+def made() -> tuple[Simulator, Starlette]:
     simulator = quiet_simulator(HandClock())
-    return simulator, simulator_app(simulator, asyncio.Event(), key)
+    return simulator, simulator_app(simulator, asyncio.Event())
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,14 @@ async def test_only_this_machine_is_heard(host: str, client: str, status: int) -
 async def test_in_the_demo_it_takes_the_key() -> None:
     """As the demo mounts it; what the chain holds can be read without."""
     simulator = quiet_simulator(HandClock())
-    app = Starlette(routes=[demo.mount(simulator, KEY)])
+    keys = (AccessKey("alice", "operator", KEY), AccessKey("bob", "operator", OTHER_KEY))
+    app = Starlette(routes=[demo.mount(simulator, keys)])
     path = "/simulator/_control"
     statuses = [
-        (await command(app, "mine", {}, path=path, x_admin_key=key)).status for key in ("", "wrong", KEY)
+        (await command(app, "mine", {}, path=path, x_admin_key=key)).status
+        for key in ("", "wrong", KEY, OTHER_KEY)
     ]
     truth = await asgi.ask(app, "/simulator/_truth")
 
-    assert statuses == [401, 401, 200]
+    assert statuses == [401, 401, 200, 200]
     assert (truth.status, truth.json()["swaps"]) == (200, [])

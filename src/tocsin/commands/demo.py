@@ -76,9 +76,9 @@ def build(clock: Clock) -> Simulator:
     return build_simulator(options, clock)
 
 
-def mount(simulator: Simulator, control_key: str | None) -> Mount:
+def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
     """The simulator's routes; to control it takes the demo's own key."""
-    return Mount(PATH, simulator_app(simulator, asyncio.Event(), control_key))
+    return Mount(PATH, simulator_app(simulator, asyncio.Event(), control_keys))
 
 
 def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:

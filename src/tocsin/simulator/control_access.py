@@ -4,12 +4,13 @@ A web page that is open on this machine must not be able to. It cannot send JSON
 and a name that it lets point to 127.0.0.1 is still in the Host header.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from hmac import compare_digest
 from ipaddress import ip_address
 
 from starlette.requests import ClientDisconnect, Request
+
+from tocsin.access_keys import AccessKey, matching_key
 
 BODY_MAX = 64 * 1024
 
@@ -23,15 +24,15 @@ class ControlRefusal:
     sentence: str
 
 
-def refusal_of(request: Request, key: str | None) -> ControlRefusal | None:
-    """Whether this request must not control the simulator. Without a key, none is asked for."""
+def refusal_of(request: Request, keys: Sequence[AccessKey]) -> ControlRefusal | None:
+    """Whether this request must not control the simulator. Without keys, none is asked for."""
     if not _is_local(request.client.host if request.client else "") or not _is_local(_host_of(request)):
         return ControlRefusal(
             403,
             "not_local",
             "The simulator is controlled from this machine only, by an address such as 127.0.0.1 or localhost.",
         )
-    if key is not None and not _is_same(request.headers.get("x-admin-key", ""), key):
+    if keys and matching_key(request.headers.get("x-admin-key", ""), keys) is None:
         return ControlRefusal(401, "unauthorised", "Send the value of ADMIN_KEY in the header X-Admin-Key.")
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and media_type != "application/json":
@@ -71,7 +72,3 @@ def _is_local(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
-
-
-def _is_same(sent: str, key: str) -> bool:
-    return compare_digest(sha256(sent.encode(errors="surrogatepass")).digest(), sha256(key.encode()).digest())

@@ -7,7 +7,7 @@ registered wallets in the import format. Cutting a connection needs the server o
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from tocsin.access_keys import AccessKey
 from tocsin.errors import UsageError
 from tocsin.simulator import control
 from tocsin.simulator.control_access import BODY_MAX, ControlRefusal, body_of, refusal_of
@@ -27,12 +28,14 @@ CHUNK_BYTES = 64 * 1024
 SLOW_CHUNKS = 20  # the number of pieces of a slow body
 
 
-def simulator_app(simulator: Simulator, closing: asyncio.Event, control_key: str | None = None) -> Starlette:
+def simulator_app(
+    simulator: Simulator, closing: asyncio.Event, control_keys: Sequence[AccessKey] = ()
+) -> Starlette:
     """The ASGI app. Setting `closing` ends hanging requests, so that the server can stop.
 
-    Only somebody on this machine may control it, and only with the key if there is one.
+    Only somebody on this machine may control it, and only with one of the keys if there are any.
     """
-    control_routes = _ControlRoutes(simulator, control_key)
+    control_routes = _ControlRoutes(simulator, control_keys)
     return Starlette(
         routes=[
             *(
@@ -110,16 +113,16 @@ class _UpstreamApp:
 class _ControlRoutes:
     """The routes that control the simulator and show its state, its truth and its agents."""
 
-    def __init__(self, simulator: Simulator, key: str | None) -> None:
+    def __init__(self, simulator: Simulator, keys: Sequence[AccessKey]) -> None:
         self._simulator = simulator
-        self._key = key
+        self._keys = keys
 
     async def state(self, request: Request) -> Response:
-        refusal = refusal_of(request, self._key)
+        refusal = refusal_of(request, self._keys)
         return JSONResponse(control.state(self._simulator)) if refusal is None else _refused(refusal)
 
     async def command(self, request: Request) -> Response:
-        refusal = refusal_of(request, self._key)
+        refusal = refusal_of(request, self._keys)
         if refusal is not None:
             return _refused(refusal)
         body = await body_of(request)

@@ -1,12 +1,10 @@
 """Keys in headers: compared in constant time with all that are configured, and refused while none is."""
 
 from collections.abc import Sequence
-from hashlib import sha256
-from hmac import compare_digest
 
 from starlette.requests import Request
 
-from tocsin.access_keys import AccessKey
+from tocsin.access_keys import AccessKey, matching_key
 from tocsin.errors import RequestRefused
 
 
@@ -33,15 +31,8 @@ def _found(sent: str, keys: Sequence[AccessKey], setting: str) -> AccessKey | No
     if not keys:
         sentence = f"This route is switched off: set {setting} and start the service again."
         raise RequestRefused(503, "key_not_configured", sentence, headers={"Retry-After": "60"})
-    # Digests have one length, so that not even a key's length is revealed, and every key is compared.
-    digest = _digest(sent)
-    matching = [key for key in keys if compare_digest(digest, _digest(key.secret))]
-    return matching[0] if matching else None
+    return matching_key(sent, keys)
 
 
 def _unauthorised(sentence: str) -> RequestRefused:
     return RequestRefused(401, "unauthorised", sentence)
-
-
-def _digest(text: str) -> bytes:
-    return sha256(text.encode(errors="surrogatepass")).digest()
