@@ -65,7 +65,9 @@ PARAMETERS: Mapping[str, frozenset[str]] = {
 }
 ACTION_PARAMETERS = frozenset[str]().union(*PARAMETERS.values())
 
-_TASK = re.compile(r"[a-z][a-z0-9_]{0,39}")
+TASK_PATTERN = "^[a-z][a-z0-9_]{0,39}$"
+
+_TASK = re.compile(TASK_PATTERN)
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 

@@ -25,7 +25,7 @@ from tocsin.web.health import HealthRoutes
 from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
-from tocsin.web.operations import Operation, is_public, query_names, routes_of
+from tocsin.web.operations import Operation, foreign_names, is_public, routes_of
 from tocsin.web.prepared_response import Form
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.request_limits import ClientRateLimit, networks_of
@@ -54,8 +54,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     cross_origin.paths = {operation.path for operation in listed if is_public(operation)} | DOCUMENTS
     cached: dict[str, ResponseCache[Any]] = {PRICES_PATH: prices, BOARD_PATH: competition.board}
     for path, cache in cached.items():
-        own = query_names(operation for operation in listed if operation.path == path)
-        cache.foreign = (query_names(filter(is_public, listed)) - own) | {"docs"}
+        cache.foreign = foreign_names(listed, path) | {"docs"}
     routes = [*routes_of(listed, limits, compress=deps.compress), *pages]
     http.know(route.path for route in routes if isinstance(route, Route))
     return _App(

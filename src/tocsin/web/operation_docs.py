@@ -3,6 +3,7 @@
 from typing import Any
 
 from tocsin.chain_model import TXID_PATTERN
+from tocsin.durations import DURATION_PATTERN
 from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.operators import AuditList, Reloaded
@@ -23,15 +24,15 @@ from tocsin.shapes.scheduler import (
     SchedulerOverview,
 )
 from tocsin.stacks_address import TOKEN_ID_PATTERN
-from tocsin.web.admin import ACTIONS, AUDIT_MAX, REASON_MAX, RUNS_PAGE_MAX
+from tocsin.web.admin import ACTIONS, AUDIT_MAX, PARAMETERS, REASON_MAX, RUNS_PAGE_MAX, TASK_PATTERN
 from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.price_routes import TOKENS_MAX
 
 TEXT: dict[str, Any] = {"type": "string"}
 UNIX_MS: dict[str, Any] = {"type": "integer", "minimum": 0, "description": "unix milliseconds"}
-TASK: dict[str, Any] = {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,39}$"}
-DURATION: dict[str, Any] = {"type": "string", "pattern": r"^\s*[0-9]{1,12}\s*(ms|s|m|h|d)\s*$"}
+TASK: dict[str, Any] = {"type": "string", "pattern": TASK_PATTERN}
+DURATION: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN}
 
 _TOKEN_ID: dict[str, Any] = {"type": "string", "pattern": TOKEN_ID_PATTERN}
 _TOKEN_ID_OR_NONE: dict[str, Any] = {"type": "string", "pattern": f"^$|{TOKEN_ID_PATTERN}"}
@@ -117,7 +118,7 @@ ACT = OperationDoc(
     parameters=(
         Parameter(
             "action",
-            {"enum": ["pause", "resume", "refresh", "recheck", "reload"]},
+            {"enum": list(PARAMETERS)},
             "what to do",
             required=True,
         ),
@@ -153,7 +154,7 @@ RUNS = OperationDoc(
     description="`next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.",
     key="X-Admin-Key",
     parameters=(
-        Parameter("task", {**TASK, "pattern": "^([a-z][a-z0-9_]{0,39})?$"}, "only runs of this task"),
+        Parameter("task", {**TASK, "pattern": f"^$|{TASK_PATTERN}"}, "only runs of this task"),
         Parameter(
             "outcome", {"type": "string", "enum": ["", "running", *OUTCOMES]}, "only runs that ended so"
         ),

@@ -123,13 +123,12 @@ def routes_of(
 
     With `compress`, large responses are compressed; a `PreparedResponse` does that by itself.
     """
-    by_path: dict[str, list[Operation]] = {}
-    for operation in operations:
+    listed, by_path = list(operations), dict[str, list[Operation]]()
+    for operation in listed:
         by_path.setdefault(operation.path, []).append(operation)
-    public = {name for methods in by_path.values() for name in query_names(filter(is_public, methods))}
     routes = []
     for path, methods in by_path.items():
-        app: ASGIApp = _Path(methods, limits, public)
+        app: ASGIApp = _Path(methods, limits, foreign_names(listed, path))
         is_prepared = any(operation.is_prepared for operation in methods)
         routes.append(Route(path, Compressing(app) if compress and not is_prepared else app))
     return routes
@@ -153,6 +152,12 @@ def query_names(operations: Iterable[Operation]) -> set[str]:
         for parameter in operation.doc.parameters
         if parameter.place == "query"
     }
+
+
+def foreign_names(operations: Sequence[Operation], path: str) -> set[str]:
+    """Parameters of other public routes: with one of them, something else is meant."""
+    own = query_names(operation for operation in operations if operation.path == path)
+    return query_names(filter(is_public, operations)) - own
 
 
 def description_of(operations: Iterable[Operation]) -> RouteDescription:
@@ -182,12 +187,11 @@ class _Path:
     """
 
     def __init__(
-        self, operations: Sequence[Operation], limits: ClientLimits, public: AbstractSet[str]
+        self, operations: Sequence[Operation], limits: ClientLimits, foreign: AbstractSet[str]
     ) -> None:
         self._limits = limits
         self._operations = operations
-        self._known = query_names(operations)
-        self._elsewhere = public - self._known
+        self._foreign = foreign
         self._by_method: dict[str, Operation] = {operation.method: operation for operation in operations}
         if "GET" in self._by_method:
             self._by_method["HEAD"] = self._by_method["GET"]
@@ -220,8 +224,8 @@ class _Path:
 
     def _check_names(self, names: Iterable[str]) -> None:
         """Refuses a parameter that other routes know and this one does not: the answer would not be what is meant."""
-        foreign = next((name for name in names if name in self._elsewhere), None)
+        foreign = next((name for name in names if name in self._foreign), None)
         if foreign is not None:
-            known = ", ".join(sorted(self._known)) or "no parameters"
+            known = ", ".join(sorted(query_names(self._operations))) or "no parameters"
             sentence = f"This route has no parameter {foreign}. It takes {known}; ?docs=1 describes it."
             raise RequestRefused(400, "unknown_parameter", sentence)
