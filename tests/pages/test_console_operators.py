@@ -51,7 +51,7 @@ def test_the_next_key_may_have_another_role(page: Page, world: World) -> None:
 def test_a_role_that_is_taken_away_while_the_console_is_open(page: Page, world: World) -> None:
     """The service refuses with its sentence, and the buttons are off from then on."""
     open_console(page, KEY)
-    world.role = "viewer"
+    world.viewer_when_acting = True
     page.get_by_role("button", name="Refresh all").click()
 
     expect(said(page)).to_contain_text("Not done: The key alice may look, but not act.")

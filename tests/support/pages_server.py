@@ -64,6 +64,7 @@ class World:
 
     key: str = "operator-key"
     role: Literal["operator", "viewer"] = "operator"  # of that key
+    viewer_when_acting: bool = False  # the role is taken away just before the next action
     audit: list[Json] = field(default_factory=list)  # newest first
     rows: list[Json] = field(default_factory=list)
     prices: Json = field(default_factory=dict)
@@ -257,6 +258,8 @@ class ScriptedApi:
 
     async def act(self, request: Request) -> Response:
         query, status = request.query_params, self.world.status
+        if self.world.viewer_when_acting:
+            self.world.role = "viewer"
         if self.world.role == "viewer":
             return _refused(403, "read_only_key", "The key alice may look, but not act.")
         record = AuditRecord(
