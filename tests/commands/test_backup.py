@@ -125,7 +125,7 @@ def test_a_restore_waits_for_no_service(tmp_path: Path) -> None:
 def test_a_restore_that_was_cut_off_cannot_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between two files: the start refuses, and a second restore mends it."""
+    """Killed between two files: the start refuses, and a second restore fixes it."""
     data = data_dir(tmp_path / "data")
     target = saved(tmp_path, data)
     rename, left = Path.rename, iter([True, False])

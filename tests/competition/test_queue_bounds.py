@@ -104,7 +104,7 @@ async def test_what_only_a_push_names_is_dismissed_after_three_looks(tmp_path: P
 
 
 async def test_what_is_due_comes_in_order_of_its_source(tmp_path: Path) -> None:
-    """Our lists, then agents, then pushes, whoever came first; of pushes as many as are asked for."""
+    """Our lists, then agents, then pushes, in whatever order they came; of pushes as many as are asked for."""
     async with open_world(tmp_path) as world:
         now = world.clock.now()
         for at, (name, rank) in enumerate((("cc", 2), ("dd", 2), ("bb", 1), ("aa", 0))):

@@ -235,7 +235,7 @@ def test_a_third_token_that_only_pays_somebody_is_a_fee(
     ],
 )
 def test_what_may_be_more_than_a_fee_is_refused(moves: list[TransferEvent]) -> None:
-    """Whoever received it gives something, or nobody who received anything does."""
+    """A principal that received it gives something, or nobody who received anything does."""
     found = swap_of(moves_of_events(WALLET, moves))
 
     assert isinstance(found, NoSwap)

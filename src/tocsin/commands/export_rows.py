@@ -134,5 +134,5 @@ def _write(
 
 
 def _cell(value: JSON) -> JSON:
-    """Agents choose their names: none of them may become a formula in the spreadsheet of whoever opens the file."""
+    """Agents choose their names: none of them may become a formula when the file is opened in a spreadsheet."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -19,7 +19,7 @@ NEGLIGIBLE = 1e-6
 
 
 class ClientShares:
-    """What each network used of late."""
+    """What each network used recently."""
 
     def __init__(self) -> None:
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # calls, as of then
@@ -27,7 +27,7 @@ class ClientShares:
     def wait_s(self, networks: Sequence[str], calls_left: float, now_s: float) -> float:
         """How long this client must wait for its next call, when the lane has this many left; 0: not at all.
 
-        An empty lane is nobody's fault: whoever waits for a permit is told so.
+        An empty lane is nobody's fault: a caller that waits for a permit is told so.
         """
         if calls_left < 1:
             return 0.0

@@ -115,7 +115,7 @@ def provider_of(argument: str | None) -> str | None:
 
 
 def _fees(sender: str, events: Sequence[TransferEvent], given: Iterable[str]) -> frozenset[str]:
-    """The assets that went only to principals who gave nothing. What was burned is no fee: nobody was paid it.
+    """The assets that went only to principals who gave nothing. What was burned is not a fee: nobody was paid it.
 
     An amount of strangers that cannot be read is counted as given.
     """

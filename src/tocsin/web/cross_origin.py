@@ -22,7 +22,7 @@ class CrossOrigin:
 
     @property
     def fixed_headers(self) -> RawHeaders:
-        """What every public response has, whoever asks."""
+        """What every public response has."""
         if self._is_any:
             return [(b"access-control-allow-origin", b"*"), READABLE]
         return [(b"vary", b"origin")] if self._origins else []

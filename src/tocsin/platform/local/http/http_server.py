@@ -31,8 +31,8 @@ class HttpServer:
     ) -> None:
         """Requests from `trusted_proxies` have the client's address in `X-Forwarded-For`.
 
-        `inherited` sockets listen already and are used instead of host and port. Whoever passed them has them open,
-        too: when this server stops, new connections wait there for its successor.
+        `inherited` sockets listen already and are used instead of host and port. The process that passed them has them
+        open, too: when this server stops, new connections wait there for its successor.
         """
         self._trusted_proxies = list(trusted_proxies)
         self._sockets = list(inherited) or [listen(host, port)]
