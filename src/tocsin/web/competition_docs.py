@@ -62,7 +62,7 @@ def _submit_responses() -> dict[int, ResponseDoc]:
         codes = [(code, meaning) for code, meaning in MEANINGS.items() if meaning.status == status]
         text = " · ".join(f"{code}: {meaning.sentence}" for code, meaning in codes)
         shape = PendingTrade if codes[0][0] is Code.PENDING else RefusedTrade
-        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status in {400, 429} else (shape,))
+        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status in {400, 429, 503} else (shape,))
     return responses
 
 

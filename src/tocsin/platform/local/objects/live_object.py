@@ -312,6 +312,8 @@ class LiveObject:
 
     def _task_done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
+        if self._error is not None and not task.cancelled():
+            task.exception()  # of code that outlived the reset: every caller was told of that already
         if not self._tasks and self._error is None:
             self._idle_since = self._loop.time()
             if self._idle_timer is None:

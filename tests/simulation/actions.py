@@ -1,0 +1,285 @@
+"""What each event of a plan does, and what is remembered of it: who was told what."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from simulation.clients import ADMIN_PATH, OPERATOR, Clients
+from simulation.plan import Event, drawn_settings, upstream_fault
+from simulation.process import MIGRATIONS, SimulatedProcess
+from support.captured_log import CapturedLog
+from tocsin.bindings import JSON
+from tocsin.commands.data_files import DB_FILE
+from tocsin.errors import DataDirInUse, TocsinError
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.simulator.wallets import Wallet
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+BEFORE_START_S = 5_400
+LOOK_S = 5.0  # while the disk is in trouble
+
+
+class Actions(Clients):
+    """The hands of the world: chain, upstreams, disk, machine, operators, agents, Chainhook."""
+
+    def __init__(self, history: "History") -> None:
+        super().__init__(history)
+        self._is_registered = False
+
+    # Events
+
+    def do(self, event: Event, process: SimulatedProcess) -> None:
+        """Do it while the process runs."""
+        rng = Random(event.draw)
+        inside: dict[str, Callable[[Event, SimulatedProcess, Random], None]] = {
+            "kill": self._kill,
+            "kill_at_commit": self._kill_at_commit,
+            "stop": self._stop,
+            "reboot": self._reboot,
+            "jump": self._jump,
+            "disk_full": self._disk_full,
+            "disk_slow": self._disk_slow,
+            "sync_fails": self._sync_fails,
+            "pause": self._pause,
+            "resume": self._resume,
+            "refresh": self._refresh,
+            "reset": self._reset,
+            "submit": self._submit,
+            "push": self._push,
+            "promote": self._promote,
+            "settings": self._settings,
+            "second_process": self._second_process,
+            "visit": self._visit,
+        }
+        action = inside.get(event.kind)
+        if action is None:
+            self.do_outside(event)
+        else:
+            action(event, process, rng)
+
+    def do_outside(self, event: Event) -> None:
+        """The part of the world that needs no process of ours."""
+        outside, values, rng = self._outside, event.values, Random(event.draw)
+        match event.kind:
+            case "upstream" | "strange_answer":
+                faults = outside.simulator.faults
+                now_ms = outside.clock.now()
+                faults.active = [fault for fault in faults.active if (fault.until_ms or 0) > now_ms]
+                faults.add(upstream_fault(values, now_ms))
+            case "reorg":
+                outside.reorg(values["depth"], rng)
+            case "burst":
+                outside.simulator.advance()
+                outside.chain.burst(rng.choice(outside.chain.wallets), values["count"])
+            case "dust":
+                outside.simulator.advance()
+                outside.chain.dust(rng.choice(outside.chain.wallets), values["count"])
+            case "lag":
+                hiro = outside.simulator.hiro
+                hiro.index_lag_ms, hiro.list_lag_ms = values["index_s"] * 1000, values["list_s"] * 1000
+            case "network_list":
+                outside.simulator.hiro.set_network_list(values["mode"])
+
+    # The process
+
+    def process_opened(self, process: SimulatedProcess) -> None:
+        """What was acknowledged before must be there, whatever ended the last process."""
+        self._register_all()
+        recorded = self._recorded()
+        for txid, (transaction, block) in self._acknowledged.items():
+            if txid not in recorded and transaction.state == "mined" and transaction.block is block:
+                self._history.broken("acknowledged", f"{txid} was counted, and is gone after a restart")
+        if self._history.is_calm and self._history.checks.paused_until_ms is not None:
+            self.spawn(self._do_resume(process))
+
+    def process_ended(self) -> None:
+        self._tasks.clear()
+
+    def run_ended(self, fields: Mapping[str, JSON]) -> None:
+        """A complete run of the prices has all of them."""
+        result = fields.get("result")
+        if fields["outcome"] == "ok" and fields["task"] == "tenero" and isinstance(result, dict):
+            if result["failed"] or result["unasked"]:
+                self._history.broken("outcomes", f"prices are ok: {result}")
+            if self._history.time.now_s and self._outside.last_prices_ms is None:
+                self._history.broken("outcomes", "prices are ok, and Tenero never answered")
+
+    def _register_all(self) -> None:
+        for wallet in () if self._is_registered else self._outside.agents:
+            self._import(wallet)
+        self._is_registered = True
+
+    def _import(self, wallet: Wallet) -> None:
+        """As `tocsin import` does: another process writes into the database."""
+        claim = "verified" if wallet.tier in {"eligible", "genesis"} else "pending"
+        address = wallet.btc_address or f"bc1{wallet.address}"
+        with closing(sqlite_file.connect(self._history.directory / DB_FILE)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(_AGENT, (address, wallet.address, wallet.erc8004_agent_id))
+            database.execute(_CLAIM, (address, claim))
+            database.execute("COMMIT")
+
+    # Machine and disk
+
+    def _kill(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self._history.restart_after_s = event.values["down_s"]
+        process.loop.kill_in = event.values["callbacks"]
+
+    def _kill_at_commit(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self._history.restart_after_s = event.values["down_s"]
+        number = process.disk.calls + event.values["storage_calls"]
+        process.disk.faults[number] = "killed after" if event.values["after"] else "killed before"
+
+    def _stop(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self._history.restart_after_s = event.values["down_s"]
+        process.stopped.set()
+
+    def _reboot(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self._history.restart_after_s = event.values["down_s"]
+        self._history.reboots = True
+        process.loop.kill_in = 0
+
+    def _jump(self, event: Event, _process: SimulatedProcess, _rng: Random) -> None:
+        self.clock_was_set()
+        self._history.clock.jump(int(event.values["by_s"] * 1000))
+
+    def clock_was_set(self) -> None:
+        """For a while slots may be missed or come again, and no time in a response can be compared with an older."""
+        history = self._history
+        longest_s = max(task.cadence_s for task in history.checks.tasks.values())
+        history.checks.excuses.add(
+            history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set"
+        )
+        self._prices.clear()
+        self._outside.last_prices_ms = None
+
+    def _disk_full(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        disk, history = process.disk, self._history
+        disk.full_until_s = history.time.now_s + event.values["for_s"]
+        disk.full_share = event.values["share"]
+        history.checks.excuses.add(
+            history.time.now_s, disk.full_until_s + 2 * LOOK_S + 130.0, "the disk was full"
+        )
+        self.spawn(self._look_until(process, disk.full_until_s + 2 * LOOK_S))
+
+    def _disk_slow(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        disk, history = process.disk, self._history
+        disk.slow_until_s = history.time.now_s + event.values["for_s"]
+        history.checks.excuses.add(history.time.now_s, disk.slow_until_s + 130.0, "the disk was slow")
+
+    def _sync_fails(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self._history.restart_after_s = event.values["down_s"]
+        process.disk.sync_fails = True
+
+    async def _look_until(self, process: SimulatedProcess, until_s: float) -> None:
+        """The service looks at itself every second; here it does only while that matters."""
+        while self._history.time.now_s < until_s:
+            await asyncio.sleep(LOOK_S)
+            await self._history.look(process)
+
+    def _reset(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
+        """The object loses its instance, as on Cloudflare when its code or its machine changes."""
+        for live in list(process.runtime._live.values()):
+            if rng.random() < 0.9:
+                live.time_out("the simulation", 0)
+
+    def _second_process(self, _event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        """Another process with the same data directory is refused, and changes nothing."""
+        try:
+            DataDir(self._history.directory, MIGRATIONS, now=process.clock.now(), logger=CapturedLog())
+        except DataDirInUse:
+            return
+        self._history.broken("one-process", "a second process opened the data directory")
+
+    # Operators
+
+    def _pause(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self.spawn(self._do_pause(process, process.clock.now() + event.values["for_s"] * 1000))
+
+    async def _do_pause(self, process: SimulatedProcess, until_ms: int) -> None:
+        checks = self._history.checks
+        checks.pause_is_known = False
+        answer = await self._post(process, f"{ADMIN_PATH}?action=pause&until={until_ms}", OPERATOR)
+        if answer.status == 200:
+            checks.paused_until_ms, checks.pause_is_known = until_ms, True
+            self._excuse_pause(until_ms - process.clock.now())
+
+    def _excuse_pause(self, for_ms: int) -> None:
+        history = self._history
+        longest_s = max(task.cadence_s for task in history.checks.tasks.values())
+        history.checks.excuses.add(
+            history.time.now_s - 1, history.time.now_s + for_ms / 1000 + longest_s, "paused"
+        )
+
+    def _resume(self, _event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self.spawn(self._do_resume(process))
+
+    async def _do_resume(self, process: SimulatedProcess) -> None:
+        checks = self._history.checks
+        checks.pause_is_known = False
+        answer = await self._post(process, f"{ADMIN_PATH}?action=resume", OPERATOR)
+        if answer.status == 200:
+            checks.paused_until_ms, checks.pause_is_known = None, True
+
+    def _refresh(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        path = f"{ADMIN_PATH}?action=refresh&task={event.values['task']}"
+        for _ in range(event.values["times"]):
+            self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+
+    def _settings(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
+        """Other settings: by a restart, or by a reload of those that need none."""
+        history, outside, now = self._history, self._outside, process.settings
+        if event.values["earlier_start"]:
+            outside.campaign_start_s -= BEFORE_START_S
+            outside.rules_changed_s = history.time.now_s
+        if event.values["longer_list"]:
+            outside.has_longer_list = True
+            outside.rules_changed_s = history.time.now_s
+        new = outside.settings(drawn_settings(rng, now))
+        if event.values["restart"]:
+            history.settings = new
+            process.stopped.set()
+            return
+        kept = ("hiro_api_key", "hiro_plan_minute", "breaker_failures")
+        history.settings = replace(new, **{name: getattr(now, name) for name in kept})
+        self.spawn(self._reload(process))
+
+    async def _reload(self, process: SimulatedProcess) -> None:
+        history = self._history
+        cadences = history.cadences()
+        history.checks.excuses.add(
+            history.time.now_s, history.time.now_s + 2 * max(cadences.values()) + 130, "reload"
+        )
+        for name, cadence_s in cadences.items():
+            history.checks.follow(
+                {**{n: t.cadence_s for n, t in history.checks.tasks.items()}, name: cadence_s},
+                history.time.now_s,
+            )
+        try:
+            await process.reload(history.settings)
+        except TocsinError as error:
+            history.note("not reloaded", error=str(error))
+            process.stopped.set()  # an operator restarts it
+            return
+        history.checks.follow(cadences, history.time.now_s)
+
+    # Agents, Chainhook, visitors
+
+    def _promote(self, _event: Event, _process: SimulatedProcess, rng: Random) -> None:
+        wallet = self._outside.promote(rng)
+        if wallet is not None:
+            self._import(wallet)
+
+
+_AGENT = """
+INSERT INTO agents (btc_address, stx_address, erc8004_agent_id) VALUES (?, ?, ?)
+ON CONFLICT (btc_address) DO UPDATE SET erc8004_agent_id = excluded.erc8004_agent_id"""
+_CLAIM = """
+INSERT INTO claims (btc_address, status) VALUES (?, ?)
+ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""

@@ -1,0 +1,224 @@
+"""The invariants that are checked while a history runs; docs/guarantees.md explains each by its name."""
+
+import sqlite3
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin.bindings import JSON
+from tocsin.shapes.scheduler import Status
+
+LATE_S = 2.0  # how late a run may start without an excuse
+BACKOFF_MAX_MS = 3_600_000
+SETTLE_S = 130.0  # after trouble with the disk the alarm may wait so long for its retry
+FAILED = frozenset({"failed", "limited", "partial", "interrupted", "stopped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    name: str
+    at_s: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.at_s:.3f} s: {self.text}"
+
+
+@dataclass(slots=True)
+class TaskWatch:
+    """What was seen of one task."""
+
+    cadence_s: float
+    running: int | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    complete_s: float | None = None
+    slot_ms: int | None = None
+    outcome: str | None = None
+    failures: int = 0
+    stretched: bool = False
+
+
+@dataclass(slots=True)
+class Excuses:
+    """Times in which a slot may be missed or late, whatever the task does."""
+
+    spans: deque[tuple[float, float, str]] = field(default_factory=lambda: deque(maxlen=400))
+
+    def add(self, from_s: float, until_s: float, why: str) -> None:
+        self.spans.append((from_s, until_s, why))
+
+    def cover(self, from_s: float, until_s: float) -> str | None:
+        """Why something between these times may be late."""
+        for began_s, ended_s, why in reversed(self.spans):
+            if began_s <= until_s and from_s <= ended_s:
+                return why
+        return None
+
+
+class RunChecks:
+    """Follows the runs by the log: slots, single run, pause."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, TaskWatch] = {}
+        self.excuses = Excuses()
+        self.paused_until_ms: int | None = None  # as acknowledged
+        self.pause_is_known = True
+        self.violations: list[Violation] = []
+        self.runs = 0
+        self.begun_s = 0.0  # when this process was armed
+
+    def broken(self, name: str, at_s: float, text: str) -> None:
+        self.violations.append(Violation(name, at_s, text))
+
+    def process_began(self, now_s: float, cadences_s: Mapping[str, float]) -> None:
+        """A new process: no run is under way, whatever the last one did."""
+        self.begun_s = now_s
+        self.follow(cadences_s, now_s)
+        self.lost_runs()
+
+    def lost_runs(self) -> None:
+        """Whatever ran was ended: with its process, or by a reset of the object."""
+        for task in self.tasks.values():
+            if task.running is not None:
+                task.running, task.outcome = None, "interrupted"
+
+    def follow(self, cadences_s: Mapping[str, float], now_s: float) -> None:
+        """The tasks that are enabled now. Another cadence has another grid."""
+        for name in [name for name in self.tasks if name not in cadences_s]:
+            del self.tasks[name]
+        for name, cadence_s in cadences_s.items():
+            task = self.tasks.setdefault(name, TaskWatch(cadence_s, complete_s=now_s))
+            if task.cadence_s != cadence_s:
+                self.excuses.add(now_s, now_s + 2 * max(cadence_s, task.cadence_s), "another cadence")
+                task.cadence_s, task.slot_ms = cadence_s, None
+
+    def started(self, fields: Mapping[str, JSON], now_s: float, wall_ms: int) -> None:
+        name, trigger, slot_ms = str(fields["task"]), fields["trigger"], fields["slotAt"]
+        task = self.tasks.get(name)
+        self.runs += 1
+        if task is None:
+            self.broken("settings", now_s, f"{name} is switched off, and a run began")
+            return
+        if task.running is not None:
+            self.broken("single-run", now_s, f"{name}: run {fields['run']} began beside run {task.running}")
+        if trigger != "refresh":
+            if self.pause_is_known and self.paused_until_ms is not None and wall_ms < self.paused_until_ms:
+                self.broken(
+                    "pause", now_s, f"{name} began {self.paused_until_ms - wall_ms} ms before the end"
+                )
+            assert isinstance(slot_ms, int)
+            self._slot(name, task, str(trigger), slot_ms, now_s, wall_ms)
+        task.running, task.started_s = int(str(fields["run"])), now_s
+
+    def _slot(
+        self, name: str, task: TaskWatch, trigger: str, slot_ms: int, now_s: float, wall_ms: int
+    ) -> None:
+        late_s = (wall_ms - slot_ms) / 1000
+        last_ms, cadence_ms = task.slot_ms, int(task.cadence_s * 1000)
+        if trigger == "alarm":
+            if late_s > LATE_S and self._excuse(task, now_s - late_s, now_s) is None:
+                self.broken("slots", now_s, f"{name}: the run of slot {slot_ms} began {late_s:.1f} s late")
+            if last_ms is not None and slot_ms <= last_ms and self.excuses.cover(now_s - 1, now_s) is None:
+                self.broken("slots", now_s, f"{name}: slot {slot_ms} was run twice")
+            if last_ms is not None and slot_ms - last_ms > cadence_ms:
+                missed_s = now_s - (wall_ms - last_ms - cadence_ms) / 1000
+                if self._excuse(task, missed_s, missed_s + LATE_S) is None:
+                    self.broken("slots", now_s, f"{name}: the slot {last_ms + cadence_ms} was missed")
+        task.slot_ms = slot_ms
+
+    def _excuse(self, task: TaskWatch, from_s: float, until_s: float) -> str | None:
+        if task.running is not None or (task.ended_s is not None and task.ended_s >= from_s):
+            return "still running"
+        if (
+            task.outcome in FAILED
+            and until_s - (task.ended_s or 0) < BACKOFF_MAX_MS / 1000 + 2 * task.cadence_s
+        ):
+            return "held back"
+        if task.stretched:
+            return "stretched"
+        return self.excuses.cover(from_s, until_s)
+
+    def ended(self, fields: Mapping[str, JSON], now_s: float) -> None:
+        task = self.tasks.get(str(fields["task"]))
+        if task is None:
+            return
+        task.running, task.ended_s, task.outcome = None, now_s, str(fields["outcome"])
+        if task.outcome == "ok":
+            task.complete_s, task.failures = now_s, 0
+        elif task.outcome in {"failed", "limited"}:
+            task.failures += 1
+
+    def looked(self, status: Status, now_s: float, wall_ms: int) -> None:
+        """The invariants that a status can show."""
+        for name, task in self.tasks.items():
+            shown = status.tasks[name]
+            task.stretched = shown.effective_cadence_ms > shown.cadence_ms
+            after_ms = status.next_run_after[name]
+            if after_ms is not None and after_ms > wall_ms + BACKOFF_MAX_MS + 1000:
+                self.broken("back-off", now_s, f"{name} is held back for {after_ms - wall_ms} ms")
+            quiet_s = now_s - max(task.started_s or self.begun_s, task.ended_s or 0, self.begun_s)
+            is_quiet = quiet_s > task.cadence_s + LATE_S and task.running is None
+            if is_quiet and self._excuse(task, now_s - quiet_s, now_s) is None:
+                self.broken("slots", now_s, f"{name} has not run for {quiet_s:.0f} s")
+        if not self.pause_is_known:
+            self.paused_until_ms, self.pause_is_known = status.paused_until, True
+        wanted = self.paused_until_ms
+        if wanted is not None and wanted <= wall_ms:
+            wanted = None
+        if status.paused_until != wanted and self.excuses.cover(now_s - 1, now_s) is None:
+            self.broken(
+                "acknowledged", now_s, f"paused until {wanted}, the status says {status.paused_until}"
+            )
+
+
+class CallChecks:
+    """Counts the calls of an upstream in every second and every minute, wherever they begin."""
+
+    def __init__(self, limits: Mapping[float, int | None]) -> None:
+        self.limits = {length_s: limit for length_s, limit in limits.items() if limit is not None}
+        self._calls: deque[float] = deque()
+        self.count = 0
+
+    def called(self, now_s: float) -> str | None:
+        """A sentence if this call is one too many."""
+        self.count += 1
+        self._calls.append(now_s)
+        while self._calls[0] <= now_s - max(self.limits):
+            self._calls.popleft()
+        for length_s, limit in self.limits.items():
+            calls = sum(at_s > now_s - length_s for at_s in self._calls)
+            if calls > limit:
+                return f"{calls} calls in {length_s:g} s, the plan allows {limit}"
+        return None
+
+
+def has_alarm(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM alarms LIMIT 1").fetchone() is not None
+
+
+def readiness(
+    ready: bool, reasons: list[str], status: Status, checks: RunChecks, now_s: float, *, disk_is_full: bool
+) -> str | None:
+    """A sentence if the service does not tell the truth about itself."""
+    ages = {name: now_s - (task.complete_s or 0) for name, task in checks.tasks.items() if task.cadence_s > 0}
+    for name, age_s in ages.items():
+        shown = status.tasks[name]
+        bound_s = max(2 * shown.effective_cadence_ms, shown.overdue_after_ms) / 1000
+        if ready and age_s > bound_s + LATE_S:
+            return f"ready, but {name} was not complete for {age_s:.0f} s (bound {bound_s:.0f} s)"
+    fine = all(
+        task.outcome == "ok" and ages[name] <= task.cadence_s + LATE_S for name, task in checks.tasks.items()
+    )
+    if not ready and fine and not disk_is_full and checks.excuses.cover(now_s - SETTLE_S, now_s) is None:
+        return f"not ready, but every task was complete within its cadence: {reasons}"
+    return None
+
+
+def rows_of(database: sqlite3.Connection, sql: str) -> list[dict[str, Any]]:
+    cursor = database.execute(sql)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]

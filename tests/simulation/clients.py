@@ -1,0 +1,147 @@
+"""Who asks the service for something, and what each remembers of the answers: agents, Chainhook, visitors."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Coroutine, Mapping
+from contextlib import closing
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from simulation.plan import Event
+from simulation.process import ADMIN, CHAINHOOK, SimulatedProcess
+from support.asgi import Answer, ask
+from support.competition_site import push_1, push_2
+from tocsin.commands.data_files import DB_FILE
+from tocsin.simulator.chain_records import ChainTransaction
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+ADMIN_PATH = "/api/admin/scheduler"
+OPERATOR = {"x-admin-key": ADMIN.secret}
+PUSH = {"content-type": "application/json", "authorization": f"Bearer {CHAINHOOK.secret}"}
+PATHS = ("/api/competition/leaderboard", "/api/prices", "/metrics", "/healthz", ADMIN_PATH)
+
+
+class Clients:
+    """Their requests run beside each other, in the loop of the process."""
+
+    def __init__(self, history: "History") -> None:
+        self._history = history
+        self._outside = history.outside
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._acknowledged: dict[str, tuple[ChainTransaction, object]] = {}  # counted swaps, and their block
+        self._prices: dict[str, int] = {}  # when each token's was fetched
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._history.failed(error)
+
+    async def finish(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _recorded(self) -> set[str]:
+        with closing(sqlite3.connect(self._history.directory / DB_FILE)) as database:
+            return {txid for (txid,) in database.execute("SELECT txid FROM swaps")}
+
+    def _submit(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
+        for number, transaction in enumerate(self._outside.recent(event.values["count"], rng)):
+            self.spawn(self._do_submit(process, transaction, f"192.0.2.{number + 1}"))
+            if rng.random() < 0.3:
+                self.spawn(self._do_submit(process, transaction, f"198.51.100.{number + 1}"))
+
+    async def _do_submit(self, process: SimulatedProcess, transaction: ChainTransaction, client: str) -> None:
+        body = json.dumps({"txid": transaction.tx_id}).encode()
+        headers = {"content-type": "application/json"}
+        answer = await self._ask(process, "/api/competition/trades", "POST", headers, body, client)
+        self._history.happened[f"submit {answer.status}"] += 1
+        if answer.status == 200:
+            self._acknowledged[transaction.tx_id] = (transaction, transaction.block)
+            if transaction.tx_id not in self._recorded():
+                self._history.broken("acknowledged", f"{transaction.tx_id} was counted, and is not recorded")
+
+    def _push(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
+        chosen = self._outside.recent(event.values["count"], rng)
+        rng.shuffle(chosen)
+        make = rng.choice((push_1, push_2))
+        undone = chosen[: len(chosen) // 3] if event.values["rollback"] else []
+        body = json.dumps(make(apply=chosen, rollback=undone)).encode()
+        for _ in range(2 if event.values["again"] else 1):
+            self.spawn(self._ignore(self._ask(process, "/api/chainhook", "POST", PUSH, body)))
+
+    def _visit(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
+        path = rng.choice(PATHS)
+        self.spawn(self._do_visit(process, path))
+
+    async def _do_visit(self, process: SimulatedProcess, path: str) -> None:
+        headers = OPERATOR if path == ADMIN_PATH else {}
+        answer = await self._ask(process, path, "GET", headers)
+        if answer.status >= 500 and not self._in_trouble(process):
+            self._history.broken("serves", f"{path}: {answer.status} {answer.body[:200]!r}")
+
+    async def look_at_prices(self, process: SimulatedProcess) -> None:
+        """No price is lost, none becomes older, and none is newer than Tenero's last answer."""
+        query = f"?tokens={','.join(self._prices)}" if self._prices else ""
+        answer = await self._ask(process, f"/api/prices{query}", "GET", {})
+        if answer.status != 200:
+            return
+        history, now_ms = self._history, process.clock.now()
+        shown = {
+            token: price["fetchedAt"]
+            for token, price in answer.json()["prices"].items()
+            if price["priceUsd"] and price["fetchedAt"]
+        }
+        for token, at_ms in self._prices.items():
+            if now_ms - at_ms > 6 * 86_400_000:
+                continue
+            if token not in shown:
+                history.broken("prices", f"{token} had a price of {at_ms} and has none")
+            elif shown[token] < at_ms:
+                history.broken(
+                    "prices", f"{token}: the price of {at_ms} was replaced by one of {shown[token]}"
+                )
+        newest = max(shown.values(), default=0)
+        last = self._outside.last_prices_ms
+        if last is not None and newest > last + 1_000:
+            history.broken("prices", f"a price of {newest}, but Tenero's last answer was at {last}")
+        self._prices.update({token: at_ms for token, at_ms in shown.items() if at_ms <= now_ms})
+
+    # Requests
+
+    def _in_trouble(self, process: SimulatedProcess) -> bool:
+        history = self._history
+        disk = process.disk
+        return (
+            disk.is_full
+            or disk.is_slow
+            or process.stopped.is_set()
+            or history.checks.excuses.cover(history.time.now_s - 130, history.time.now_s) is not None
+        )
+
+    async def _post(self, process: SimulatedProcess, path: str, headers: Mapping[str, str]) -> Answer:
+        return await self._ask(process, path, "POST", headers)
+
+    async def _ask(
+        self,
+        process: SimulatedProcess,
+        path: str,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        client: str = "203.0.113.7",
+    ) -> Answer:
+        answer = await ask(process.app, path, method=method, headers=headers, body=body, client=client)
+        self._history.note("answered", path=path, status=answer.status)
+        return answer
+
+    async def _ignore(self, work: Coroutine[Any, Any, Answer]) -> None:
+        await work

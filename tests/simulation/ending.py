@@ -1,0 +1,53 @@
+"""What must hold when all faults have ended and the chain has stood still for a while."""
+
+from typing import TYPE_CHECKING
+
+from simulation.process import SimulatedProcess
+from support.competition import as_rows
+from support.history import summed, sums_of
+from tocsin.competition import totals
+from tocsin.scheduler.service_health import health_of
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+_SWAPS = """
+SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
+  block_height FROM swaps ORDER BY block_height, txid"""
+
+
+async def check_ending(history: "History", process: SimulatedProcess) -> None:
+    await history.look(process)
+    await _complete(history, process)
+    status = await process.scheduler().status()
+    await process.health.look()
+    health = health_of(process.health.seen(), process.clock.now())
+    if not health.ready or health.state != "ready":
+        history.broken("readiness", f"after the calm it is {health.state}: {health.reasons} {health.notes}")
+    held = {name: at for name, at in status.next_run_after.items() if at is not None}
+    if held or any(status.consecutive_failures.values()):
+        history.broken("back-off", f"after the calm: {held}, failures {status.consecutive_failures}")
+
+
+async def _complete(history: "History", process: SimulatedProcess) -> None:
+    truth = history.outside.truth()
+    rows = [
+        {**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])}
+        for row in (await process.db.prepare(_SWAPS).all()).results
+    ]
+    true = as_rows(truth)
+    if rows != true:
+        found, wanted = {row["txid"] for row in rows}, {row["txid"] for row in true}
+        history.broken(
+            "complete",
+            f"missing {sorted(wanted - found)}, wrong {sorted(found - wanted)}, of {len(true)};"
+            f" other values: {[row for row in rows if row['txid'] in wanted and row not in true][:3]}",
+        )
+    drift = await totals.drift(process.db)
+    pairs = (await process.db.prepare("SELECT * FROM pair_totals").all()).results
+    if drift or summed(pairs) != sums_of(truth):
+        history.broken("totals", f"they drift: {drift}")
+    refused = (await process.db.prepare("SELECT txid, code FROM refusals").all()).results
+    wrong = [row for row in refused if row["txid"] in {swap.txid for swap in truth}]
+    if wrong:
+        history.broken("refusals", f"refused, and true: {wrong}")

@@ -1,0 +1,347 @@
+"""Runs one plan from its first process to the calm at its end, and checks what must hold."""
+
+import asyncio
+import gc
+import hashlib
+import json
+import sqlite3
+import sys
+import traceback
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from simulation.actions import Actions
+from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, has_alarm, readiness
+from simulation.disk import Disk
+from simulation.ending import check_ending
+from simulation.outside import Outside
+from simulation.plan import DAY_S, Event, Plan
+from simulation.process import SimulatedProcess
+from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
+from support.asgi import ask
+from tocsin.bindings import JSON
+from tocsin.errors import TocsinError
+from tocsin.platform.local.objects import live_object
+from tocsin.settings import Settings
+from tocsin.simulator.simulated_fetch import HIRO_URL
+
+TRACE_KEPT = 400  # lines
+RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
+CALM_S = 30 * 3_600.0
+SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
+PRICES_SHARE = 0.4  # of looks that look at the prices too
+
+
+@dataclass(slots=True)
+class Report:
+    """How a history went."""
+
+    seed: int
+    days: float
+    digest: str
+    violations: list[Violation]
+    trace: list[str]
+    happened: Counter[str]
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class History:
+    """One history. `run` returns its report."""
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self.plan = plan
+        self.time = SimulatedTime()
+        self.clock = MachineClock(self.time)
+        self.rng = Random(f"{plan.seed}:history")
+        self.disk = Disk(self.time, Random(f"{plan.seed}:disk"))
+        self.outside = Outside(plan, self.time)
+        self.settings: Settings = self.outside.settings(plan.world.settings)
+        self.checks = RunChecks()
+        self.calls: dict[str, CallChecks] = {}
+        self.happened: Counter[str] = Counter()
+        self.directory = directory
+        self.process: SimulatedProcess | None = None
+        self.actions = Actions(self)
+        self.restart_after_s = RESTART_S
+        self.is_calm = False
+        self._armed = False
+        self._hash = hashlib.sha256()
+        self._trace: deque[str] = deque(maxlen=TRACE_KEPT)
+        self._events: deque[Event] = deque(plan.events)
+        self._looking = 0
+        self.reboots = False
+
+    # What the process does
+
+    def note(self, what: str, /, **fields: object) -> None:
+        """A line of the trace."""
+        line = f"{self.time.now_s:.6f} {what} {json.dumps(fields, default=str, sort_keys=True)}"
+        self._hash.update(line.encode())
+        self._trace.append(line)
+
+    def broken(self, name: str, text: str) -> None:
+        self.checks.broken(name, self.time.now_s, text)
+
+    def failed(self, error: BaseException) -> None:
+        """Something of the simulation itself, or a response that the API's document does not have."""
+        self.broken("serves", "".join(traceback.format_exception(error))[-1500:])
+        if self.process is not None:
+            self.process.stopped.set()
+
+    def logged(self, event: str, fields: Mapping[str, JSON]) -> None:
+        self.note(event, **fields)
+        now_s = self.time.now_s
+        if event == "run.started":
+            self.checks.started(fields, now_s, self.clock.now())
+        elif event == "run.ended":
+            self.checks.ended(fields, now_s)
+            self.happened[f"run {fields['task']} {fields['outcome']}"] += 1
+            self.actions.run_ended(fields)
+        elif event in {"object.reset", "alarm.failed", "store.failed"}:
+            self.happened[event] += 1
+            self.checks.excuses.add(now_s, now_s + SETTLE_S, event)
+            if event == "object.reset":
+                self.checks.lost_runs()
+        elif event in {"sweep.threw", "verify.threw", "alarm.exhausted", "alarm.dropped"}:
+            self.happened[event] += 1
+
+    def fetching(self, url: str) -> None:
+        upstream = "hiro" if url.startswith(HIRO_URL) else "tenero"
+        self.note("fetch", url=url)
+        too_many = self.calls[upstream].called(self.time.now_s)
+        if too_many is not None and not self.disk.is_slow:
+            self.broken("windows", f"{upstream}: {too_many}")
+
+    def fetched(self, url: str, status: int) -> None:
+        self.note("fetched", url=url, status=status)
+        if url.startswith(HIRO_URL) is False and status == 200:
+            self.outside.last_prices_ms = self.clock.now()
+
+    def committing(self, connection: sqlite3.Connection) -> None:
+        has = has_alarm(connection)
+        if self._armed and not has:
+            self.broken("armed", "a commit leaves the scheduler without an alarm")
+        self._armed = self._armed or has
+
+    # Running
+
+    def run(self) -> Report:
+        ends_s = self.plan.days * DAY_S
+        with self.disk.in_place(), _evicting_after(self.plan.world.idle_s), _quiet_end():
+            while self.time.now_s < ends_s and not self.checks.violations:
+                self._live(ends_s)
+            self._calm()
+            if not self.checks.violations:
+                self._live(self.time.now_s + CALM_S)
+            self._forget()
+        return Report(
+            self.plan.seed,
+            self.time.now_s / DAY_S,
+            self._hash.hexdigest(),
+            self.checks.violations,
+            list(self._trace),
+            self.happened,
+            {"runs": self.checks.runs, "storage calls": self.disk.calls, **self.outside.counts()},
+        )
+
+    def _live(self, until_s: float) -> None:
+        """One process, from its start to its end, and the time until the next one."""
+        self.disk.process_is_dead = False
+        number = self.happened["process"]
+        self.happened["process"] += 1
+        self.restart_after_s = RESTART_S
+        self.calls = self.outside.call_checks(self.settings, self.calls)
+        self.note("process", number=number)
+        process = self.process = SimulatedProcess(
+            number,
+            self.directory,
+            self.settings,
+            seed=self.plan.seed,
+            time=self.time,
+            clock=self.clock,
+            disk=self.disk,
+            fetch=self.outside.fetch,
+            observer=self,
+        )
+        began_s = self.time.now_s
+        try:
+            process.loop.run_until_complete(self._main(process, until_s))
+            process.loop.abandon()
+        except ProcessKilled:
+            process.lose()
+            self.note("killed")
+            self.happened["killed"] += 1
+        self.process = None
+        self.actions.process_ended()
+        if self.reboots:
+            self.reboots = False
+            if self.clock.reboot():
+                self.actions.clock_was_set()
+        if process.loop.errors and not self.checks.violations:
+            error = process.loop.errors[0].get("exception")
+            shown = "" if error is None else "".join(traceback.format_exception(error))
+            self.broken("quiet-loop", f"{process.loop.errors[0]} {shown}")
+        if self.time.now_s < until_s and not self.checks.violations:
+            self._down(min(until_s, self.time.now_s + self.restart_after_s), began_s)
+
+    def _down(self, until_s: float, _began_s: float) -> None:
+        """Nothing of ours runs. The world goes on."""
+        self.checks.excuses.add(self.time.now_s, until_s + 1.0, "down")
+        while self._events and self._events[0].at_s <= until_s:
+            event = self._events.popleft()
+            self.time.now_s = max(self.time.now_s, event.at_s)
+            self.actions.do_outside(event)
+        self.time.now_s = max(self.time.now_s, until_s)
+
+    async def _main(self, process: SimulatedProcess, until_s: float) -> None:
+        self.checks.process_began(self.time.now_s, cadences_of(self.settings))
+        try:
+            await process.open()
+        except (TocsinError, OSError) as error:
+            self.note("not opened", error=repr(error))
+            if not self.disk.is_full and not self.disk.is_slow:
+                self.broken("opens", f"the process does not start: {error!r}")
+            return
+        self.actions.process_opened(process)
+        self.actions.spawn(self._watch(process))
+        while self.time.now_s < until_s and not process.stopped.is_set() and not self.checks.violations:
+            next_s = min(until_s, self._events[0].at_s if self._events else until_s)
+            if not await self._stopped_before(process, next_s - self.time.now_s):
+                while self._events and self._events[0].at_s <= self.time.now_s + 1e-6:
+                    event = self._events.popleft()
+                    self.note(f"event {event.kind}", **event.values)
+                    self.happened[event.kind] += 1
+                    self.actions.do(event, process)
+        if self.is_calm and not self.checks.violations and not process.stopped.is_set():
+            await check_ending(self, process)
+        await self.actions.finish()
+        await process.close()
+
+    async def _stopped_before(self, process: SimulatedProcess, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await process.stopped.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _watch(self, process: SimulatedProcess) -> None:
+        """Look at the service from time to time."""
+        while True:
+            await asyncio.sleep(self.plan.world.look_every_s * process.rng.uniform(0.2, 1.8))
+            if not self._looking:
+                await self.look(process)
+
+    async def look(self, process: SimulatedProcess) -> None:
+        self._looking += 1
+        try:
+            await self._look(process)
+        finally:
+            self._looking -= 1
+        if self.checks.violations:
+            process.stopped.set()
+
+    async def _look(self, process: SimulatedProcess) -> None:
+        began_s = self.time.now_s
+        await process.health.look()
+        status = process.health.seen().status
+        answer = await ask(unchecked(process.app), "/readyz")
+        body = answer.json()
+        self.note("look", status=answer.status, state=body.get("state"), reasons=body.get("reasons"))
+        if status is None:
+            self.happened["no status"] += 1
+            in_trouble = self.disk.is_full or self.disk.is_slow or process.stopped.is_set()
+            excuse = self.checks.excuses.cover(began_s - 1, self.time.now_s)
+            if answer.status == 200:
+                self.broken("readiness", "ready, but the scheduler does not answer")
+            elif not in_trouble and excuse is None:
+                self.broken("readiness", f"the scheduler does not answer: {body}")
+            return
+        self.happened["ready" if answer.status == 200 else "not ready"] += 1
+        self.checks.looked(status, self.time.now_s, self.clock.now())
+        lie = readiness(
+            answer.status == 200,
+            body.get("reasons", []),
+            status,
+            self.checks,
+            self.time.now_s,
+            disk_is_full=self.disk.is_full,
+        )
+        if lie is not None:
+            self.broken("readiness", lie)
+        if self.rng.random() < PRICES_SHARE:
+            await self.actions.look_at_prices(process)
+
+    def cadences(self) -> dict[str, float]:
+        return cadences_of(self.settings)
+
+    def _calm(self) -> None:
+        """No faults any more, no traffic; whoever paused resumes."""
+        self.is_calm = True
+        self._events.clear()
+        self.disk.faults.clear()
+        self.disk.full_until_s = self.disk.slow_until_s = 0.0
+        self.disk.sync_fails = False
+        self.outside.calm()
+        self.note("calm")
+
+    def _forget(self) -> None:
+        """Have the collector end what killed processes left, here and not in somebody else's code."""
+        gc.collect()
+
+
+def cadences_of(settings: Settings) -> dict[str, float]:
+    """The tasks that are enabled, and how often they run."""
+    cadences = {}
+    if settings.tenero_enabled:
+        cadences["tenero"] = settings.tenero_cadence / 1000
+    if settings.feed_enabled:
+        cadences["feed"] = settings.feed_cadence / 1000
+    if settings.sweep_enabled:
+        cadences["sweep"] = settings.sweep_cadence / 1000
+    return cadences
+
+
+@contextmanager
+def _evicting_after(idle_s: float) -> Iterator[None]:
+    usual = live_object.IDLE_S
+    live_object.IDLE_S = idle_s
+    try:
+        yield
+    finally:
+        live_object.IDLE_S = usual
+
+
+def unchecked(app: ASGIApp) -> ASGIApp:
+    """For requests that are made often: their responses are not compared with the API's document."""
+
+    async def passed_on(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+
+    return passed_on
+
+
+@contextmanager
+def _quiet_end() -> Iterator[None]:
+    """Code of a killed process that the collector ends may complain: nobody is there to hear it."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*was never awaited", category=RuntimeWarning)
+            yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def run_history(plan: Plan) -> Report:
+    with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
+        return History(plan, Path(scratch)).run()

@@ -1,0 +1,131 @@
+"""Everything around the service: the chain, the two upstreams, who takes part, and by which rules."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from simulation.checks import CallChecks
+from simulation.plan import Plan
+from simulation.time_and_loop import START_MS, SimulatedTime, TrueClock
+from tocsin.settings import Settings
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.chain_records import ChainTransaction
+from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
+from tocsin.simulator.rate_limits import (
+    HIRO_ANONYMOUS,
+    HIRO_KEYED,
+    TENERO_ANONYMOUS,
+    HiroRateLimit,
+    TeneroRateLimit,
+)
+from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.simulator.truth import Campaign, TrueSwap
+from tocsin.simulator.wallets import Wallet
+
+LEAD_S = 3_600  # the chain is older than the service, so that no reorg is as deep as the chain
+FIRST_CAMPAIGN_S = START_MS // 1000 + 7_200  # it begins when the service has been running for a while
+
+
+class Outside:
+    """The world without the service."""
+
+    def __init__(self, plan: Plan, time: SimulatedTime) -> None:
+        world = plan.world
+        self.time = time
+        self.clock = TrueClock(time)
+        chain = Chain(seed=plan.seed, start_ms=START_MS - LEAD_S * 1000, wallets=world.wallets)
+        traffic = Traffic(
+            swaps=world.swaps_per_hour,
+            strangers=world.swaps_per_hour / 3,
+            transfers=world.swaps_per_hour / 2,
+            floods=0.01,
+            reorgs=0.03,
+            network=world.network_per_hour,
+        )
+        start_traffic(chain, traffic)
+        chain.advance(START_MS)
+        self.chain = chain
+        self.simulator = Simulator(
+            chain,
+            self.clock,
+            hiro_rate_limit=HiroRateLimit(HIRO_KEYED, HIRO_ANONYMOUS),
+            tenero_rate_limit=TeneroRateLimit(TENERO_ANONYMOUS, TENERO_ANONYMOUS),
+        )
+        self.fetch = SimulatedFetch(self.simulator)
+        self.rng = Random(f"{plan.seed}:outside")
+        self.eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
+        self.agents = list(chain.wallets)
+        self.campaign_start_s = FIRST_CAMPAIGN_S
+        self.has_longer_list = False
+        self.last_prices_ms: int | None = None
+        self.rules_changed_s = 0.0
+
+    def truth(self) -> list[TrueSwap]:
+        """What must be recorded: of the eligible, by the rules in force."""
+        self.simulator.advance()
+        allowed = dict(LISTED_CALLS)
+        if self.has_longer_list:
+            allowed[OFF_LIST_CONTRACT] = frozenset(self.off_list_functions())
+        return self.chain.truth(
+            senders=self.eligible, allowlist=allowed, campaign=Campaign(self.campaign_start_s)
+        )
+
+    @staticmethod
+    def off_list_functions() -> set[str]:
+        return {"swap-helper-a"}
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings with the rules in force."""
+        added = None
+        if self.has_longer_list:
+            functions = ", ".join(f'"{name}"' for name in sorted(self.off_list_functions()))
+            added = f'{{"contracts": {{"{OFF_LIST_CONTRACT}": [{functions}]}}}}'
+        return replace(settings, competition_start=self.campaign_start_s, allowlist=added)
+
+    def call_checks(self, settings: Settings, before: dict[str, CallChecks]) -> dict[str, CallChecks]:
+        """The counters of calls, by the limits of the key; they live as long as these are the same."""
+        hiro = HIRO_KEYED if settings.hiro_api_key else HIRO_ANONYMOUS
+        limits = {"hiro": {1.0: hiro.second, 60.0: hiro.minute}, "tenero": {60.0: TENERO_ANONYMOUS.minute}}
+        made = {name: CallChecks(limit) for name, limit in limits.items()}
+        return {
+            name: before[name] if name in before and before[name].limits == check.limits else check
+            for name, check in made.items()
+        }
+
+    def recent(self, count: int, rng: Random) -> list[ChainTransaction]:
+        """Some of the newest transactions, mined or not."""
+        self.simulator.advance()
+        newest = list(self.chain.transactions.values())[-60:]
+        return rng.sample(newest, min(count, len(newest)))
+
+    def promote(self, rng: Random) -> Wallet | None:
+        """Somebody becomes eligible, from any tier."""
+        others = [w for w in (*self.agents, *self.chain.strangers[:6]) if w.address not in self.eligible]
+        if not others:
+            return None
+        chosen = rng.choice(others)
+        self.eligible.add(chosen.address)
+        self.rules_changed_s = self.time.now_s
+        number = 1_000 + len(self.eligible)
+        return Wallet(
+            chosen.address, "eligible", chosen.btc_address or f"bc1{chosen.address}", erc8004_agent_id=number
+        )
+
+    def reorg(self, depth: int, rng: Random) -> None:
+        self.simulator.advance()
+        self.chain.reorg(depth, "mixed", rng)
+
+    def calm(self) -> None:
+        """No faults, and a chain that stands still, so that there is one truth to compare with."""
+        simulator = self.simulator
+        simulator.faults.clear()
+        simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
+        simulator.hiro.set_network_list("served")
+        simulator.advance()
+        simulator._chain_origin_ms = simulator.chain.now_ms
+        simulator.speed = 0.0
+
+    def counts(self) -> dict[str, Any]:
+        return {"transactions": len(self.chain.transactions), "swaps": len(self.truth())}

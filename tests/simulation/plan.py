@@ -1,0 +1,228 @@
+"""What goes wrong when: a list of events, drawn from a seed before anything runs.
+
+Because the list is fixed, a part of it can be left out to see which events a failure needs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from tocsin.settings import Settings
+from tocsin.simulator.faults import FAULT_KINDS, SimulatedFault
+
+DAY_S = 86_400.0
+NEVER_S = 10.0**9
+MINUTE_MS = 60_000
+USUAL_SHARE = 0.04  # of histories with the cadences of the defaults, which cost as much as all others
+
+# How often each kind of event happens on a usual day.
+RATES: Mapping[str, float] = {
+    "upstream": 6.0,
+    "kill": 2.0,
+    "kill_at_commit": 1.5,
+    "stop": 0.5,
+    "reboot": 0.3,
+    "jump": 0.5,
+    "disk_full": 0.7,
+    "disk_slow": 0.5,
+    "sync_fails": 0.3,
+    "pause": 0.7,
+    "resume": 0.4,
+    "refresh": 2.0,
+    "reset": 0.3,
+    "submit": 6.0,
+    "push": 4.0,
+    "reorg": 2.0,
+    "burst": 0.7,
+    "dust": 0.4,
+    "lag": 1.5,
+    "network_list": 0.3,
+    "promote": 0.7,
+    "settings": 0.4,
+    "second_process": 0.2,
+    "strange_answer": 1.5,
+    "visit": 4.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at a time of the history. `draw` seeds what is decided only then."""
+
+    at_s: float
+    kind: str
+    draw: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{self.at_s:>10.1f} s  {self.kind}{f'  {shown}' if shown else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a history begins with."""
+
+    wallets: int
+    swaps_per_hour: float
+    network_per_hour: float
+    settings: Settings
+    look_every_s: float
+    idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole history."""
+
+    seed: int
+    days: float
+    world: World
+    events: tuple[Event, ...]
+
+    def without(self, events: set[Event]) -> "Plan":
+        return replace(self, events=tuple(event for event in self.events if event not in events))
+
+
+def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
+    """The history of this seed. Cadences are drawn, or the usual ones."""
+    rng = Random(f"{seed}:plan")
+    world = World(
+        wallets=rng.randrange(3, 8),
+        swaps_per_hour=rng.choice((0.3, 1.0, 3.0)),
+        network_per_hour=rng.choice((0.0, 2.0, 10.0)),
+        settings=Settings() if usual_cadences else drawn_settings(rng, Settings()),
+        look_every_s=rng.choice((900.0, 3_600.0)),
+        idle_s=rng.choice((10.0, NEVER_S, NEVER_S, NEVER_S, NEVER_S)),
+    )
+    # Some days are quiet and some are terrible.
+    scale = {kind: rate * rng.choice((0.0, 0.5, 1.0, 1.0, 2.0)) for kind, rate in RATES.items()}
+    events = [
+        Event(at_s, kind, rng.randrange(2**32), _values(kind, rng))
+        for kind, rate in scale.items()
+        for at_s in _arrivals(rng, rate, days)
+    ]
+    return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
+
+
+def _arrivals(rng: Random, per_day: float, days: float) -> list[float]:
+    times, at_s = [], 600.0
+    while per_day > 0:
+        at_s += rng.expovariate(per_day / DAY_S)
+        if at_s >= days * DAY_S:
+            break
+        times.append(round(at_s, 3))
+    return times
+
+
+def drawn_settings(rng: Random, now: Settings) -> Settings:
+    """Other cadences, plans and slices; slow ones are drawn more often, so that days are cheap to simulate."""
+    if rng.random() < USUAL_SHARE:
+        feed, prices, sweep = MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS
+    else:
+        feed = rng.choice((30, 60, 120, 180)) * MINUTE_MS
+        prices = rng.choice((60, 120, 180)) * MINUTE_MS
+        sweep = rng.choice((120, 240, 360)) * MINUTE_MS
+    return replace(
+        now,
+        feed_enabled=rng.random() < 0.85,
+        feed_cadence=feed,
+        tenero_cadence=prices,
+        tenero_slice=min(prices * 4 // 5, 4 * MINUTE_MS),
+        sweep_cadence=sweep,
+        sweep_slice=min(sweep * 9 // 10, 14 * MINUTE_MS),
+        hiro_api_key="a-key-for-hiro" if rng.random() < 0.8 else None,
+        hiro_plan_minute=rng.choice((50, 500, 500)),
+        breaker_failures=rng.choice((0, 0, 6)),
+    )
+
+
+def _values(kind: str, rng: Random) -> dict[str, Any]:
+    make = _DRAWN.get(kind)
+    return {} if make is None else make(rng)
+
+
+def _down_s(rng: Random) -> float:
+    """Mostly a supervisor starts the process again at once; sometimes nobody does for hours."""
+    return round(rng.choice((0.1, 1.0, 5.0, 60.0, rng.uniform(60, 1800), rng.uniform(1800, 30_000))), 1)
+
+
+def _upstream(rng: Random) -> dict[str, Any]:
+    return {
+        "fault": rng.choice(FAULT_KINDS),
+        "upstream": rng.choice(("hiro", "hiro", "tenero", None)),
+        "path": rng.choice(("", "", "/transactions", "tx/multiple", "/nonces")),
+        "share": rng.choice((0.2, 0.7, 1.0)),
+        "for_s": round(rng.choice((30.0, 300.0, rng.uniform(300, 7_200))), 1),
+        "status": rng.choice((500, 502, 503, 401, 404, 302)),
+        "retry_after": rng.choice((None, 1, 30, 300, 3_000)),
+        "as_date": rng.random() < 0.3,
+    }
+
+
+def upstream_fault(values: Mapping[str, Any], now_ms: int) -> SimulatedFault:
+    return SimulatedFault(
+        kind=values["fault"],
+        upstream=values["upstream"],
+        path=values["path"],
+        share=values["share"],
+        from_ms=now_ms,
+        until_ms=now_ms + int(values["for_s"] * 1000),
+        status=values["status"],
+        retry_after=values["retry_after"],
+        as_date=values["as_date"],
+    )
+
+
+_DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
+    "upstream": _upstream,
+    "strange_answer": lambda rng: {
+        "fault": rng.choice(("wrong_types", "truncated", "wrong_json", "huge")),
+        "upstream": rng.choice(("hiro", "tenero")),
+        "path": "",
+        "share": rng.choice((0.1, 0.5)),
+        "for_s": round(rng.uniform(60, 1_200), 1),
+        "status": 503,
+        "retry_after": None,
+        "as_date": False,
+    },
+    "kill": lambda rng: {"callbacks": rng.randrange(400), "down_s": _down_s(rng)},
+    "kill_at_commit": lambda rng: {
+        "storage_calls": rng.randrange(60),
+        "after": rng.random() < 0.5,
+        "down_s": _down_s(rng),
+    },
+    "stop": lambda rng: {"down_s": _down_s(rng)},
+    "reboot": lambda rng: {"down_s": round(rng.uniform(20, 3_000), 1)},
+    "jump": lambda rng: {
+        "by_s": rng.choice((-1, 1)) * rng.choice((2, 70, 400, rng.randrange(400, 7_200), 100_000))
+    },
+    "disk_full": lambda rng: {
+        "for_s": round(rng.choice((5.0, 90.0, rng.uniform(90, 4_000))), 1),
+        "share": rng.choice((0.3, 1.0, 1.0)),
+    },
+    "disk_slow": lambda rng: {"for_s": round(rng.uniform(60, 2_000), 1), "slow_s": rng.choice((0.05, 0.8))},
+    "sync_fails": lambda rng: {"down_s": _down_s(rng)},
+    "pause": lambda rng: {"for_s": rng.choice((60, 900, 5_000, 40_000))},
+    "refresh": lambda rng: {
+        "task": rng.choice(("all", "tenero", "feed", "sweep")),
+        "times": rng.choice((1, 1, 3)),
+    },
+    "submit": lambda rng: {"count": rng.choice((1, 1, 2, 5))},
+    "push": lambda rng: {
+        "count": rng.choice((1, 3, 12)),
+        "again": rng.random() < 0.4,
+        "rollback": rng.random() < 0.3,
+    },
+    "reorg": lambda rng: {"depth": rng.choice((1, 2, 6, 20, 90, 400))},
+    "burst": lambda rng: {"count": rng.choice((10, 60, 110))},
+    "dust": lambda rng: {"count": rng.choice((30, 120, 300))},
+    "lag": lambda rng: {"index_s": rng.choice((0, 30, 300)), "list_s": rng.choice((0, 0, 20, 200))},
+    "network_list": lambda rng: {"mode": rng.choice(("served", "served", "absent", "gone"))},
+    "settings": lambda rng: {
+        "restart": rng.random() < 0.5,
+        "earlier_start": rng.random() < 0.2,
+        "longer_list": rng.random() < 0.2,
+    },
+}

@@ -1,0 +1,237 @@
+"""One process of the service, put together as `tocsin.service` does, with simulated time, disk and upstreams."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from simulation.disk import Disk
+from simulation.time_and_loop import MachineClock, SimulatedLoop, SimulatedTime
+from tocsin import __version__
+from tocsin.access_keys import AccessKey
+from tocsin.bindings import JSON, FetchResponse
+from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
+from tocsin.competition.rules import rules_of
+from tocsin.platform.local.objects.object_id import LocalObjectId
+from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.platform.local.sqlite.kv import SqliteKV
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.health_watch import HealthWatch
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.settings import Settings
+from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.tasks import request_jobs, tasks
+from tocsin.upstream.registry import upstreams
+from tocsin.web.app import create_app
+from tocsin.web.deps import InForce, Keys, WebDeps
+
+ADMIN = AccessKey(name="alice", secret="the-admin-key-of-alice", role="operator")
+CHAINHOOK = AccessKey(name="chainhook", secret="the-secret-of-chainhook", role="chainhook")
+LATENCY_S = (0.02, 0.3)
+MIGRATIONS = load_migrations()
+
+
+class Observer(Protocol):
+    """Whoever watches the process."""
+
+    def failed(self, error: BaseException) -> None: ...
+    def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...
+    def fetching(self, url: str) -> None: ...
+    def fetched(self, url: str, status: int) -> None: ...
+    def committing(self, connection: sqlite3.Connection) -> None: ...
+
+
+class ProcessLog:
+    """A `Logger` that tells the observer, as long as the process lives."""
+
+    def __init__(self, process: "SimulatedProcess", bound: Mapping[str, JSON]) -> None:
+        self._process = process
+        self._bound = bound
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._write(event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._write(event, fields)
+
+    def warn(self, event: str, /, **fields: JSON) -> None:
+        self._write(event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._write(event, fields)
+
+    def bind(self, **fields: JSON) -> "ProcessLog":
+        return ProcessLog(self._process, {**self._bound, **fields})
+
+    def _write(self, event: str, fields: Mapping[str, JSON]) -> None:
+        if not self._process.disk.process_is_dead:
+            try:
+                self._process.observer.logged(event, {**self._bound, **fields})
+            except Exception as error:  # noqa: BLE001 - it must not reach the code that logs
+                self._process.observer.failed(error)
+
+
+class SimulatedProcess:
+    """`open` it in its loop. `lose` ends it as kill -9 does, `close` as SIGTERM does."""
+
+    def __init__(
+        self,
+        number: int,
+        directory: Path,
+        settings: Settings,
+        *,
+        seed: int,
+        time: SimulatedTime,
+        clock: MachineClock,
+        disk: Disk,
+        fetch: SimulatedFetch,
+        observer: Observer,
+    ) -> None:
+        self.rng = Random(f"{seed}:process:{number}")
+        self.number = number
+        self.settings = settings
+        self.clock = clock
+        self.disk = disk
+        self.observer = observer
+        self.stopped = asyncio.Event()
+        self.is_open = False
+        self._directory = directory
+        self._simulated_fetch = fetch
+        self._stack = AsyncExitStack()
+        self._connections: list[sqlite3.Connection] = []
+        self._files: list[int] = []
+        self.loop = SimulatedLoop(time, self.rng, disk)
+        self.logger = ProcessLog(self, {})
+
+    async def open(self) -> None:
+        """As the service opens: everything, or nothing."""
+        try:
+            self._open_stores()
+            await self._open_scheduler()
+            self._open_web()
+            await self.scheduler().arm()
+            await self.health.look()
+            self.is_open = True
+        except BaseException:
+            if not self.disk.process_is_dead:
+                await self.close()
+            raise
+
+    def _open_stores(self) -> None:
+        self._data = DataDir(self._directory, MIGRATIONS, now=self.clock.now(), logger=self.logger)
+        self._stack.callback(self._data.close)
+        self._files += [self._data._lock._fd, self._data._lock._directory_fd]
+        self.db = SqliteDatabase(self._directory / DB_FILE)
+        self._stack.push_async_callback(self.db.close)
+        self.kv = SqliteKV(self._directory / KV_FILE, self.clock)
+        self._stack.push_async_callback(self.kv.close)
+        threads = (self.db._reader, self.db._writer, self.kv._thread)
+        self._connections += [*(thread._connection for thread in threads), self.kv._reader]
+
+    async def _open_scheduler(self) -> None:
+        self.env = SchedulerEnv(
+            fetch=self._fetch,
+            clock=self.clock,
+            logger=self.logger,
+            random=self.rng.random,
+            config=scheduler_config(self.settings),
+            upstreams=upstreams(self.settings),
+            tasks=tasks(self.settings),
+            request_jobs=request_jobs(self.settings),
+            DB=self.db,
+            KV=self.kv,
+        )
+        self.runtime = Runtime(
+            self._directory / OBJECTS_FILE,
+            clock=self.clock,
+            logger=self.logger,
+            env=self.env,
+            on_exhausted=self._arm_again,
+            on_fatal=lambda _error: self.stopped.set(),
+            chance=self.rng.random,
+        )
+        self._namespace = self.runtime.namespace("SCHEDULER", SchedulerDO)
+        await self.runtime.open()
+        self._stack.push_async_callback(self.runtime.close)
+        store, commits = self.runtime.store, []
+
+        def at_step(step: str, connection: sqlite3.Connection) -> None:
+            if step == "before commit":
+                commits.append(self.disk.before("commit"))
+                self.observer.committing(connection)
+            elif step == "after commit":
+                self.disk.after(commits.pop())
+
+        store.crash_point = at_step
+        self._connections += [store._db, store._checkpointer]
+        self._files.append(store._log_fd)
+
+    def _open_web(self) -> None:
+        self.health = HealthWatch(self.scheduler, self.kv, self.clock, self._data.fault)
+        keys = Keys((ADMIN,), (), (CHAINHOOK,))
+        self.in_force = InForce(keys, rules_of(self.settings))
+        self.app = create_app(
+            WebDeps(
+                scheduler=self.scheduler,
+                kv=self.kv,
+                db=self.db,
+                clock=self.clock,
+                logger=self.logger,
+                in_force=self.in_force,
+                health=self.health.snapshot,
+                version=__version__,
+                in_one_loop=True,
+                runtime_metrics=lambda: asdict(self.runtime.metrics),
+            )
+        )
+
+    def scheduler(self) -> SchedulerClient:
+        return SchedulerClient(self._namespace.get_by_name(self.settings.instance))
+
+    async def reload(self, settings: Settings) -> None:
+        """As SIGHUP does with the settings that a reload applies."""
+        self.settings = settings
+        self.env.tasks, self.env.request_jobs = tasks(settings), request_jobs(settings)
+        await self.scheduler().reload()
+        self.in_force.rules = rules_of(settings)
+
+    async def _arm_again(self, object_id: LocalObjectId, _error: Exception) -> None:
+        await self._namespace.get(object_id).arm()
+
+    async def _fetch(self, url: str, **options: Any) -> FetchResponse:
+        await output_gate()
+        self.observer.fetching(url)
+        self._simulated_fetch.latency_s = self.rng.uniform(*LATENCY_S)
+        try:
+            answer = await self._simulated_fetch(url, **options)
+        except Exception as error:
+            self.observer.fetched(f"{url} {type(error).__name__}", 0)
+            raise
+        self.observer.fetched(url, answer.status)
+        return answer
+
+    async def close(self) -> None:
+        self.is_open = False
+        await self._stack.aclose()
+
+    def lose(self) -> None:
+        """The process was killed: nothing of it happens any more, and the system closes its files."""
+        self.is_open = False
+        self.disk.process_is_dead = True
+        self.clock.lose_process()
+        self.loop.abandon()
+        for connection in self._connections:
+            with suppress(sqlite3.Error):
+                connection.close()
+        for file in self._files:
+            with suppress(OSError):
+                os.close(file)

@@ -1,0 +1,227 @@
+"""Simulated time, and an event loop in it whose only source of chance is a seed.
+
+Each process of the service gets a loop of its own. Nothing runs in a thread: the jobs that asyncio would hand to one
+run on the loop after a drawn delay, in the order that a pool of threads allows. Timers fire a drawn moment late, as
+real ones do, so that what is due at the same time happens in a drawn order. `kill_in` ends the process between two
+callbacks, wherever its code then is.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+START_MS = 1_778_716_800_000  # a midnight of 2026, in the first days of the campaign
+TIMER_LATE_S = 0.0001  # the longest that a timer fires late
+WRITER = "-w"  # how the name of a thread ends that writes
+STATEMENTS = "_run_whole"  # the job that runs them; another one closes the file
+JOB_S = (0.0001, 0.002)  # how long a job in a thread takes
+
+
+class ProcessKilled(KeyboardInterrupt):
+    """The process is gone. No code of it runs any more: asyncio passes this exception on at once."""
+
+
+class Stuck(RuntimeError):
+    """Nothing is left to wait for."""
+
+
+class SimulatedTime:
+    """The time of everything outside the process: of the chain, the upstreams and the machine."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    @property
+    def now_ms(self) -> int:
+        return START_MS + int(self.now_s * 1000 + 1e-6)
+
+
+class TrueClock:
+    """For the upstreams: the true time."""
+
+    boot_id = "true"
+
+    def __init__(self, time: SimulatedTime) -> None:
+        self._time = time
+
+    def now(self) -> int:
+        return self._time.now_ms
+
+    def monotonic(self) -> float:
+        return self._time.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class MachineClock:
+    """The clock of the machine: `jump` sets its wall clock, `reboot` begins its monotonic clock again."""
+
+    def __init__(self, time: SimulatedTime) -> None:
+        self._time = time
+        self._offset_ms = 0
+        self._booted_s = 0.0
+        self._boots = 1
+        self._bell: Callable[[], None] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot {self._boots}"
+
+    def now(self) -> int:
+        return self._time.now_ms + self._offset_ms
+
+    def monotonic(self) -> float:
+        return self._time.now_s - self._booted_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def jump(self, by_ms: int) -> None:
+        self._offset_ms += by_ms
+        if self._bell is not None:
+            asyncio.get_running_loop().call_soon(self._bell)
+
+    def reboot(self) -> bool:
+        """The wall clock of a machine is right again when it has started; returns whether it was not."""
+        was_wrong = self._offset_ms != 0
+        self._boots += 1
+        self._booted_s, self._offset_ms = self._time.now_s, 0
+        return was_wrong
+
+    def open(self, bell: Callable[[], None]) -> None:
+        self._bell = bell
+
+    def ring_at(self, at_ms: int | None) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if at_ms is not None and self._bell is not None:
+            delay_s = max(0, at_ms - self.now()) / 1000
+            self._handle = asyncio.get_running_loop().call_later(delay_s, self._bell)
+
+    def close(self) -> None:
+        self.ring_at(None)
+        self._bell = None
+
+    def lose_process(self) -> None:
+        self._bell = self._handle = None
+
+
+class StorageCalls(Protocol):
+    """The disk, as the loop sees it."""
+
+    @property
+    def is_slow(self) -> bool: ...
+    def before(self, call: str) -> int: ...
+    def after(self, number: int) -> None: ...
+
+
+class _NoSockets:
+    """In the place of a selector: waiting means moving time."""
+
+    def __init__(self, time: SimulatedTime) -> None:
+        self._time = time
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise Stuck("no timer, no job, nothing is ready: the process waits for ever")
+        if timeout > 0:
+            self._time.now_s += timeout
+        return []
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """The loop of one process."""
+
+    def __init__(self, time: SimulatedTime, rng: Random, storage: "StorageCalls") -> None:
+        super().__init__()
+        self._selector = _NoSockets(time)
+        self._clock_resolution = 1e-9
+        self._time = time
+        self._rng = rng
+        self._storage = storage
+        self._workers: dict[Executor | None, list[float]] = {}  # when each is free
+        self._abandoned = False
+        self.kill_in: int | None = None  # iterations of the loop
+        self.errors: list[dict[str, Any]] = []  # what nobody caught
+        self.set_exception_handler(self._not_caught)
+
+    def _not_caught(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._abandoned:
+            self.errors.append(context)
+
+    def time(self) -> float:
+        return self._time.now_s
+
+    def call_at(  # type: ignore[override]  # as below
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        late_s = self._rng.random() * TIMER_LATE_S
+        return super().call_at(when + late_s, callback, *args, context=context)
+
+    def run_in_executor(  # type: ignore[override]  # the stub's generics are narrower than we need
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = self.create_future()
+        free_at = self._workers.setdefault(executor, [0.0] * getattr(executor, "_max_workers", 1))
+        began_s = max(heapq.heappop(free_at), self._time.now_s)
+        ends_s = began_s + self._rng.uniform(*JOB_S)
+        if self._storage.is_slow:
+            ends_s += self._rng.random()
+        heapq.heappush(free_at, ends_s)
+        name = getattr(executor, "_thread_name_prefix", "")
+        super().call_at(ends_s, self._do, future, name, func, *args)
+        return future
+
+    def _do(self, future: "asyncio.Future[T]", name: str, func: Callable[..., T], *args: Any) -> None:
+        if future.cancelled():
+            return
+        try:
+            is_write = name.endswith(WRITER) and getattr(func, "__name__", "") == STATEMENTS
+            number = self._storage.before(name) if is_write else None
+            result = func(*args)
+            if number is not None:
+                self._storage.after(number)
+        except ProcessKilled:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as an executor does
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _run_once(self) -> None:
+        if self.kill_in is not None:
+            self.kill_in -= 1
+            if self.kill_in < 0:
+                at = self._rng.randrange(len(self._ready) + 1)  # type: ignore[attr-defined]  # the ready queue
+                self._ready.insert(at, asyncio.Handle(_kill, (), self))  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]  # of BaseEventLoop
+
+    def _process_events(self, _events: list[Any]) -> None:
+        """There are no sockets."""
+
+    def _write_to_self(self) -> None:
+        """There are no threads."""
+
+    def abandon(self) -> None:
+        """Drop everything that waits, as the end of a process does."""
+        self._abandoned = True
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is meant to be lost
+            with suppress(BaseException):  # what its `finally` would do needs a loop, and there is none
+                task.get_coro().close()  # if it waited for the collector, it would get the next one
+        self.close()
+
+
+def _kill() -> None:
+    raise ProcessKilled
