@@ -195,16 +195,18 @@ def test_a_body_needs_its_type_only_from_another_site(site: DeployedSite) -> Non
 def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: DeployedSite) -> None:
     """It ends as partial, which is not a failure. Its work is kept, and in the end nothing is missing."""
     site.act("pause&for=1h")  # no scheduled sweep does a part of it meanwhile
-    site.simulated("_control/swap", {"wallet": 0, "count": 300})
+    site.simulated("_control/swap", {"wallet": 0, "count": 700})
     site.simulated("_control/mine", {})
-    site.workerd.limit_subrequests(RESERVED_FOR_STORES + 110)
+    site.workerd.limit_subrequests(RESERVED_FOR_STORES + 210)
     outcomes: list[str] = []
-    while outcomes[-1:] != ["ok"]:
-        result = site.act("refresh&task=sweep").json()["result"]
-        outcomes.append(result["run"]["outcome"])
-        assert len(outcomes) < 20, site.workerd.output()
-    site.workerd.limit_subrequests(SUBREQUESTS_MAX)
-    site.act("resume")
+    try:
+        while outcomes[-1:] != ["ok"]:
+            result = site.act("refresh&task=sweep").json()["result"]
+            outcomes.append(result["run"]["outcome"])
+            assert len(outcomes) < 20, site.workerd.output()
+    finally:
+        site.workerd.limit_subrequests(SUBREQUESTS_MAX)
+        site.act("resume")
     [stored] = site.workerd.sql((SWAPS, []))
     status = site.workerd.ask(SCHEDULER, headers=ADMIN).json()["status"]
     assert set(outcomes[:-1]) == {"partial"}

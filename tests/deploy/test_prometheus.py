@@ -129,6 +129,7 @@ def test_each_alert_leads_to_its_section_of_the_operations_page() -> None:
     assert set(found) <= set(headings)
 
 
+@pytest.mark.slow
 def test_the_dashboard_is_complete() -> None:
     """Ids are unique, no panel covers another, and each has a unit, a query and the chosen data source."""
     boxes = [panel["gridPos"] for panel in DASHBOARD["panels"]]

@@ -29,6 +29,7 @@ THE_LIST = "/extended/v3/transactions"
 BOUND_S = 2 * SWEEP_S  # without a complete run of the feed for longer, the service is not ready
 
 
+@pytest.mark.slow
 async def test_a_swap_is_on_record_within_two_minutes_of_its_block(tmp_path: Path) -> None:
     """Two hours of swaps: while nobody trades every second look is left out, so it is two minutes at most."""
     simulator = busy()
@@ -294,6 +295,7 @@ async def test_with_a_sweep_more_often_than_quiet_looks_it_is_still_relied_on(tm
     assert ways == {"network"}
 
 
+@pytest.mark.slow
 async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Path) -> None:
     """Not a call in the pause, readiness tells when it is too long, and one run reads all of it."""
     simulator = busy()
@@ -344,6 +346,7 @@ async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp
     assert set(asked.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_look_on(
     tmp_path: Path,
 ) -> None:
