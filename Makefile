@@ -9,7 +9,7 @@ WORKERD := tests/cloudflare/.ready
 WRANGLER := deploy/cloudflare/node_modules/.ready
 AXE := tests/pages/axe/node_modules/.ready
 # A worker runs a file of tests at a time: tests that share a runtime start it once. The order is conftest's.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Commands and tests start many processes; without its bytecode each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -154,5 +154,5 @@ lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed ve
 
 clean: ## remove what make made
 	rm -rf .venv .venv-fuzz build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
-	  tests/cloudflare/node_modules tests/cloudflare/wheels $(WORKERD) tests/pages/axe/node_modules \
+	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public

@@ -23,7 +23,7 @@ ADDRESS = "SPHP0ZECSZ2Z8NZJWPXA51FWZJ1PT28RB3MV592G"
 
 def cold_start_s(directory: Path) -> float:
     started_at = time.perf_counter()
-    with running(directory, {}) as workerd:
+    with running(directory, {}, from_snapshot=False) as workerd:
         workerd.call("SCHEDULER", "v1", "status")
         return time.perf_counter() - started_at
 

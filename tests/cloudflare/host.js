@@ -4,14 +4,10 @@
 import { DurableObject, WorkerEntrypoint } from "cloudflare:workers";
 import * as cloudflareWorkersModule from "cloudflare:workers";
 import * as cloudflareSocketsModule from "cloudflare:sockets";
-import { loadPyodide, version } from "pyodide.mjs";
-import createPyodideModule from "pyodide.asm.mjs";
-import wasm from "pyodide.asm.wasm";
-import stdlib from "python_stdlib.zip";
+import { startPyodide } from "pyodide_start.js";
 import sdk from "workers_runtime_sdk.whl";
-import project from "project.zip";
+import snapshot from "snapshot.bin";
 
-const BUNDLE = "http://bundle/";
 const RAW = new Set(["alarm"]); // as in workerd, its argument is not converted
 
 const BRIDGE = `
@@ -29,15 +25,9 @@ let python;
 const started = () => (python ??= start());
 
 async function start() {
-  const pyodide = await bundled(() =>
-    loadPyodide({
-      indexURL: BUNDLE,
-      lockFileContents: { info: { abi_version: "2026_0", arch: "wasm32", platform: "emscripten", version }, packages: {} },
-      createPyodideModule: (settings) => createPyodideModule({ ...settings, instantiateWasm }),
-    }),
-  );
+  const pyodide = await startPyodide(snapshot.byteLength ? { _loadSnapshot: new Uint8Array(snapshot) } : {});
+  pyodide.runPython("import random; random.seed()"); // it was the same after every start
   pyodide.unpackArchive(sdk, "wheel");
-  pyodide.unpackArchive(project, "zip", { extractDir: "/project" });
   pyodide.registerJsModule("_pyodide_entrypoint_helper", {
     cloudflareWorkersModule,
     cloudflareSocketsModule,
@@ -45,34 +35,10 @@ async function start() {
     patchWaitUntil() {},
   });
   pyodide.registerJsModule("_cloudflare_compat_flags", { python_request_headers_preserve_commas: true });
-  pyodide.runPython("import sys; sys.path.insert(0, '/project')");
   const bridge = pyodide.toPy({});
   pyodide.runPython(BRIDGE, { globals: bridge });
 
   return { worker: pyodide.pyimport("cloudflare.worker"), call: bridge.get("call") };
-}
-
-// The loader assumes a browser; what it fetches comes from the bundle. Without MessageChannel it schedules with
-// setTimeout, which stays within the object or request that calls it; one channel for all would not.
-async function bundled(load) {
-  const { fetch, MessageChannel } = globalThis;
-  globalThis.location = BUNDLE;
-  globalThis.addEventListener = () => {};
-  globalThis.MessageChannel = undefined;
-  globalThis.fetch = async (url) => new Response(String(url).endsWith(".zip") ? stdlib : null);
-  try {
-    return await load();
-  } finally {
-    Object.assign(globalThis, { fetch, MessageChannel });
-  }
-}
-
-function instantiateWasm(imports, receive) {
-  const marker = Symbol("error marker");
-  imports.env.Jsv_GetError_import = () => marker;
-  imports.env.JsvError_Check = (value) => value === marker;
-  WebAssembly.instantiate(wasm, imports).then((instance) => receive(instance, wasm));
-  return {};
 }
 
 function entrypoint(base, name, handlers) {

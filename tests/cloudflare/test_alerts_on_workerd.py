@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,10 @@ from typing import Any
 
 import pytest
 
+from support.patience import PATIENCE_S
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
 from tocsin.simulator.hiro_hooks import HOOK_UUID
-
-PATIENCE_S = 60
 
 
 class Receiver(ThreadingHTTPServer):
@@ -67,6 +67,7 @@ def ended(workerd: Workerd, task: str) -> dict[str, Any]:
         for run in workerd.call("SCHEDULER", "v1", "runs", task)["runs"]:
             if run["outcome"] != "running":
                 return dict(run)
+        time.sleep(0.05)
 
 
 @pytest.mark.slow
@@ -85,7 +86,7 @@ def test_an_alert_is_sent_once_from_inside_the_runtime(tmp_path: Path) -> None:
             workerd.request("POST", "/api/deployed")
             ((method, path, alert),) = receiver.wait_for(1)
             while not [line for line in workerd.console() if line["event"] == "alert.sent"]:
-                pass
+                time.sleep(0.05)
             ended(workerd, "tenero")
             workerd.kill()
             workerd.start()

@@ -14,6 +14,7 @@ import pytest
 
 from support.asgi import Answer, ask
 from support.missing import NPM, require
+from support.patience import PATIENCE_S
 from support.scripted_scheduler import scene
 from support.workerd import DEPLOYMENT, RIG, require_workerd, wrangler_config
 from tocsin.platform.local.clock import SystemClock
@@ -55,7 +56,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[http.client.HTT
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         connection = http.client.HTTPConnection(
-            urlsplit(process.stdout.readline().strip()).netloc, timeout=20
+            urlsplit(process.stdout.readline().strip()).netloc, timeout=PATIENCE_S
         )
         try:
             yield connection

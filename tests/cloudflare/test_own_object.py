@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE_S
 from support.workerd import Workerd, require_workerd, running
-
-PATIENCE_S = 20.0
 
 
 def beats(workerd: Workerd, at_least: int) -> int:

@@ -1,6 +1,7 @@
 """The scheduler inside the real runtime: started by its alarm, asked while it works, killed, badly bound."""
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -118,6 +119,7 @@ def test_status_answers_while_a_sweep_runs_and_a_second_refresh_joins_it(workerd
             first = callers.submit(scheduler, workerd, "refresh_now", "sweep")
             while (running_ := scheduler(workerd, "status")["tasks"]["sweep"]["running"]) is None:
                 assert not first.done()
+                time.sleep(0.02)
             second = callers.submit(scheduler, workerd, "refresh_now", "sweep")
             scheduler(workerd, "status")
         runs = [one.result()["run"] for one in (first, second)]
@@ -156,7 +158,7 @@ def test_lines_reach_the_console_and_the_log_service(workerd: Workerd) -> None:
     while not (
         shipped := [one for one in workerd.log_service() if _ended(one["message"], one["context"], run)]
     ):
-        pass
+        time.sleep(0.05)
     on_console = [one for one in workerd.console() if _ended(one["event"], one, run)]
     assert shipped[0]["appId"] == "aibtc-landing"
     assert shipped[0]["level"] == on_console[0]["level"] == "INFO"
@@ -175,7 +177,7 @@ def test_wrong_and_missing_bindings_are_named_and_the_rest_works(tmp_path: Path)
         status, body = workerd.request("GET", "/nothing")
         assert (status, json.loads(body)["code"]) == (404, "not_found")
         while (armed := scheduler(workerd, "status"))["nextAlarmAt"] is None and not armed["lastSweepRunAt"]:
-            pass  # that request, of a visitor, has armed it in its background
+            time.sleep(0.05)  # that request, of a visitor, has armed it in its background
         sweep = scheduler(workerd, "refresh_now", "sweep")["run"]
         reported = {
             (one["event"], one["binding"]): one["reason"] for one in workerd.console() if "binding" in one

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from support.asgi import Answer
+from support.patience import PATIENCE_S
 from support.service_states import CASES, NOW, check, entries_of
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
@@ -51,6 +53,7 @@ class DeployedSite:
             runs = self.workerd.ask(f"{SCHEDULER}/runs?limit=500", headers=ADMIN).json()["runs"]
             if all(run["outcome"] != "running" for run in runs):
                 return list(runs)
+            time.sleep(0.05)
 
     def submit(self, txid: str) -> Answer:
         body = json.dumps({"txid": txid}).encode()
@@ -196,12 +199,14 @@ def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: Deploye
     site.simulated("_control/mine", {})
     site.workerd.limit_subrequests(RESERVED_FOR_STORES + 210)
     outcomes: list[str] = []
-    while outcomes[-1:] != ["ok"]:
-        result = site.act("refresh&task=sweep").json()["result"]
-        outcomes.append(result["run"]["outcome"])
-        assert len(outcomes) < 20, site.workerd.output()
-    site.workerd.limit_subrequests(SUBREQUESTS_MAX)
-    site.act("resume")
+    try:
+        while outcomes[-1:] != ["ok"]:
+            result = site.act("refresh&task=sweep").json()["result"]
+            outcomes.append(result["run"]["outcome"])
+            assert len(outcomes) < 20, site.workerd.output()
+    finally:
+        site.workerd.limit_subrequests(SUBREQUESTS_MAX)
+        site.act("resume")
     [stored] = site.workerd.sql((SWAPS, []))
     status = site.workerd.ask(SCHEDULER, headers=ADMIN).json()["status"]
     assert set(outcomes[:-1]) == {"partial"}
@@ -234,7 +239,7 @@ def test_responses_follow_http(site: DeployedSite) -> None:
 
 def test_a_body_is_refused_before_it_is_read(site: DeployedSite) -> None:
     """With a length that is too large, at once. Without a length, as soon as it is too large."""
-    connection = http.client.HTTPConnection("127.0.0.1", site.workerd.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", site.workerd.port, timeout=PATIENCE_S)
     connection.putrequest("POST", "/api/competition/trades")
     connection.putheader("Content-Length", str(10 * 1024 * 1024))
     connection.endheaders()
@@ -272,7 +277,7 @@ class Events:
     """A client of the event stream."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         head = ["GET /api/admin/scheduler/events HTTP/1.1", "Host: x", f"X-Admin-Key: {ADMIN['X-Admin-Key']}"]
         self._socket.sendall("\r\n".join([*head, "", ""]).encode())
         self._seen = b""

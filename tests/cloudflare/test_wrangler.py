@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.missing import NPM, require
+from support.patience import PATIENCE_S
 from support.workerd import DEPLOYMENT, EXAMPLES
 from tocsin.competition import COMPETITION_MIGRATIONS
 
@@ -57,7 +58,7 @@ def wrangler(directory: Path, *arguments: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
     printed = COLOURS.sub("", done.stdout)

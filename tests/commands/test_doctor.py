@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from support.captured_log import CapturedLog
 from support.loopback import Request, serving
+from support.ports import held_port
 from support.processes import ask
 from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin
@@ -34,17 +34,12 @@ def upstreams() -> Iterator[dict[str, str]]:
         yield settings
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def examined(
     directory: Path, *options: str, **environment: str
 ) -> tuple[int, dict[str, tuple[str, str]], str]:
     """Exit code, verdict and sentence by name (the worst of several), and all that was printed."""
-    done = tocsin("doctor", "--json", *options, port=free_port(), directory=directory, **environment)
+    with held_port() as port:
+        done = tocsin("doctor", "--json", *options, port=port, directory=directory, **environment)
     order = ["skipped", "ok", "warning", "problem"]
     checks = sorted(json.loads(done.stdout)["checks"], key=lambda one: order.index(one["verdict"]))
     return (
@@ -76,15 +71,16 @@ def test_a_refused_key_and_a_dead_port_are_problems_with_their_setting(
     """Exit code 1, and neither the key nor a secret part of a URL is printed."""
     fault = {"kind": "status", "upstream": "hiro", "status": 401}
     root = root_of(upstreams)
-    dead = f"http://127.0.0.1:{free_port()}"
     ask(f"{root}/_control/fault", body=fault)
     try:
-        code, checks, printed = examined(
-            tmp_path,
-            HIRO_API_KEY=KEY,
-            TOCSIN_ALERT_URL=f"{dead}/hooks/a-secret-path",
-            **{**upstreams, "TENERO_API_URL": dead},
-        )
+        with held_port() as port:
+            dead = f"http://127.0.0.1:{port}"
+            code, checks, printed = examined(
+                tmp_path,
+                HIRO_API_KEY=KEY,
+                TOCSIN_ALERT_URL=f"{dead}/hooks/a-secret-path",
+                **{**upstreams, "TENERO_API_URL": dead},
+            )
     finally:
         ask(f"{root}/_control/calm", body={})
 

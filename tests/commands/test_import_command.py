@@ -10,6 +10,7 @@ from shutil import copytree
 
 import pytest
 
+from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, until
 from support.roster import line
 from support.simulator_process import running_simulator
@@ -93,7 +94,7 @@ def test_with_a_running_service_agents_count_from_the_next_sweep_on(tmp_path: Pa
     roomy = {f"TOCSIN_HIRO_PLAN_{window}": "none" for window in ("SECOND", "MINUTE", "MONTH")}
     with running_simulator() as upstreams:
         url = upstreams["HIRO_API_URL"].removesuffix("/hiro")
-        with urllib.request.urlopen(f"{url}/_agents", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/_agents", timeout=PATIENCE_S) as answer:
             file.write_bytes(answer.read())
         ask(f"{url}/_control/swap", body={"wallet": 0})
         ask(f"{url}/_control/mine", body={})

@@ -14,7 +14,7 @@ from support.history import SLOT_S, WALLETS, History, calmed, summed, sums_of, t
 from support.killable import KillableDatabase
 from tocsin.competition import totals
 
-SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "12")))
+SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "6")))
 HOURS = 4
 
 

@@ -64,6 +64,7 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
     assert max(sizes) < 20_000
 
 
+@pytest.mark.slow
 async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
     """The list grows by more than a page a minute: the newest swaps are on record, and later all of them."""
     simulator = chain_of(4)

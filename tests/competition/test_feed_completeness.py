@@ -14,7 +14,7 @@ from support.history import SLOT_S, FeedHistory, calmed, summed, sums_of, troubl
 from support.killable import KillableDatabase
 from tocsin.competition import totals
 
-SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "12")))
+SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "6")))
 HOURS = 4
 
 

@@ -50,6 +50,7 @@ async def recorded(world: World) -> set[str]:
     return {row["txid"] for row in await world.all("SELECT txid FROM swaps")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.2])
 async def test_the_next_look_finds_what_a_later_nonce_betrays(share: float, tmp_path: Path) -> None:
     """In every minute of two hours; the rest is found when the contracts' lists have their turn."""

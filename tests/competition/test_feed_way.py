@@ -191,6 +191,7 @@ class BusyFetch:
         return FetchResponse(200, answer.headers, json.dumps(body).encode())
 
 
+@pytest.mark.slow
 async def test_a_network_that_is_too_busy_is_left_and_found_again(tmp_path: Path) -> None:
     """A million transactions a day would be 20,000 calls; the contracts' lists are 4,000. A calm one is followed."""
     simulator = chain_of(2)

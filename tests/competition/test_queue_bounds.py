@@ -37,6 +37,7 @@ async def candidates(world: World) -> list[dict[str, Any]]:
     return await world.all("SELECT txid, rank, attempts, added_at, due_at FROM candidates ORDER BY txid")
 
 
+@pytest.mark.slow
 async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tmp_path: Path) -> None:
     """200,000 invented ids: 10,000 are queued, the rest is refused in the answer, and a sweep asks for one group."""
     async with open_world(tmp_path) as world:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.missing import PROMTOOL, require
+from support.patience import PATIENCE_S
 from support.processes import ServiceProcess, ask, running, until
 from support.simulator_process import running_simulator
 
@@ -37,7 +38,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_simulator() as upstreams, running(ServiceProcess(directory, **upstreams)) as service:
         until(lambda: service.status()["lastFeedResult"] and service.status()["lastTeneroResult"])
         ask(f"{service.url}/healthz")
-        with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE_S) as answer:
             yield answer.read().decode()
 
 
@@ -128,6 +129,7 @@ def test_each_alert_leads_to_its_section_of_the_operations_page() -> None:
     assert set(found) <= set(headings)
 
 
+@pytest.mark.slow
 def test_the_dashboard_is_complete() -> None:
     """Ids are unique, no panel covers another, and each has a unit, a query and the chosen data source."""
     boxes = [panel["gridPos"] for panel in DASHBOARD["panels"]]

@@ -4,7 +4,6 @@ import http.client
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.missing import CADDY, NGINX, require
+from support.patience import PATIENCE_S
+from support.ports import held_port
 from support.processes import ServiceProcess, running, until
 from tocsin.web.chainhook_route import BODY_MAX
 
@@ -22,12 +23,6 @@ CADDYFILE = (PROXY / "Caddyfile").read_text()
 NGINX_CONF = (PROXY / "nginx.conf").read_text()
 NOWHERE = {"HIRO_API_URL": "http://127.0.0.1:9", "TENERO_API_URL": "http://127.0.0.1:9"}
 YEAR = "max-age=31536000"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def test_the_limits_are_those_of_the_service() -> None:
@@ -42,8 +37,13 @@ def test_the_limits_are_those_of_the_service() -> None:
 def caddy(directory: Path, service: str) -> Iterator[int]:
     """Caddy with the example, on a free port, with a certificate of its own making."""
     require(shutil.which("caddy") is not None, CADDY)
-    port = free_port()
-    options = f"admin off\n\tskip_install_trust\n\tauto_https disable_redirects\n\thttp_port {free_port()}"
+    with held_port() as port, held_port() as http_port, started_caddy(directory, service, port, http_port):
+        yield port
+
+
+@contextmanager
+def started_caddy(directory: Path, service: str, port: int, http_port: int) -> Iterator[None]:
+    options = f"admin off\n\tskip_install_trust\n\tauto_https disable_redirects\n\thttp_port {http_port}"
     text = CADDYFILE.replace("127.0.0.1:8787", service).replace("{\n\tservers", f"{{\n\t{options}\n\tservers")
     text = text.replace(
         "tocsin.example.org {", f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls internal"
@@ -54,16 +54,18 @@ def caddy(directory: Path, service: str) -> Iterator[int]:
     with (directory / "caddy.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={"PATH": os.environ["PATH"], **home})
     try:
-        yield port
+        yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def fetch(port: int, path: str) -> http.client.HTTPResponse:
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    with closing(http.client.HTTPSConnection("localhost", port, timeout=5, context=trusting)) as connection:
+    with closing(
+        http.client.HTTPSConnection("localhost", port, timeout=PATIENCE_S, context=trusting)
+    ) as connection:
         connection.request("GET", path, headers={"X-Forwarded-For": "203.0.113.9"})
         response = connection.getresponse()
         response.read()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.captured_log import CapturedLog
+from support.patience import PATIENCE_S
 from support.processes import ServiceProcess
 from support.virtual_time import VirtualClock
 from tocsin.errors import StartError
@@ -24,7 +25,7 @@ NOWHERE = {"HIRO_API_URL": "http://127.0.0.1:9", "TENERO_API_URL": "http://127.0
 def receiver(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(str(tmp_path / "notify"))
-        made.settimeout(20)
+        made.settimeout(PATIENCE_S)
         yield made
 
 

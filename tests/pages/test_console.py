@@ -7,7 +7,16 @@ from typing import Any, TypeAlias
 
 from playwright.sync_api import Page, expect
 
-from support.pages_driver import enter_key, events, open_console, said, task_card, verdict
+from support.pages_driver import (
+    enter_key,
+    events,
+    open_console,
+    press,
+    said,
+    stop_time,
+    task_card,
+    verdict,
+)
 from support.pages_server import PagesServer, World, now_ms
 from support.pages_world import Json
 from support.statuses import HOUR, MINUTE
@@ -274,6 +283,7 @@ def test_events_appear_as_they_happen(page: Page, world: World) -> None:
 
 def test_a_lost_connection_is_shown_and_resumed(page: Page, world: World, server: PagesServer) -> None:
     """It shows that it is disconnected and since when; reconnected, it misses no event and repeats none."""
+    page.clock.install()
     open_console(page, KEY)
     world.emit("scheduler.resumed")
     expect(events(page)).to_have_count(1)
@@ -284,8 +294,11 @@ def test_a_lost_connection_is_shown_and_resumed(page: Page, world: World, server
     expect(page.locator("#verdict-text")).to_contain_text("What you see is from")
     expect(page.locator("#link")).to_have_text("disconnected")
     world.emit("scheduler.paused", until=now_ms() + 60_000)
+    expect(page.get_by_role("button", name="Try now")).to_be_visible()
+    stop_time(page)
     server.start()
-    page.get_by_role("button", name="Try now").click()
+    press(page.locator("#reconnect"))
+    page.clock.resume()
 
     expect(verdict(page)).to_have_text("Alive")
     expect(page.locator("#link")).to_have_text("live")
@@ -313,8 +326,10 @@ def test_a_silent_stream_is_given_up(page: Page, world: World) -> None:
     page.clock.install()
     open_console(page, KEY)
     before = len(world.asked(f"{STATUS}/events"))
+    answered = world.hold(f"{STATUS}/events")  # or it would be connected again before anybody looks
     page.clock.fast_forward(61_000)
     expect(page.locator("#link")).to_have_text("disconnected")
+    answered.set()
     page.clock.fast_forward(2_000)
 
     expect(page.locator("#link")).to_have_text("live")

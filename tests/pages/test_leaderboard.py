@@ -99,14 +99,15 @@ def test_pages_of_a_thousand_agents(page: Page, world: World) -> None:
     open_board(page)
     expect(page.locator("#found")).to_have_text("1,000 agents")
     expect(page.locator("#page")).to_have_text("Page 1 of 40")
+    assert len(world.asked("/api/competition/leaderboard")) == 5
 
     page.get_by_role("button", name="Next").click()
 
+    expect(page.locator("#page")).to_have_text("Page 2 of 40")
     assert keys(page) == by(world, "trades", reverse=True)[25:50]
     expect(page).to_have_url(re.compile(r"/leaderboard\?page=2$"))
     page.go_back()
     expect(page.locator("#page")).to_have_text("Page 1 of 40")
-    assert len(world.asked("/api/competition/leaderboard")) == 5
 
 
 def test_a_link_keeps_the_view(page: Page, world: World) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from support.pages_driver import NONE, ROWS, open_board, state
+from support.pages_driver import NONE, ROWS, open_board, press, state, stop_time
 from support.pages_server import PagesServer, World, now_ms
 from support.pages_world import sample_prices
 
@@ -89,13 +89,17 @@ def test_a_row_with_an_impossible_time_does_not_hide_the_others(
 def test_an_error_shows_why_and_tries_again(page: Page, world: World) -> None:
     """A refusal is shown in the service's own words; the button asks again at once."""
     world.faults[BOARD] = (503, "The database is busy: try again in a moment.")
+    page.clock.install()
     page.goto("/leaderboard")
     expect(state(page)).to_have_attribute("data-mood", "bad")
     expect(state(page)).to_contain_text("The database is busy: try again in a moment.")
     expect(page.get_by_role("heading", name="The board cannot be shown now")).to_be_visible()
 
+    expect(page.get_by_role("button", name="Try now")).to_be_visible()
+    stop_time(page)
     del world.faults[BOARD]
-    page.get_by_role("button", name="Try now").click()
+    press(page.locator("#retry"))
+    page.clock.resume()
 
     expect(state(page)).to_have_attribute("data-mood", "live")
     expect(page.locator(ROWS)).to_have_count(len(world.rows))

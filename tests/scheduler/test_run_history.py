@@ -68,6 +68,7 @@ async def test_a_clock_that_was_set_ahead_leaves_two_thousand_runs(tmp_path: Pat
     assert 2_000 <= len(left) <= 2_000 + 128
 
 
+@pytest.mark.slow
 async def test_the_number_of_runs_is_bounded_whatever_the_cadence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

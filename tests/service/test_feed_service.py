@@ -29,6 +29,7 @@ THE_LIST = "/extended/v3/transactions"
 BOUND_S = 2 * SWEEP_S  # without a complete run of the feed for longer, the service is not ready
 
 
+@pytest.mark.slow
 async def test_a_swap_is_on_record_within_two_minutes_of_its_block(tmp_path: Path) -> None:
     """Two hours of swaps: while nobody trades every second look is left out, so it is two minutes at most."""
     simulator = busy()
@@ -46,6 +47,7 @@ async def test_a_swap_is_on_record_within_two_minutes_of_its_block(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -88,6 +90,7 @@ async def test_the_sweep_takes_over_from_a_list_that_fails_for_hours(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 async def test_a_gap_that_cannot_be_filled_does_not_hide_behind_looks_at_the_head(tmp_path: Path) -> None:
     """The head is answered, what follows it is not: the sweep must not rely on a list with a gap."""
     simulator = busy()
@@ -115,6 +118,7 @@ async def test_a_gap_that_cannot_be_filled_does_not_hide_behind_looks_at_the_hea
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("state", ["absent", "gone"])
 async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_ready(
     tmp_path: Path, state: str
@@ -147,6 +151,7 @@ async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(tmp_path: Path) -> None:
     """The question what the network's list would cost is not worth an alert: the sweep finds the swaps."""
     simulator = busy()
@@ -169,6 +174,7 @@ async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turns(tmp_path: Path) -> None:
     """For days: the proof of 39 contracts goes on, and sweeps without anything to read are complete."""
     simulator = chain_of(3)
@@ -191,6 +197,7 @@ async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turn
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("retry_after", [2, 30, None])
 async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(
     tmp_path: Path, retry_after: int | None
@@ -220,6 +227,7 @@ async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 async def test_with_one_call_a_minute_it_makes_progress_and_says_how_far_behind_it_is(tmp_path: Path) -> None:
     """Too few calls for everything: neither the newest blocks nor those left out wait for ever."""
     simulator = busy(swaps=6, network=600)
@@ -254,6 +262,7 @@ async def test_with_one_call_a_minute_it_makes_progress_and_says_how_far_behind_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("latency_s", [0.06, 3.0])
 async def test_restarted_every_45_seconds_it_keeps_looking(tmp_path: Path, latency_s: float) -> None:
     """For an hour, with a small plan: no window is exceeded, and no look is put off for long."""
@@ -286,6 +295,7 @@ async def test_with_a_sweep_more_often_than_quiet_looks_it_is_still_relied_on(tm
     assert ways == {"network"}
 
 
+@pytest.mark.slow
 async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Path) -> None:
     """Not a call in the pause, readiness tells when it is too long, and one run reads all of it."""
     simulator = busy()
@@ -314,6 +324,7 @@ async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp_path: Path) -> None:
     """Two hours of many swaps, over an upstream that takes its time."""
     simulator = busy(swaps=300)
@@ -335,6 +346,7 @@ async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp
     assert set(asked.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_look_on(
     tmp_path: Path,
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from support.simulator_process import running_simulator
 pytestmark = pytest.mark.slow
 
 PUSH = json.loads((Path(__file__).parents[1] / "data/chainhook/v2_apply_synthetic.json").read_text())["body"]
+
+
+@pytest.fixture(scope="module")
+def upstreams() -> Iterator[dict[str, str]]:
+    with running_simulator() as settings:
+        yield settings
 
 
 def answers(service: ServiceProcess) -> list[tuple[int, Any]]:
@@ -55,14 +62,13 @@ def replace(path: Path) -> None:
         ("", shutil.rmtree),
     ],
 )
-def test_nothing_is_acknowledged_any_more(tmp_path: Path, name: str, harm: Any) -> None:
+def test_nothing_is_acknowledged_any_more(
+    tmp_path: Path, upstreams: dict[str, str], name: str, harm: Any
+) -> None:
     """One ERROR line and `/readyz` name the file and the fix. Every write is a 503, and the process can be stopped."""
     data = tmp_path / "data"
     secret = "a-hook-secret-for-tests"
-    with (
-        running_simulator() as upstreams,
-        running(ServiceProcess(data, CHAINHOOK_SECRET=secret, **upstreams)) as service,
-    ):
+    with running(ServiceProcess(data, CHAINHOOK_SECRET=secret, **upstreams)) as service:
         until(lambda: ask(f"{service.url}/readyz")[0] == 200)
         harm(data / name)
         reason = until(lambda: not_ready(service, "was deleted or replaced"))
@@ -84,9 +90,9 @@ def test_nothing_is_acknowledged_any_more(tmp_path: Path, name: str, harm: Any) 
     assert code == 0, error
 
 
-def test_a_file_that_is_put_back_ends_the_trouble(tmp_path: Path) -> None:
+def test_a_file_that_is_put_back_ends_the_trouble(tmp_path: Path, upstreams: dict[str, str]) -> None:
     """The same file, moved away and back: it is ready again, and takes writes."""
-    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+    with running(ServiceProcess(tmp_path, **upstreams)) as service:
         until(lambda: ask(f"{service.url}/readyz")[0] == 200)
         (tmp_path / "db.sqlite").rename(tmp_path / "elsewhere")
         until(lambda: not_ready(service, "db.sqlite was deleted or replaced"))
@@ -97,9 +103,9 @@ def test_a_file_that_is_put_back_ends_the_trouble(tmp_path: Path) -> None:
         assert ask(admin, body={}, headers={"X-Admin-Key": ADMIN_KEY})[0] == 200
 
 
-def test_a_deleted_lock_file_is_reported(tmp_path: Path) -> None:
+def test_a_deleted_lock_file_is_reported(tmp_path: Path, upstreams: dict[str, str]) -> None:
     """The fix is a restart. A second process is still refused, and nothing is lost, so writes go on."""
-    with running_simulator() as upstreams, running(ServiceProcess(tmp_path, **upstreams)) as service:
+    with running(ServiceProcess(tmp_path, **upstreams)) as service:
         until(lambda: ask(f"{service.url}/readyz")[0] == 200)
         (tmp_path / "tocsin.lock").unlink()
         reason = until(lambda: not_ready(service, "tocsin.lock was deleted or replaced"))

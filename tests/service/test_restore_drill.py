@@ -58,7 +58,6 @@ def trading(upstreams: str, service: ServiceProcess) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_backup_under_load_restores_to_the_truth_of_its_time(tmp_path: Path) -> None:
     """All that was committed before it began, nothing from after it ended, and the files agree with each other."""
     data, new = tmp_path / "data", tmp_path / "new"

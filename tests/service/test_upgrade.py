@@ -57,6 +57,7 @@ def test_a_start_waits_for_the_process_before_it(activator: Activator) -> None:
     second.kill()
 
 
+@pytest.mark.slow
 def test_a_socket_for_another_process_is_not_taken(tmp_path: Path) -> None:
     """Without LISTEN_PID of its own a process listens on its own port."""
     service = ServiceProcess(tmp_path, LISTEN_FDS="1", LISTEN_PID="1", **NOWHERE).ready()
@@ -65,6 +66,7 @@ def test_a_socket_for_another_process_is_not_taken(tmp_path: Path) -> None:
     service.kill()
 
 
+@pytest.mark.slow
 def test_what_is_not_a_listening_socket_is_refused(activator: Activator) -> None:
     """With the line of the unit that has to change, and without a traceback."""
     activator.socket.close()

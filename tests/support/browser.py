@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, expect, sync_playwright
 
 from support.missing import NPM, require
+from support.patience import PATIENCE_S
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -36,8 +37,11 @@ def executable() -> str:
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     """While it is open, this thread has a running event loop: no `async def` test may run in it."""
+    expect.set_options(timeout=PATIENCE_S * 1000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=executable(), args=ARGUMENTS, timeout=PATIENCE_S * 1000
+        )
         yield browser
         browser.close()
 
@@ -68,7 +72,7 @@ class Watch:
 def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page]:
     """A page with a context of its own; it must not do anything that `Watch` reports."""
     context = browser.new_context(viewport=WIDE, base_url=origin, timezone_id="UTC", **options)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE_S * 1000)
     page = context.new_page()
     watch = Watch(page, origin)
     yield page

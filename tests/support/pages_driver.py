@@ -7,6 +7,19 @@ BOARD = "#board"
 ROWS = "#rows tr"
 
 
+def stop_time(page: Page) -> None:
+    """A minute passes at once, and then the page does nothing by itself until `page.clock.resume()`.
+
+    Before the page is opened, `page.clock.install()` is needed.
+    """
+    page.clock.pause_at(page.evaluate("Date.now() / 1000") + 60)
+
+
+def press(button: Locator) -> None:
+    """Click at once, also if the button has just been hidden."""
+    button.dispatch_event("click")
+
+
 # A visitor at the leaderboard
 
 

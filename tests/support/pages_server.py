@@ -25,6 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from support.captured_log import CapturedLog
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
+from support.patience import PATIENCE_S
+from support.ports import held_port
 from support.statuses import refresh_result, run_record
 from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.scheduler.audit_log import EVENT_FIELDS
@@ -144,17 +146,18 @@ class PagesServer:
         self.world = world
         self.running = False
         self._port = 0
+        self._held = contextlib.ExitStack()  # while it is away, nobody else gets its port
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self, port: int = 0) -> None:
-        self._port = port or self._port
+        self._port = port or self._port or self._held.enter_context(held_port())
         started: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True)
         self._thread.start()
-        started.result(timeout=30)
+        started.result(PATIENCE_S)
 
     def stop(self) -> None:
         self.running = False
@@ -181,6 +184,7 @@ def serving_pages(world: World) -> Iterator[PagesServer]:
         world.release()
         if server.running:
             server.stop()
+        server._held.close()
 
 
 class ScriptedApi:

@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 30.0
+from support.patience import PATIENCE_S
+
 ADMIN_KEY = "an-admin-key-for-tests"
 
 
@@ -25,13 +26,13 @@ def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) ->
     sent = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
     request = urllib.request.Request(url, data, sent)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 
 
-def until(look: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+def until(look: Callable[[], Any], wait_s: float = PATIENCE_S) -> Any:
     """Look again and again, for another process's event, until it is true."""
     ends = time.monotonic() + wait_s
     while time.monotonic() < ends:
@@ -77,10 +78,10 @@ class Process:
 
     def end_unread(self) -> int:
         """Wait for its end without reading what it writes."""
-        return self._process.wait(WAIT_S)
+        return self._process.wait(PATIENCE_S)
 
     def end(self) -> tuple[int, str, str]:
-        out, error = self._process.communicate(timeout=WAIT_S)
+        out, error = self._process.communicate(timeout=PATIENCE_S)
         return self._process.returncode, out, error
 
 
@@ -127,7 +128,7 @@ def calling(url: str) -> Iterator[None]:
     try:
         yield
     finally:
-        thread.join(15)
+        thread.join(PATIENCE_S)
 
 
 def import_agents(data_dir: Path, lines: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 from support.missing import OPENSSL, require
+from support.patience import PATIENCE_S
 
 
 @dataclass
@@ -57,7 +58,9 @@ def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterato
             if not self.path.startswith(f"{prefix}/"):
                 self.send_error(404)
                 return
-            with closing(http.client.HTTPConnection("127.0.0.1", service_port, timeout=30)) as service:
+            with closing(
+                http.client.HTTPConnection("127.0.0.1", service_port, timeout=PATIENCE_S)
+            ) as service:
                 service.request(self.command, self.path.removeprefix(prefix), headers=dict(self.headers))
                 answer = service.getresponse()
                 body = answer.read()

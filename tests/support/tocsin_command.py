@@ -1,11 +1,18 @@
-"""The command, as a process of its own."""
+"""The command, as a process of its own or in this one."""
 
+import io
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
+from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
+from tocsin.cli import main
 
 TOCSIN = Path(sys.executable).parent / "tocsin"
 
@@ -21,6 +28,26 @@ def tocsin(
         text=True,
         env=known,
         cwd=directory,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
+
+
+def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    """The same without a process, whose start takes most of the time: in an empty directory."""
+    out, error = io.StringIO(), io.StringIO()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        mock.patch.object(sys, "argv", ["tocsin", *arguments]),
+        mock.patch.dict(os.environ, environment, clear=True),
+        chdir(directory),
+        redirect_stdout(out),
+        redirect_stderr(error),
+    ):
+        try:
+            main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code or 0
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())

@@ -4,6 +4,7 @@ import http.client
 import threading
 from dataclasses import dataclass, field
 
+from support.patience import PATIENCE_S
 from support.processes import until
 
 PATHS = ("/healthz", "/api/prices", "/api/competition/leaderboard", "/api/competition/allowlist")
@@ -97,4 +98,4 @@ class UpgradeLoad:
                 self.tally.failed.append(problem)
 
     def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(*self._address, timeout=30)
+        return http.client.HTTPConnection(*self._address, timeout=PATIENCE_S)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
+from support.patience import PATIENCE_S
 from support.scripted_scheduler import ScriptedScheduler, scene
 from support.web_server import serving
 from tocsin.bindings import Database
@@ -46,7 +47,7 @@ class Running:
             done.set_result(None)
 
         self.loop.call_soon_threadsafe(run)
-        done.result(timeout=30)
+        done.result(PATIENCE_S)
 
 
 async def one_trade(db: Database) -> None:
@@ -85,7 +86,7 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
 
     thread = Thread(target=run)
     thread.start()
-    running = started.result(timeout=30)
+    running = started.result(PATIENCE_S)
     try:
         yield running
     finally:

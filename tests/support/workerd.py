@@ -1,21 +1,29 @@
 """The real workerd with our Worker in it: started by a test, called over loopback, killed with -9."""
 
+import fcntl
+import functools
+import hashlib
 import http.client
+import io
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, TypeAlias
+from urllib.request import urlopen
 
 from support.asgi import Answer
 from support.missing import NPM, require
+from support.patience import PATIENCE_S
 from tocsin.bindings import JSON
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import load
@@ -53,7 +61,17 @@ CLAIMS = """
 INSERT INTO claims (btc_address, status)
 SELECT json_extract(value, '$.btc_address'), json_extract(value, '$.claim.status') FROM json_each(?)
 WHERE json_extract(value, '$.claim') IS NOT NULL"""
-PATIENCE_S = 60  # the first response includes the start of Pyodide
+SNAPSHOTS = RIG / "snapshots"
+SNAPSHOT_CONFIG = Template("""
+using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [(name = "main", worker = .worker)], sockets = [(name = "http", http = (), service = "main")],
+);
+const worker :Workerd.Worker = (
+  modules = [$modules], compatibilityDate = "$date",
+  compatibilityFlags = ["no_nodejs_compat", "no_nodejs_compat_v2"],
+);
+""")
 
 
 def require_workerd() -> None:
@@ -64,13 +82,21 @@ def require_workerd() -> None:
 class Workerd:
     """One process on one directory. It can be started again after a kill; the directory survives."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str], bound: Bound = "well") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        bound: Bound = "well",
+        *,
+        from_snapshot: bool = True,
+    ) -> None:
         """`bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings."""
         self._directory = directory
         self._log = directory / "log"
         for name in ("objects", "blobs"):
             (directory / name).mkdir(parents=True, exist_ok=True)
-        _write_project(directory / "project.zip")
+        (directory / "project.zip").write_bytes(_project())
+        (directory / "snapshot.bin").write_bytes(snapshot() if from_snapshot else b"")
         (directory / "config.capnp").write_text(_config(directory, settings, bound))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -169,7 +195,8 @@ class Workerd:
 
     def console(self) -> list[dict[str, Any]]:
         """The structured lines on the console."""
-        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith('{"')]
+        complete, _, _ = self._log.read_text().rpartition("\n")  # the last line may still be written
+        return [json.loads(line) for line in complete.splitlines() if line.startswith('{"')]
 
     def output(self) -> str:
         return self._log.read_text()
@@ -181,8 +208,10 @@ class Workerd:
 
 
 @contextmanager
-def running(directory: Path, settings: Mapping[str, str], bound: Bound = "well") -> Iterator[Workerd]:
-    workerd = Workerd(directory, settings, bound)
+def running(
+    directory: Path, settings: Mapping[str, str], bound: Bound = "well", *, from_snapshot: bool = True
+) -> Iterator[Workerd]:
+    workerd = Workerd(directory, settings, bound, from_snapshot=from_snapshot)
     workerd.start()
     try:
         yield workerd
@@ -196,14 +225,18 @@ def _binary() -> Path:
     return path
 
 
-def _write_project(path: Path) -> None:
+@functools.cache
+def _project() -> bytes:
     """Our package and its dependencies as they are deployed, and the Worker under test."""
-    bundle = path.parent / "bundle"
-    subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    packed = io.BytesIO()
+    with (
+        tempfile.TemporaryDirectory() as bundle,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), bundle], check=True)
         archive.write(EXAMPLES / "heart.py", "heart.py")
         for root, folder in (
-            (bundle / "src", "tocsin"),
+            (Path(bundle) / "src", "tocsin"),
             (EXAMPLES.parent, "examples"),
             (TESTS, "contract"),
             (TESTS, "cloudflare"),
@@ -211,31 +244,30 @@ def _write_project(path: Path) -> None:
             for file in sorted((root / folder).rglob("*")):
                 if file.suffix in {".py", ".json"} and "node_modules" not in file.parts:
                     archive.write(file, file.relative_to(root))
-        for wheel in sorted(set(WHEELS.glob("*.whl")) - set(WHEELS.glob(SDK))):
-            with zipfile.ZipFile(wheel) as packed:
-                for name in packed.namelist():
-                    archive.writestr(name, packed.read(name))
+        _add_libraries(archive)
+    return packed.getvalue()
+
+
+def _add_libraries(archive: zipfile.ZipFile) -> None:
+    for wheel in sorted(set(WHEELS.glob("*.whl")) - set(WHEELS.glob(SDK))):
+        with zipfile.ZipFile(wheel) as packed:
+            for name in packed.namelist():
+                archive.writestr(name, packed.read(name))
 
 
 def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
     """The configuration of workerd. Paths are relative to its directory."""
-
-    def embed(path: Path) -> str:
-        return f'embed "{os.path.relpath(path, directory)}"'
-
+    embed = partial(_embed, directory)
     deployed = wrangler_config()
-    pyodide, miniflare = MODULES / "pyodide", MODULES / "miniflare" / "dist" / "src" / "workers"
+    miniflare = MODULES / "miniflare" / "dist" / "src" / "workers"
     [sdk] = WHEELS.glob(SDK)
     bindings = [f"(name = {_text(name)}, text = {_text(value)})" for name, value in settings.items()]
     bindings += BINDINGS[bound]
     modules = [
         f'(name = "host.js", esModule = {embed(RIG / "host.js")})',
-        f'(name = "pyodide.mjs", esModule = {embed(pyodide / "pyodide.mjs")})',
-        f'(name = "pyodide.asm.mjs", esModule = {embed(pyodide / "pyodide.asm.mjs")})',
-        f'(name = "pyodide.asm.wasm", wasm = {embed(pyodide / "pyodide.asm.wasm")})',
-        f'(name = "python_stdlib.zip", data = {embed(pyodide / "python_stdlib.zip")})',
+        *_pyodide_modules(directory),
         f'(name = "workers_runtime_sdk.whl", data = {embed(sdk)})',
-        '(name = "project.zip", data = embed "project.zip")',
+        '(name = "snapshot.bin", data = embed "snapshot.bin")',
     ]
     return Template((RIG / "config.capnp").read_text()).substitute(
         modules=", ".join(modules),
@@ -249,6 +281,72 @@ def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
         kv=embed(miniflare / "kv" / "namespace.worker.js"),
         d1=embed(miniflare / "d1" / "database.worker.js"),
     )
+
+
+def _pyodide_modules(directory: Path) -> list[str]:
+    """What pyodide_start.js imports, and itself; project.zip is in the directory."""
+    pyodide, embed = MODULES / "pyodide", partial(_embed, directory)
+    return [
+        f'(name = "pyodide_start.js", esModule = {embed(RIG / "pyodide_start.js")})',
+        f'(name = "pyodide.mjs", esModule = {embed(pyodide / "pyodide.mjs")})',
+        f'(name = "pyodide.asm.mjs", esModule = {embed(pyodide / "pyodide.asm.mjs")})',
+        f'(name = "pyodide.asm.wasm", wasm = {embed(pyodide / "pyodide.asm.wasm")})',
+        f'(name = "python_stdlib.zip", data = {embed(pyodide / "python_stdlib.zip")})',
+        '(name = "project.zip", data = embed "project.zip")',
+    ]
+
+
+def _embed(directory: Path, path: Path) -> str:
+    return f'embed "{os.path.relpath(path, directory)}"'
+
+
+@functools.cache
+def snapshot() -> bytes:
+    """The memory of Pyodide with its libraries imported. Made once, until the libraries or this rig change."""
+    made_from = [
+        RIG / "package-lock.json",
+        RIG / "requirements.txt",
+        RIG / "pyodide_start.js",
+        RIG / "snapshot.js",
+    ]
+    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()[:16]
+    file = SNAPSHOTS / f"{key}.bin"
+    SNAPSHOTS.mkdir(exist_ok=True)
+    with (SNAPSHOTS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests' processes all start at the same time
+        if not file.exists():
+            for old in SNAPSHOTS.glob("*.bin"):
+                old.unlink()
+            with tempfile.TemporaryDirectory() as directory:
+                made = _make_snapshot(Path(directory))
+            part = file.with_suffix(".part")
+            part.write_bytes(made)
+            part.rename(file)
+        return file.read_bytes()
+
+
+def _make_snapshot(directory: Path) -> bytes:
+    with zipfile.ZipFile(directory / "project.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        _add_libraries(archive)
+    modules = [
+        f'(name = "snapshot.js", esModule = {_embed(directory, RIG / "snapshot.js")})',
+        *_pyodide_modules(directory),
+    ]
+    config = SNAPSHOT_CONFIG.substitute(
+        modules=", ".join(modules), date=wrangler_config()["compatibility_date"]
+    )
+    (directory / "config.capnp").write_text(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        command = [str(_binary()), "serve", "config.capnp", f"--socket-fd=http={listener.fileno()}"]
+        process = subprocess.Popen(command, cwd=directory, pass_fds=[listener.fileno()])
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S) as response:
+            made: bytes = response.read()
+    finally:
+        process.kill()
+        process.wait()
+    return made
 
 
 def wrangler_config() -> dict[str, Any]:

@@ -61,7 +61,6 @@ def allowed(acknowledged: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("disk", ["quick", "slow"])
 def test_killed_at_every_point(disk: str, tmp_path: Path) -> None:
     """No acknowledged write is lost, no alarm is lost, no transaction is incomplete."""
@@ -79,7 +78,6 @@ def test_killed_at_every_point(disk: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_power_cut_at_every_point(tmp_path: Path) -> None:
     """The same is true for any part of the log after the last completed sync that reached the disk."""
     done = crash("record", tmp_path)
