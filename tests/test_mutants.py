@@ -31,7 +31,9 @@ def test_a_bug_that_no_longer_applies_is_told() -> None:
     """With its name and what to do."""
     bug = Bug("gone", "clock.py", "old", "new", "a review", "a promise", ("test_mutants.py",))
 
-    with pytest.raises(ValueError, match=r"gone no longer applies: its text occurs 2 times in src/tocsin/clock\.py"):
+    with pytest.raises(
+        ValueError, match=r"gone no longer applies: its text occurs 2 times in src/tocsin/clock\.py"
+    ):
         bug.applied("old and old")
 
 

@@ -1,11 +1,11 @@
-"""Tries every deliberate bug of `tests/mutants`: each one alone, in a copy of the tree, with the tests that must notice.
+"""Tries every deliberate bug of `tests/mutants`: each alone, in a copy of the tree, with the tests that must notice.
 
     make mutants                      all of them; exits with 1 if one survives or no longer applies
     make mutants ONLY=alarm JOBS=2    those whose name contains a text, two at a time
     make mutants DOCS=1               write the table in docs/guarantees.md and run nothing
 
-The developer's own files are never changed. First all tests run in a copy without a bug, and must pass; then once with a
-bug that breaks everything, which must be noticed: so what is imported is the copy.
+The developer's own files are never changed. First all tests run in a copy without a bug, and must pass; then once with
+a bug that breaks everything, which must be noticed: so what is imported is the copy.
 """
 
 import argparse

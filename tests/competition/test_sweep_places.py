@@ -26,7 +26,7 @@ async def test_an_earlier_start_finds_the_swaps_from_there_on(tmp_path: Path) ->
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         for _ in range(4):
-            chain.swap(chain.wallets[0])
+            chain.swap(chain.wallets[0], "multihop")  # all of one contract, whose list has a mark
             chain.mine()
             await world.clock.sleep(HOUR_S)
             world.simulator.advance()
@@ -38,6 +38,7 @@ async def test_an_earlier_start_finds_the_swaps_from_there_on(tmp_path: Path) ->
         await sweep(world)
         all_of_them = await world.rows()
 
+    assert len({row["contract_id"] for row in all_of_them}) == 1
     assert [row["burn_block_time"] for row in late] == times[2:]
     assert all_of_them == as_rows(chain.truth())
     assert len(all_of_them) == 4

@@ -38,7 +38,7 @@ BUGS = (
         new="        except (RunStopped, BindingMissing):\n",
         origin="tests.md, kinds: a store that fails inside a sweep",
         breaks="A store that fails ends the sweep as a failure",
-        tests=("competition/test_sweep_trouble.py::test_a_store_that_fails_ends_the_run",),
+        tests=("competition/test_unit_pool.py::test_what_ends_the_run_is_raised_after_the_units_under_way",),
     ),
     Bug(
         name="cursor_passes_wallets_not_read",
@@ -139,7 +139,7 @@ BUGS = (
         new="DEEP_BLOCKS = -1  #",
         origin="reference L22",
         breaks="A reorg costs a short walk, because anchors lie deep",
-        tests=("competition/test_walk.py::test_a_quiet_list_costs_one_page",),
+        tests=("competition/test_walk.py::test_a_block_becomes_an_anchor_when_a_hundred_are_above_it",),
     ),
     Bug(
         name="lists_in_the_same_order_every_time",
@@ -155,7 +155,8 @@ BUGS = (
     Bug(
         name="queue_is_verified_last",
         file=_SWEEP,
-        old="        if self._followed_since is None:\n            await self.verify_queued()\n        await self.read_lists",
+        old="        if self._followed_since is None:\n            await self.verify_queued()\n"
+        "        await self.read_lists",
         new="        await self.read_lists",
         origin="faults.md A2",
         breaks="What was found is recorded before more is looked for",
@@ -188,7 +189,7 @@ BUGS = (
         new="    value = int(float(signed_amount(row, key)))\n",
         origin="reference L16",
         breaks="Amounts are exact to the last digit",
-        tests=("upstream/test_hiro.py",),
+        tests=("upstream/test_upstream_contract.py::test_amounts_are_exact_at_any_size",),
     ),
     Bug(
         name="id_keeps_its_letter_case",
@@ -224,7 +225,7 @@ BUGS = (
         new="    if burn_block_time <= rules.start_s:\n",
         origin="tests.md, kinds: boundaries",
         breaks="A swap at the start of the campaign counts",
-        tests=("competition/test_verify.py",),
+        tests=("competition/test_verify.py::test_cases_of_the_reference",),
     ),
     Bug(
         name="failed_transactions_count",
@@ -318,8 +319,10 @@ BUGS = (
     Bug(
         name="decimals_are_guessed",
         file="competition/board.py",
-        old="    if price.price_usd is None or price.decimals is None:\n        return None\n    usd = float(price.price_usd / 10**price.decimals)\n",
-        new="    if price.price_usd is None:\n        return None\n    usd = float(price.price_usd / 10 ** (price.decimals or 6))\n",
+        old="    if price.price_usd is None or price.decimals is None:\n        return None\n"
+        "    usd = float(price.price_usd / 10**price.decimals)\n",
+        new="    if price.price_usd is None:\n        return None\n"
+        "    usd = float(price.price_usd / 10 ** (price.decimals or 6))\n",
         origin="reference incident 24",
         breaks="A token whose decimals are unknown has no value",
         tests=("competition/test_board.py::test_a_price_without_decimals_is_not_used",),

@@ -33,11 +33,12 @@ BUGS = (
     Bug(
         name="log_writes_wait",
         file="platform/local/logs/log_writer.py",
-        old="            self._full = self._bytes + len(line) > (self._bytes_max // 2 if self._full else self._bytes_max)\n",
+        old="            self._full = self._bytes + len(line) > (self._bytes_max // 2 if self._full"
+        " else self._bytes_max)\n",
         new="            self._changed.wait_for(lambda: self._bytes + len(line) <= self._bytes_max)\n",
         origin="faults.md A11",
         breaks="A log that nobody reads stops nothing",
-        tests=("local/logs/test_log_writer.py",),
+        tests=("local/logs/test_log_writer.py::test_a_reader_that_hangs_stops_nobody",),
     ),
     Bug(
         name="cadence_of_centuries",
@@ -93,7 +94,7 @@ BUGS = (
         new="            async with asyncio.timeout_at(None if size else ends_at):\n",
         origin="tests.md, kinds: slow bodies",
         breaks="A request whose body comes drop by drop is given up after 30 seconds",
-        tests=("web/test_web_errors.py::test_a_body_that_does_not_arrive_is_given_up",),
+        tests=("web/test_web_errors.py::test_a_body_that_comes_drop_by_drop_is_given_up",),
     ),
     Bug(
         name="secret_of_the_log_service_cut_before_it_is_masked",

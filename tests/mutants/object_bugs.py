@@ -270,8 +270,10 @@ BUGS = (
     Bug(
         name="failed_transaction_is_kept",
         file=_STORAGE,
-        old="            except BaseException:\n                self.drop(layer)\n                raise\n            if layer",
-        new="            except BaseException:\n                self._merge(layer)\n                raise\n            if layer",
+        old="            except BaseException:\n                self.drop(layer)\n                raise\n"
+        "            if layer",
+        new="            except BaseException:\n                self._merge(layer)\n                raise\n"
+        "            if layer",
         origin="durable-objects.md 4.9",
         breaks="A transaction that raises is undone",
         tests=("conformance/test_conformance.py::test_scenario[E12_txn_throw]",),

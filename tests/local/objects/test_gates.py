@@ -271,4 +271,3 @@ async def test_a_commit_during_a_sync_waits_for_the_next_one(
         await second
 
     assert not early
-
