@@ -4,8 +4,8 @@
     make mutants ONLY=alarm JOBS=2    those whose name contains a text, two at a time
     make mutants DOCS=1               write the table in docs/guarantees.md and run nothing
 
-The developer's own files are never changed. First all tests run in a copy without a bug, and must pass; then once with
-a bug that breaks everything, which must be noticed: so what is imported is the copy.
+The developer's own files are never changed. First all tests run in a copy without a bug, and must pass; then with bugs
+that break everything, which must be noticed: so what is imported is the copy.
 """
 
 import argparse
@@ -33,14 +33,25 @@ TEST_S = 60  # after which a test counts as hanging
 RUN_S = 240  # after which a whole run does
 BASELINE_S = 1_800
 FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - (.*))?$", re.MULTILINE)
-BREAKS_EVERYTHING = Bug(
-    name="(sanity) the package cannot be imported",
-    file="__init__.py",
-    old='__version__ = "',
-    new='raise RuntimeError("broken on purpose")\n__version__ = "',
-    origin="",
-    breaks="",
-    tests=("test_stacks_address.py",),
+# The first breaks the tests' own process, the second only the processes that they start.
+BREAK_EVERYTHING = tuple(
+    Bug(
+        name=f"everything is broken in {file}",
+        file=file,
+        old=old,
+        new=f'raise RuntimeError("broken on purpose")\n{old}',
+        origin="this script",
+        breaks="The tests import the copy",
+        tests=(test,),
+    )
+    for file, old, test in (
+        ("__init__.py", '__version__ = "', "test_stacks_address.py"),
+        (
+            "__main__.py",
+            "from tocsin.cli import main\n",
+            "service/test_service_process.py::test_a_wrong_setting_stops_the_start_with_its_fix",
+        ),
+    )
 )
 
 _times = count(1)
@@ -156,10 +167,11 @@ def check_baseline(bugs: Sequence[Bug], home: Path) -> str | None:
     failed = run_tests(tree, tests, BASELINE_S)
     if failed is not None:
         return f"without any bug a test fails: {failed}"
-    if try_bug(tree, BREAKS_EVERYTHING, ()).killed_by is None:
-        return (
-            f"a bug that breaks everything is not noticed: {SOURCE} of the copy is not what the tests import"
-        )
+    for bug in BREAK_EVERYTHING:
+        if run_tests(tree, bug.tests, RUN_S) is not None or try_bug(tree, bug, ()).killed_by is None:
+            return (
+                f"{bug.name}, which is not noticed: the tests import another {SOURCE} than that of the copy"
+            )
     return None
 
 

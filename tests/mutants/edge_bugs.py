@@ -10,7 +10,7 @@ BUGS = (
         new="if _identity(path) is not None is known), None)",
         origin="fault review A7",
         breaks="A file that is deleted under the running service is noticed, and nothing more is acknowledged",
-        tests=("service/test_lost_files.py::test_nothing_is_acknowledged_any_more",),
+        tests=("service/test_lost_files.py::test_nothing_is_acknowledged_any_more[db.sqlite-unlink]",),
     ),
     Bug(
         name="lock_on_the_lock_file_only",
