@@ -67,8 +67,10 @@ class Outcome:
     problem: str = ""
 
     def line(self) -> str:
+        """A row of the table."""
         how = f"killed by {self.killed_by}" if self.killed_by else self.problem or "SURVIVES"
-        return f"{self.bug.name:50} {self.seconds:5.1f} s  {how}"
+        bug = self.bug
+        return f"{bug.name} | {bug.breaks} | {bug.origin} | {how} | {self.seconds:.0f} s"
 
 
 def copy_tree(target: Path) -> None:
@@ -198,6 +200,7 @@ def main() -> int:
             print(problem)
             return 1
         outcomes = []
+        print("bug | promise that it breaks | where it comes from | noticed by | time")
         for outcome in try_all(bugs, options.tests, home, options.jobs):
             outcomes.append(outcome)
             print(outcome.line(), flush=True)
@@ -205,7 +208,7 @@ def main() -> int:
     killed = len(outcomes) - len(survivors)
     print(f"{killed} of {len(outcomes)} bugs were noticed, in {time.monotonic() - began:.0f} s")
     for outcome in survivors:
-        print(f"{outcome.line()}\n    breaks: {outcome.bug.breaks}\n    from: {outcome.bug.origin}")
+        print(outcome.line())
     return 1 if survivors else 0
 
 

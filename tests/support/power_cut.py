@@ -1,8 +1,7 @@
 """A process that writes through the whole local platform until it is killed, and one that reads what is left.
 
-python -m support.power_cut write DIR       every line on standard output is a write that was acknowledged: name, number
-python -m support.power_cut objects DIR     the same, to objects only
-python -m support.power_cut read DIR…       opens each directory as a start does; prints the number of every name
+python -m support.power_cut write DIR    every line on standard output is a write that was acknowledged: name, number
+python -m support.power_cut read DIR…    opens each directory as a start does; prints the number of every name
 """
 
 import asyncio
@@ -100,15 +99,14 @@ async def count(name: str, write: Callable[[int], Awaitable[object]], pause_s: f
         sys.stdout.flush()
 
 
-async def write(directory: Path, *, objects_only: bool) -> None:
+async def write(directory: Path) -> None:
     object_store.CHECKPOINT_COMMITS, object_store.LOG_RESTART_COMMITS = 20, 60  # so that both happen
     async with platform(directory) as made, asyncio.TaskGroup() as group:
         for name, pause_s in PAUSES_S.items():
             group.create_task(count(name, made.counter(name).add, pause_s))
             group.create_task(count(f"{name}-alarm", made.counter(name).arm, pause_s))
-        if not objects_only:
-            group.create_task(count("db", made.put_in_db))
-            group.create_task(count("kv", made.put_in_kv))
+        group.create_task(count("db", made.put_in_db))
+        group.create_task(count("kv", made.put_in_kv))
 
 
 async def read(directory: Path) -> dict[str, int]:
@@ -118,7 +116,7 @@ async def read(directory: Path) -> dict[str, int]:
 
 if __name__ == "__main__":
     command, *directories = sys.argv[1:]
-    if command != "read":
-        asyncio.run(write(Path(directories[0]), objects_only=command == "objects"))
+    if command == "write":
+        asyncio.run(write(Path(directories[0])))
     for directory in directories:
         print(json.dumps(asyncio.run(read(Path(directory)))), flush=True)
