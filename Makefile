@@ -93,7 +93,7 @@ fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on bo
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
-mutants: $(DEV) ## try every deliberate bug: a test must notice each [ONLY=name JOBS=1 DOCS=1]
+mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
 	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)
 
 check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs

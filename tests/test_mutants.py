@@ -1,4 +1,4 @@
-"""The deliberate bugs of `tests/mutants` fit the code of today. `make mutants` shows that each is noticed."""
+"""The deliberate bugs of `tests/mutants` fit the code of today. `make mutants` shows that each is caught."""
 
 from collections import Counter
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_each_bug_applies(bug: Bug) -> None:
-    """Its text occurs once, the result compiles, and the tests that must notice it exist."""
+    """Its text occurs once, the result compiles, and the tests that must catch it. it exist."""
     assert bug.applied(bug.path(ROOT).read_text())
     for test in bug.tests:
         file, _, name = test.partition("::")

@@ -1,11 +1,11 @@
-"""Tries every deliberate bug of `tests/mutants`: each alone, in a copy of the tree, with the tests that must notice.
+"""Tries every deliberate bug of `tests/mutants`: each alone, in a copy of the tree, with the tests that must catch it.
 
     make mutants                      all of them; exits with 1 if one survives or no longer applies
     make mutants ONLY=alarm JOBS=2    those whose name contains a text, two at a time
     make mutants DOCS=1               write the table in docs/guarantees.md and run nothing
 
 The developer's own files are never changed. First all tests run in a copy without a bug, and must pass; then with bugs
-that break everything, which must be noticed: so what is imported is the copy.
+that break everything, which must be caught: so what is imported is the copy.
 """
 
 import argparse
@@ -59,16 +59,16 @@ _times = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a bug came to: by which test it was noticed, or why not."""
+    """What a bug came to: by which test it was caught, or why not."""
 
     bug: Bug
-    killed_by: str | None
+    caught_by: str | None
     seconds: float
     problem: str = ""
 
     def line(self) -> str:
         """A row of the table."""
-        how = f"killed by {self.killed_by}" if self.killed_by else self.problem or "SURVIVES"
+        how = f"caught by {self.caught_by}" if self.caught_by else self.problem or "SURVIVES"
         bug = self.bug
         return f"{bug.name} | {bug.breaks} | {bug.origin} | {how} | {self.seconds:.0f} s"
 
@@ -96,7 +96,7 @@ def run_tests(tree: Path, tests: Iterable[str], limit_s: float, *, report_all: b
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree / "src"),  # before the installed package, which is the developer's tree
-        "TOCSIN_REQUIRE_ALL": "1",  # a test that is skipped notices nothing
+        "TOCSIN_REQUIRE_ALL": "1",  # a test that is skipped catches nothing
     }
     with subprocess.Popen(
         command,
@@ -130,10 +130,10 @@ def try_bug(tree: Path, bug: Bug, tests: Sequence[str]) -> Outcome:
     except (ValueError, SyntaxError) as error:
         return Outcome(bug, None, 0.0, str(error))
     try:
-        killed_by = run_tests(tree, tests or bug.tests, RUN_S, report_all=bool(tests))
+        caught_by = run_tests(tree, tests or bug.tests, RUN_S, report_all=bool(tests))
     finally:
         _write(path, text)
-    return Outcome(bug, killed_by, time.monotonic() - began)
+    return Outcome(bug, caught_by, time.monotonic() - began)
 
 
 def _write(path: Path, text: str) -> None:
@@ -170,9 +170,9 @@ def check_baseline(bugs: Sequence[Bug], home: Path) -> str | None:
     if failed is not None:
         return f"without any bug a test fails: {failed}"
     for bug in BREAK_EVERYTHING:
-        if run_tests(tree, bug.tests, RUN_S) is not None or try_bug(tree, bug, ()).killed_by is None:
+        if run_tests(tree, bug.tests, RUN_S) is not None or try_bug(tree, bug, ()).caught_by is None:
             return (
-                f"{bug.name}, which is not noticed: the tests import another {SOURCE} than that of the copy"
+                f"{bug.name}, which no test catches: the tests import another {SOURCE} than that of the copy"
             )
     return None
 
@@ -200,13 +200,13 @@ def main() -> int:
             print(problem)
             return 1
         outcomes = []
-        print("bug | promise that it breaks | where it comes from | noticed by | time")
+        print("bug | promise that it breaks | where it comes from | caught by | time")
         for outcome in try_all(bugs, options.tests, home, options.jobs):
             outcomes.append(outcome)
             print(outcome.line(), flush=True)
-    survivors = [outcome for outcome in outcomes if outcome.killed_by is None]
-    killed = len(outcomes) - len(survivors)
-    print(f"{killed} of {len(outcomes)} bugs were noticed, in {time.monotonic() - began:.0f} s")
+    survivors = [outcome for outcome in outcomes if outcome.caught_by is None]
+    caught = len(outcomes) - len(survivors)
+    print(f"{caught} of {len(outcomes)} bugs were caught, in {time.monotonic() - began:.0f} s")
     for outcome in survivors:
         print(outcome.line())
     return 1 if survivors else 0

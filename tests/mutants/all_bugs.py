@@ -18,7 +18,7 @@ _ENDS = "<!-- The table of deliberate bugs ends. -->\n"
 
 
 def table() -> str:
-    """The table for people: every bug, and the test that must notice it."""
+    """The table for people: every bug, and the test that must catch it."""
     rows = [
         f"| `{bug.name}` | {bug.breaks} | {bug.origin} | {', '.join(f'`{test}`' for test in bug.tests)} |\n"
         for bug in BUGS
