@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz soak mutants check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on bo
 
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
+
+mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
+	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)
 
 check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/ruff format --check .

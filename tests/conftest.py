@@ -40,6 +40,8 @@ ON_A_RUNTIME = {"browser", "workerd", "story", "site", "both", "assets"}  # fixt
 # How long an example takes depends on the machine, and on what else it does.
 settings.register_profile("tocsin", deadline=None)
 settings.load_profile("tocsin")
+# `make mutants` asks for the same examples every time.
+settings.register_profile("reproducible", deadline=None, derandomize=True, database=None)
 
 
 def pytest_configure() -> None:

@@ -250,3 +250,37 @@ def test_calls_left_of_a_lane_are_its_tokens_or_a_days_worth() -> None:
     minute, endless = BudgetWorld(Quota(minute=50)), BudgetWorld(Quota())
     assert minute.budget.calls_left(Lane.REQUEST, minute.moment) == 5 * 1_440
     assert endless.budget.calls_left(Lane.REQUEST, endless.moment) == float("inf")
+
+
+def test_a_late_answer_does_not_open_a_closed_limiter() -> None:
+    """A call that was under way when a 429 came may still succeed: everybody waits as long as the 429 said."""
+    world = BudgetWorld(Quota())
+    assert world.call(Lane.TASK)
+    assert world.call(Lane.TASK)
+    world.hear(LimitReading(), limited=True, retry_after_ms=60_000)
+    world.wait(1_000)
+
+    assert world.hear(LimitReading()) == []
+    denial = world.budget.ask(Lane.TASK, world.moment)
+    assert denial is not None
+    assert denial.wait_ms == 59_000
+
+
+def test_after_a_reboot_the_calls_of_the_last_minute_count() -> None:
+    """Nobody knows how long the machine was off: perhaps not at all."""
+    world = BudgetWorld(Quota(minute=10, request_share=0))
+    assert all(world.call(Lane.TASK) for _ in range(10))
+    world.wait(1_000)
+    world.reboot(5)
+
+    assert not world.call(Lane.TASK)
+    world.wait(66_000)
+    assert world.call(Lane.TASK)
+
+
+def test_both_lanes_together_stay_within_the_limit() -> None:
+    """Four calls by tasks and one by a request are five: a second request waits, although its lane has room."""
+    world = BudgetWorld(Quota(minute=5, request_share=0.2))
+    assert [world.call(Lane.TASK) for _ in range(5)] == [True] * 4 + [False]
+
+    assert [world.call(Lane.REQUEST) for _ in range(2)] == [True, False]

@@ -215,3 +215,45 @@ def test_months_are_the_calendars() -> None:
     assert (december.label, span_of(december.ends_at).label) == ("2026-12", "2027-01")
     assert span_of(-5).label == "1970-01"
     assert span_of(10**18).label == "2100-01"
+
+
+def test_headers_that_flap_do_not_begin_a_month_again() -> None:
+    """One rollover is believed; what looks like another within 27 days is not, and our own count stands."""
+    world = BudgetWorld(Quota(month=1_000))
+    spend_all_day_long(world, MAY.starts_at + 10 * DAY_MS)
+    world.hear(LimitReading(month=WindowReading(remaining=1_000 - world.budget.month.spent)))
+    first = world.hear(LimitReading(month=WindowReading(remaining=1_000)))
+    spend_all_day_long(world, MAY.starts_at + 20 * DAY_MS)
+    spent = world.budget.month.spent
+
+    again = []
+    for remaining in (1_000 - spent, 1_000, 1_000 - spent, 1_000):
+        again += world.hear(LimitReading(month=WindowReading(remaining=remaining)))
+
+    assert [event.event for event in first] == ["budget.month_rolled_over"]
+    assert spent > 200
+    assert again == []
+    assert world.budget.month.spent == spent
+
+
+def test_calls_by_others_end_with_their_month() -> None:
+    """What others used of May says nothing about June."""
+    world = BudgetWorld(Quota(month=1_000))
+    world.hear(LimitReading(month=WindowReading(remaining=100)))
+    assert world.budget.month_at(world.moment).calls_left(1_000) == 100
+
+    world.wait(MAY.ends_at - world.wall_ms)
+
+    assert world.budget.month_at(world.moment).calls_left(1_000) == 1_000
+
+
+def test_a_plan_that_we_used_up_ourselves_is_not_tried_again_before_the_rollover() -> None:
+    """No call an hour to look whether that has changed: we know that it has not."""
+    world = BudgetWorld(Quota(month=50))
+    world.budget = replace(world.budget, month=replace(world.budget.month, spent=50))
+    world.wait(3 * HOUR_MS)
+
+    denial = world.budget.ask(Lane.TASK, world.moment)
+
+    assert denial is not None
+    assert denial.until == MAY.ends_at

@@ -38,9 +38,16 @@ UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with served_in_thread(tmp_path_factory.mktemp("served")) as made:
         yield made
+
+
+@pytest.fixture
+def running(served: Running) -> Iterator[Running]:
+    calm = served.scheduler.shown  # what a test shows ends with the test
+    yield served
+    served.scheduler.shown, served.scheduler.statuses_per_refresh = calm, 0
 
 
 def test_status_shows_tasks_and_budgets(running: Running) -> None:
@@ -48,10 +55,8 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
     done = tocsin("status", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Next alarm:" in done.stdout
-    assert "tenero" in done.stdout
-    assert "hiro said 503" in done.stdout
-    assert "48,211" in done.stdout
+    parts = ("Next alarm:", "tenero", "hiro said 503", "48,211")
+    assert [part for part in parts if part not in done.stdout] == []
 
 
 def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running) -> None:
@@ -60,13 +65,10 @@ def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running)
     problem = "sweep is overdue, not complete for 31m"
     tasks = {**calm.tasks, "sweep": task_status(condition="overdue", problem=problem)}
     running.do(lambda: running.scheduler.show(next_alarm_at=soon))
-    try:
-        fine = tocsin("status", "--check", port=running.port)
-        running.do(lambda: running.scheduler.show(tasks=tasks))
-        late = tocsin("status", "--check", port=running.port)
-        shown = tocsin("status", port=running.port)
-    finally:
-        running.do(lambda: running.scheduler.show(tasks=calm.tasks, next_alarm_at=calm.next_alarm_at))
+    fine = tocsin("status", "--check", port=running.port)
+    running.do(lambda: running.scheduler.show(tasks=tasks))
+    late = tocsin("status", "--check", port=running.port)
+    shown = tocsin("status", port=running.port)
 
     assert (fine.returncode, fine.stdout.splitlines()[0]) == (0, "Ready")
     assert (late.returncode, late.stdout.splitlines()[0]) == (1, f"Not ready (overdue): {problem}")
@@ -110,7 +112,6 @@ def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
     running.do(lambda: scheduler.show(tasks=tasks))
     scheduler.statuses_per_refresh = 2
     done = tocsin("refresh", "tenero", port=running.port)
-    scheduler.statuses_per_refresh = 0
 
     assert done.returncode == 0
     assert "succeeded=9" in done.stdout
@@ -392,9 +393,8 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     limit = rf"Give one at most 7 days ahead, {UTC_MINUTE} at the latest\.\n"
     assert re.fullmatch(rf"That time is past: it is {UTC_MINUTE} now\. {limit}", past.stderr)
     assert re.fullmatch(rf"That is too far ahead for a pause\. {limit}", too_far.stderr)
-    assert (past.returncode, too_far.returncode, malformed.returncode) == (2, 2, 2)
+    assert [one.returncode for one in (past, too_far, malformed, unknown)] == [2, 2, 2, 1]
     assert malformed.stderr.startswith("txid: ")
-    assert unknown.returncode == 1
     assert unknown.stdout.startswith("Not recorded (tx_not_found): Hiro does not know it. ")
     assert "succeeded=3" in runs.stdout
     assert "tenero" in prices.stdout

@@ -1,7 +1,9 @@
 """Submissions share their calls to Hiro: no client can take them all, and nobody asks twice for what is not there."""
 
 import asyncio
+import json
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from support.competition_site import JSON_TYPE, TRADES, competition_site
 from support.scheduler import scheduler
 from support.scripted_fetch import ScriptedFetch
 from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_nothing
-from tocsin.bindings import JSON
+from tocsin.bindings import JSON, FetchResponse
 from tocsin.budget.budget import Quota
 from tocsin.budget.limiter import Lane
 from tocsin.competition import client_shares, submission_lane
@@ -24,6 +26,7 @@ from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.errors import ObjectReset, ShareUsed
 from tocsin.shapes.competition import SubmitAnswer
+from tocsin.simulator.simulated_fetch import SimulatedFetch
 
 CLIENT = ("192.0.2.1",)
 DAY_S = 86_400.0
@@ -282,3 +285,30 @@ async def test_in_the_real_object_submitters_share_a_call_and_survive_a_reset(tm
         assert calls <= 2
         assert [type(error) for error in lost] == [ObjectReset] * 3
         assert after["code"] == "tx_not_found"
+
+
+class WithoutEvents(SimulatedFetch):
+    """A Hiro whose index lags: it knows a transaction, and none of its events."""
+
+    async def __call__(self, url: str, **options: Any) -> FetchResponse:
+        answer = await super().__call__(url, **options)
+        if "tx/multiple" not in url:
+            return answer
+        body = json.loads(answer.body)
+        for row in body.values():
+            row["result"] |= {"events": [], "event_count": 0}
+        return replace(answer, body=json.dumps(body).encode())
+
+
+async def test_a_mined_trade_whose_tokens_are_not_shown_yet_is_pending_and_queued(tmp_path: Path) -> None:
+    """Nothing is refused for what Hiro does not show: the sweep asks again."""
+    async with open_world(tmp_path, fetch=WithoutEvents) as world:
+        tx = world.simulator.chain.swap(world.simulator.chain.wallets[0])
+        world.simulator.chain.mine()
+        answer = await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
+        queued = await world.all("SELECT txid, source FROM candidates")
+        refused = await world.all("SELECT txid FROM refusals")
+
+    assert (answer.code, answer.reason) == ("pending", "Hiro does not show its tokens yet")
+    assert queued == [{"txid": tx.tx_id, "source": "agent"}]
+    assert refused == []

@@ -188,6 +188,14 @@ def test_what_is_old_by_the_clock_is_deep_too() -> None:
     assert step(Mark(), page, start_s=START_S, tip=101, now=0).mark.anchor is None
 
 
+def test_a_block_becomes_an_anchor_when_a_hundred_are_above_it() -> None:
+    """A reorg of the newest blocks leaves the anchor where it is."""
+    page = Page((row(2, 901), row(1, 900)), None)
+
+    assert step(Mark(), page, start_s=START_S, tip=1_000, now=0).mark.anchor == anchor_at(page.items[1])
+    assert step(Mark(), page, start_s=START_S, tip=999, now=0).mark.anchor is None
+
+
 def test_visits_urgent_wallets_first_then_the_daily_pass() -> None:
     """Wallets never read and failed ones come at once; one that keeps failing waits for its turn."""
     walked = Mark(Anchor("0x1", "0x", 1, 0), None, walked_at=5)

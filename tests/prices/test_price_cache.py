@@ -9,7 +9,6 @@ from support.examples import example
 from support.local_store import open_kv
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.prices.cache import (
-    PRICE_TTL_S,
     CachedPrice,
     RemainingCalls,
     get_cached_token_price,
@@ -17,7 +16,7 @@ from tocsin.prices.cache import (
     price_key,
     put_token_price,
 )
-from tocsin.prices.pricing import PEGS, STALE_AFTER_MS, peg_of, price_of, prices_of
+from tocsin.prices.pricing import PEGS, peg_of, price_of, prices_of
 from tocsin.shapes.prices import Price
 from tocsin.simulator.addresses import address_of
 
@@ -46,7 +45,7 @@ async def test_an_entry_expires(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with open_kv(tmp_path, clock) as kv:
         await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS))
-        clock.jump(PRICE_TTL_S * 1000 - 1)
+        clock.jump(7 * 86_400_000 - 1)
         assert await get_cached_token_price(kv, "stx") is not None
         clock.jump(1)
         assert await get_cached_token_price(kv, "stx") is None
@@ -139,7 +138,7 @@ def test_the_cache_comes_before_the_peg_and_the_peg_before_none(
 
 @pytest.mark.parametrize(
     ("age_ms", "stale"),
-    [(0, False), (STALE_AFTER_MS, False), (STALE_AFTER_MS + 1, True), (-1, True)],
+    [(0, False), (7_200_000, False), (7_200_001, True), (-1, True)],
 )
 def test_an_old_price_is_marked_stale(age_ms: int, stale: bool) -> None:
     """So is one from the future: its age is not known."""

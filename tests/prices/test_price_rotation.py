@@ -12,7 +12,6 @@ from tocsin.bindings import JSON
 from tocsin.errors import MalformedShape
 from tocsin.prices import rotation
 from tocsin.prices.rotation import (
-    RELIST_MS,
     HeldPrice,
     RefreshPlan,
     TokenMemory,
@@ -53,7 +52,7 @@ def test_single_tokens_go_before_the_list_when_they_waited_longer() -> None:
     assert plan_refresh("ab", memory, NOW).single_first
 
 
-@pytest.mark.parametrize("missed_at", [NOW - RELIST_MS, NOW + 1])
+@pytest.mark.parametrize("missed_at", [NOW - 86_400_000, NOW + 1])
 def test_once_a_day_all_are_looked_for_in_the_list(missed_at: int) -> None:
     """When the pages are read for one of them, they are read for all; a clock set back does no harm."""
     memory = {"a": unlisted(NOW, missed_at), "b": unlisted(NOW - 1, NOW - 5), "c": TokenMemory(NOW - 2)}

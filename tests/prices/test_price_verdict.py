@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.virtual_time import START_MS
 from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RemainingCalls
-from tocsin.prices.verdict import REWRITE_AFTER_MS, Verdict, judge
+from tocsin.prices.verdict import Verdict, judge
 
 LIMIT = RemainingCalls(9, 900)
 NOW = START_MS
@@ -37,8 +37,8 @@ def entry(price_usd: float | None, decimals: int | None = 6) -> CachedPrice:
         (seen(0.85), cached(None), Verdict("priced", entry(0.85))),
         (seen(0.86), cached(0.85), Verdict("priced", entry(0.86))),
         (seen(0.85), cached(0.85), Verdict("priced", None)),
-        (seen(0.85), cached(0.85, REWRITE_AFTER_MS - 1), Verdict("priced", None)),
-        (seen(0.85), cached(0.85, REWRITE_AFTER_MS), Verdict("priced", entry(0.85))),
+        (seen(0.85), cached(0.85, 3_599_999), Verdict("priced", None)),
+        (seen(0.85), cached(0.85, 3_600_000), Verdict("priced", entry(0.85))),
         (seen(0.85), cached(0.85, -MINUTE_MS), Verdict("priced", entry(0.85))),
         (seen(0.85), cached(0.85, decimals=None), Verdict("priced", entry(0.85))),
         (seen(0.85, None), cached(0.85), Verdict("priced", None)),
@@ -60,7 +60,7 @@ def test_a_changed_price_is_written_and_an_unchanged_one_once_an_hour(
         (cached(0.85), Verdict("unpriced", None)),
         (cached(0.85, 30 * 86_400_000), Verdict("unpriced", None)),
         (cached(None), Verdict("unpriced", None)),
-        (cached(None, REWRITE_AFTER_MS), Verdict("unpriced", entry(None))),
+        (cached(None, 3_600_000), Verdict("unpriced", entry(None))),
     ],
 )
 def test_a_good_price_is_never_overwritten_by_none(known: CachedPrice | None, expected: Verdict) -> None:

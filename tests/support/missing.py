@@ -13,6 +13,7 @@ SYSTEMD = "systemd-analyze is missing: install it (`apt-get install systemd`)"
 PROMTOOL = "promtool is missing: install it (`apt-get install prometheus`)"
 CADDY = "caddy is missing: install it (`apt-get install caddy`)"
 OPENSSL = "openssl is missing: install it (`apt-get install openssl`)"
+CC = "A C compiler is missing: install it (`apt-get install gcc libc6-dev`)"
 NGINX = "nginx is missing: install it (`apt-get install nginx-light`)"
 
 

@@ -47,11 +47,16 @@ def until(look: Callable[[], Any], wait_s: float = PATIENCE_S) -> Any:
 
 
 class Process:
-    """A command of ours. Its environment is only what a test gives, so that it is the same everywhere."""
+    """A command of ours. Its environment is only what a test gives, so that it is the same everywhere.
+
+    `PYTHONPATH` names the source: `make mutants` runs the tests in a copy of it.
+    """
 
     def __init__(self, *arguments: str, command: Sequence[str] = (), **environment: str) -> None:
         """`python -m` with the arguments, or another command. It gets the descriptors that may be inherited."""
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+        kept = {
+            name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ
+        }
         self._process = subprocess.Popen(
             command or [sys.executable, "-m", *arguments],
             stdout=subprocess.PIPE,

@@ -21,7 +21,8 @@ def tocsin(
     *arguments: str, port: int, directory: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command, with the port and the key unless the environment has others."""
-    known = {"PATH": os.environ["PATH"], "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    known = {**kept, "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
     return subprocess.run(
         [TOCSIN, *arguments],
         capture_output=True,

@@ -250,6 +250,24 @@ async def test_a_body_that_does_not_arrive_is_given_up() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
+    assert await posted(app, receive) == (408, "body_too_slow")
+
+
+async def test_a_body_that_comes_drop_by_drop_is_given_up() -> None:
+    """Half a minute is for the whole body: a byte now and then does not lengthen it."""
+    app, began_s = app_of(echo, CapturedLog()), asyncio.get_running_loop().time()
+
+    async def receive() -> Message:
+        await asyncio.sleep(5)
+        assert asyncio.get_running_loop().time() < began_s + 60
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    assert await posted(app, receive) == (408, "body_too_slow")
+    assert asyncio.get_running_loop().time() == began_s + 30
+
+
+async def posted(app: ASGIApp, receive: Receive) -> tuple[int, str]:
+    """The status and the code of the answer to a post."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -257,9 +275,7 @@ async def test_a_body_that_does_not_arrive_is_given_up() -> None:
 
     scope = {"type": "http", "method": "POST", "path": "/it", "headers": [], "query_string": b""}
     await app(scope, receive, send)
-
-    assert sent[0]["status"] == 408
-    assert json.loads(sent[1]["body"])["code"] == "body_too_slow"
+    return sent[0]["status"], json.loads(sent[1]["body"])["code"]
 
 
 async def test_a_route_may_accept_larger_bodies() -> None:

@@ -333,17 +333,25 @@ def test_a_refused_start_leaves_no_lock_file_behind(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["kv.sqlite"]
 
 
-def test_a_lock_file_that_was_removed_meanwhile_does_not_count(tmp_path: Path) -> None:
-    """If a refused start has just removed the locked file, the new file is locked instead."""
-    refused = DataLock(tmp_path)
-    opened, created = data_lock._open(tmp_path / LOCK_NAME)
-    refused.abandon()
+def test_a_lock_file_that_was_removed_meanwhile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a refused start removes the file between our two calls, the new file is locked instead."""
+    open_file, removed = data_lock._open, list[Path]()
 
-    assert not created
-    assert not data_lock._same_file(opened, tmp_path / LOCK_NAME)
+    def lose_the_race(path: Path) -> tuple[int, bool]:
+        opened = open_file(path)
+        if not removed:
+            removed.append(path)
+            path.unlink()
+        return opened
 
-    os.close(opened)
-    DataLock(tmp_path).abandon()
+    monkeypatch.setattr(data_lock, "_open", lose_the_race)
+    lock = DataLock(tmp_path)
+
+    with (tmp_path / LOCK_NAME).open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock.abandon()
 
 
 def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(

@@ -1,0 +1,133 @@
+"""A power cut at any system call: what was not synced is gone, and nothing that was acknowledged is.
+
+The process is real and is killed. A library between it and the kernel has recorded every write and every sync, in
+order; so each moment of its life is a power cut that can be tried.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from support.missing import CC, require
+from support.synced_files import Disk, Record, read_log
+
+SUPPORT = Path(__file__).parents[2] / "support"
+ROOT = SUPPORT.parents[1]
+ACKNOWLEDGED = 240  # lines, after which the process is killed
+FIRST, CUTS = 8, 24
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")]
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    require(compiler is not None, CC)
+    assert compiler is not None
+    library = tmp_path_factory.mktemp("recorder") / "recorder.so"
+    source = SUPPORT / "syscall_recorder.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-lpthread"], check=True)
+    return library
+
+
+def environment(**added: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", **added}
+
+
+def record(recorder: Path, directory: Path, log: Path, sync_ms: int) -> list[Record]:
+    """Let the process write until it has acknowledged enough, kill it, and return what it did."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "support.power_cut", "write", directory],
+        env=environment(
+            LD_PRELOAD=str(recorder),
+            RECORD_DIR=str(directory),
+            RECORD_LOG=str(log),
+            RECORD_SYNC_MS=str(sync_ms),
+        ),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(ACKNOWLEDGED)]
+        process.kill()
+    assert all(lines), "the process ended by itself"
+    return list(read_log(log.read_bytes()))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a power cut left, and what had been acknowledged until then."""
+
+    directory: Path
+    acknowledged: dict[str, int]
+
+
+def cuts(records: list[Record], directory_inode: int, home: Path, chance: Random) -> Iterator[Cut]:
+    """Cuts after the first acknowledgements, and at places that are drawn: with and without what was not synced."""
+    acknowledgements = [at for at, record in enumerate(records) if record.kind == "A"]
+    places = {*acknowledgements[:FIRST], acknowledgements[-1], *chance.sample(range(len(records)), CUTS)}
+    disk, acknowledged = Disk(directory_inode), dict[str, int]()
+    for at, each in enumerate(records):
+        if each.kind == "A":
+            name, number = each.content.split()
+            acknowledged[name.decode()] = int(number)
+        else:
+            disk.take(each)
+        if at in places:
+            for what, luck in (("synced", None), ("some", chance)):
+                left = home / f"{at}-{what}"
+                left.mkdir()
+                disk.leave(left, luck)
+                yield Cut(left, dict(acknowledged))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("sync_ms", [0, 3], ids=["quick", "slow"])
+def test_after_a_power_cut_everything_acknowledged_is_there(
+    recorder: Path, sync_ms: int, tmp_path: Path
+) -> None:
+    """Objects, their alarms, DB and KV: each has its last acknowledged number, or the one after it."""
+    directory, home = tmp_path.resolve() / "data", tmp_path / "cuts"
+    directory.mkdir()
+    home.mkdir()
+    records = record(recorder, directory, tmp_path / "log", sync_ms)
+    made = list(cuts(records, directory.stat().st_ino, home, Random(sync_ms)))
+
+    read = subprocess.run(
+        [sys.executable, "-m", "support.power_cut", "read", *(cut.directory for cut in made)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert read.returncode == 0, f"a store does not open: {read.stderr[-2000:]}"
+    for cut, line in zip(made, read.stdout.splitlines(), strict=True):
+        for name, number in json.loads(line).items():
+            acknowledged = cut.acknowledged.get(name, 0)
+            assert number in {acknowledged, acknowledged + 1}, f"{name} in {cut.directory.name}"
+
+
+def test_what_was_not_synced_is_gone(tmp_path: Path) -> None:
+    """The disk that the test above relies on loses what no sync has covered, and names without a directory's sync."""
+    log = b"C 7 0 0 f\nW 7 0 4 f\nfourS 7 1 0 f\nW 7 4 4 f\nmoreE 7 1 0 f\n"
+    disk, empty, full = Disk(1), tmp_path / "empty", tmp_path / "full"
+    empty.mkdir()
+    full.mkdir()
+    for each in read_log(log):
+        disk.take(each)
+    disk.leave(empty, None)
+    for each in read_log(b"S 1 2 0 \nE 1 2 0 \nC 8 0 0 late\nW 7 8 9 f\ncut of"):
+        disk.take(each)
+    disk.leave(full, None)
+
+    assert list(empty.iterdir()) == []
+    assert {file.name: file.read_bytes() for file in full.iterdir()} == {"f": b"four"}

@@ -1,0 +1,148 @@
+"""The scheduler at its bounds: armed before any work, the very end of a pause, late starts, restarts in a row."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.scheduler import MINUTE, Job, scheduler
+from support.virtual_time import VirtualClock
+from tocsin.budget.budget import Quota
+from tocsin.scheduler.slots import TaskSchedule, clamped, due_at
+from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import TaskContext
+
+FIVE = 5 * MINUTE
+DAY_MS = 86_400_000
+NOON = 1_778_673_600_000  # a round five minutes
+
+
+def prices(**options: Any) -> Job:
+    return Job("tenero", FIVE, **options)
+
+
+def stored(directory: Path) -> tuple[list[int], list[str]]:
+    """What a process that starts now would find: the times of alarms, and the runs on record."""
+    with closing(sqlite3.connect(directory / "objects.sqlite")) as connection:
+        alarms = [at for (at,) in connection.execute("SELECT due_at FROM alarms")]
+        runs = [key for (key,) in connection.execute("SELECT key FROM entries WHERE key LIKE 'run:%'")]
+    return alarms, runs
+
+
+async def test_the_next_alarm_is_stored_before_any_work(tmp_path: Path) -> None:
+    """The first thing that a task does finds the next slot's alarm on disk, and its own run on record."""
+    seen = []
+
+    async def look(context: TaskContext) -> TaskResult:
+        seen.append((context.clock.now(), *stored(tmp_path)))
+        return TaskResult({"succeeded": 1})
+
+    async with scheduler(tmp_path, prices(run=look)):
+        await asyncio.sleep(6 * 60)
+
+    (first_at, first_alarms, first_runs), (second_at, second_alarms, second_runs) = seen[:2]
+    assert (first_alarms, second_alarms) == ([second_at], [second_at + FIVE])
+    assert second_at - first_at == FIVE
+    assert (len(first_runs), len(second_runs)) == (1, 2)
+
+
+async def test_a_run_at_the_very_end_of_a_pause_is_not_stopped_by_it(tmp_path: Path) -> None:
+    """The pause is over at its end, not a moment later."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        context.checkpoint()
+        return TaskResult({"succeeded": 1})
+
+    job = prices(run=work)
+    async with scheduler(tmp_path, job) as made:
+        await asyncio.sleep(60)
+        until = made.clock.now() + 20 * MINUTE
+        await made.stub().pause_until(until)
+        await asyncio.sleep(21 * 60)
+        newest = (await made.client().runs(None, 1)).runs[0]
+
+    assert job.started[1:] == [until]
+    assert newest.outcome == "ok"
+
+
+async def test_the_longest_pause_is_seven_days(tmp_path: Path) -> None:
+    """To the millisecond."""
+    async with scheduler(tmp_path, prices()) as made:
+        until = made.clock.now() + 7 * DAY_MS
+        await made.stub().pause_until(until)
+
+        assert (await made.client().status()).paused_until == until
+
+
+def test_a_clock_set_back_within_a_cadence_runs_no_slot_twice() -> None:
+    """The slot of 12:05 has run; at 12:03 by the new clock the next is still 12:10."""
+    ran = TaskSchedule("tenero", FIVE, FIVE, last_slot_at=NOON + FIVE)
+
+    kept = clamped(ran, now=NOON + 3 * MINUTE)
+
+    assert due_at(kept, now=NOON + 3 * MINUTE, paused_until=None) == NOON + 2 * FIVE
+
+
+@pytest.mark.parametrize("late_s", [7, 200])
+async def test_a_late_start_does_not_move_the_slots_of_a_stretched_cadence(
+    tmp_path: Path, late_s: int
+) -> None:
+    """The process was down at a slot and starts later: the slot after that comes when it would have come."""
+    clock, job, quota = VirtualClock(), prices(calls_per_run=40), {"tenero": Quota(minute=2, request_share=0)}
+    async with scheduler(tmp_path, job, clock=clock, quotas=quota) as made:
+        await asyncio.sleep(60)
+        effective_ms = (await made.client().status()).tasks["tenero"].effective_cadence_ms
+    await asyncio.sleep(effective_ms / 1000 - 60 + late_s)
+    async with scheduler(tmp_path, job, clock=clock, quotas=quota) as made:
+        await asyncio.sleep(effective_ms / 1000)
+        runs = (await made.client().runs(None, 3)).runs
+
+    slots = [run.slot_at or 0 for run in reversed(runs)]
+    assert effective_ms == 20 * MINUTE
+    assert job.started[1] == job.started[0] + effective_ms + late_s * 1000
+    assert slots == [slots[0], slots[0] + effective_ms, slots[0] + 2 * effective_ms]
+
+
+async def test_a_task_that_runs_as_often_as_it_can_afford_is_not_overdue(tmp_path: Path) -> None:
+    """Its cadence is stretched to 20 minutes; after 19 it is fine, although three of its own have passed."""
+    quota = {"tenero": Quota(minute=2, request_share=0)}
+    async with scheduler(tmp_path, prices(calls_per_run=40), quotas=quota) as made:
+        await asyncio.sleep(19 * 60)
+        task = (await made.client().status()).tasks["tenero"]
+
+    assert (task.effective_cadence_ms, task.overdue, task.condition) == (20 * MINUTE, False, "ok")
+
+
+async def test_a_run_that_is_interrupted_again_and_again_waits_ten_seconds_at_most(tmp_path: Path) -> None:
+    """Twelve processes in a row end during it; the thirteenth still runs it soon."""
+
+    async def slow(context: TaskContext) -> TaskResult:
+        await context.clock.sleep(30)
+        return TaskResult({"succeeded": 1})
+
+    clock, job = VirtualClock(), prices(run=slow)
+    for _ in range(12):
+        async with scheduler(tmp_path, job, clock=clock):
+            await asyncio.sleep(11)
+    began_at = clock.now()
+    async with scheduler(tmp_path, job, clock=clock):
+        await asyncio.sleep(11)
+
+    assert len(job.started) == 13
+    assert job.started[12] - began_at <= 10_000
+
+
+async def test_after_a_restart_the_newest_runs_are_the_newest(tmp_path: Path) -> None:
+    """The history continues in its order: newest first, and runs in a row are counted from the newest."""
+    clock, job = VirtualClock(), prices()
+    async with scheduler(tmp_path, job, clock=clock):
+        await asyncio.sleep(31 * 60)
+    async with scheduler(tmp_path, job, clock=clock) as made:
+        await asyncio.sleep(5 * 60)
+        ids = [run.id for run in (await made.client().runs(None, 50)).runs]
+
+    assert len(ids) == 8
+    assert ids == sorted(ids, reverse=True)
