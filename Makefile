@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz soak month check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on bo
 
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
+
+month: $(DEV) ## Tocsin beside a model of the reference over a simulated month [DAYS=30 SEED=1]
+	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))
 
 check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/ruff format --check .
