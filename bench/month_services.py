@@ -23,6 +23,8 @@ from tocsin.budget.budget import Quota
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.competition.rules import Rules
+from tocsin.errors import ObjectReset
+from tocsin.platform.local.objects import live_object
 from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.prices.cache import get_cached_token_prices
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
@@ -44,8 +46,9 @@ from tocsin.upstream.tenero import tenero_upstream
 
 LATENCY_S = 0.06
 MINUTE_MS = 60_000
-LOOK_MS = 5_000  # into a minute: a run of that minute has begun, and the object need not be loaded again
-VISIT_MINUTES = 10
+LOOK_MINUTES = 5  # between two looks at how a service is; each stands for so many minutes
+VISIT_LOOKS = 2
+KEPT_S = 86_400.0  # an object is not evicted: to load it again for every run would take half of the time
 SILENT_MS = HOUR_MS
 STALE_MS = 2 * HOUR_MS
 PRICED_FROM_MS = 6 * HOUR_MS  # by then every token has been traded
@@ -140,9 +143,9 @@ class OurService:
         self._opened_at = clock.now()
 
     async def close(self) -> None:
-        if self._runtime is not None:
-            await self._runtime.close()
-        self._runtime = self._client = None
+        runtime, self._runtime, self._client = self._runtime, None, None
+        if runtime is not None:
+            await runtime.close()
 
     async def restart(self) -> None:
         await self.close()
@@ -159,9 +162,17 @@ class OurService:
         """Nothing depends on visitors."""
 
     async def is_silent(self) -> bool:
-        """No complete run of a job for an hour, and the service says that it is ready."""
-        assert self._client is not None
-        status, now = await self._client.status(), self._simulator.clock.now()
+        """No complete run of a job for an hour, and the service says that it is ready.
+
+        A process that is just being replaced does not answer, which is not silent.
+        """
+        if self._client is None:
+            return False
+        try:
+            status = await self._client.status()
+        except ObjectReset:
+            return False
+        now = self._simulator.clock.now()
         if health_of(HealthSnapshot(0.0, None, status), now).state != "ready":
             return False
         done = {name: task.last_success_at or self._opened_at for name, task in status.tasks.items()}
@@ -283,6 +294,8 @@ async def live_through(
     prepare(simulator, incidents, seed, start_ms)
     outcome = MonthOutcome(name, int(days + 0.999))
     async with AsyncExitStack() as stack:
+        stack.callback(setattr, live_object, "IDLE_S", live_object.IDLE_S)
+        live_object.IDLE_S = KEPT_S
         service = await stack.enter_async_context(SERVICES[name](simulator, directory))
         director = asyncio.ensure_future(_direct(service, simulator, incidents))
         await _watch(service, clock, incidents, outcome, days)
@@ -321,19 +334,21 @@ async def _watch(
     outcome: MonthOutcome,
     days: float,
 ) -> None:
-    """Look once a minute; somebody opens a page every ten minutes, but not during incidents without visitors."""
+    """Look every five minutes; somebody opens a page every ten, but not during incidents without visitors."""
     start_ms = clock.now()
     deserted = [each.at_ms(start_ms) for each in incidents if not each.visited]
-    for minute in range(int(days * 24 * 60)):
-        now = start_ms + minute * MINUTE_MS
-        await clock.sleep((now + LOOK_MS - clock.now()) / 1000)
+    for look in range(int(days * 24 * 60 / LOOK_MINUTES)):
+        now = start_ms + look * LOOK_MINUTES * MINUTE_MS
+        await clock.sleep((now - clock.now()) / 1000)
         day = (now - start_ms) // DAY_MS
-        if minute % VISIT_MINUTES == 0 and not any(first <= now < last for first, last in deserted):
+        if look % VISIT_LOOKS == 0 and not any(first <= now < last for first, last in deserted):
             service.visit()
-        outcome.silent_minutes[day] += await service.is_silent()
+        outcome.silent_minutes[day] += LOOK_MINUTES * await service.is_silent()
         if now - start_ms >= PRICED_FROM_MS:
             ages = await service.price_ages()
-            outcome.stale_minutes[day] += any(age is None or age > STALE_MS for age in ages.values())
+            is_stale = any(age is None or age > STALE_MS for age in ages.values())
+            outcome.stale_minutes[day] += LOOK_MINUTES * is_stale
+    await clock.sleep((start_ms + int(days * DAY_MS) - clock.now()) / 1000)
 
 
 async def _compare(service: MonthService, chain: Chain, outcome: MonthOutcome, until_ms: int) -> None:
