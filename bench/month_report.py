@@ -51,6 +51,8 @@ def table(ours: MonthOutcome, reference: MonthOutcome) -> list[tuple[str, str, s
     return [
         ("swaps that count", f"{ours.swaps:,}", f"{reference.swaps:,}", ""),
         ("missed", f"{lost[0]:,}", f"{lost[1]:,}", f"0: {_met(lost[0] == 0)}"),
+        ("of them found, and refused for their shape", f"{ours.refused.total():,}",
+         f"{reference.refused.total():,}", ""),
         ("wrong", f"{wrong[0]:,}", f"{wrong[1]:,}", f"0: {_met(wrong[0] == 0)}"),
         ("discovery delay: mean", _lasting(means[0]), _lasting(means[1]),
          f"4 times sooner: {sooner:.0f} times, {_met(sooner >= 4)}"),

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +79,7 @@ class MonthOutcome:
     days: int
     swaps: int = 0  # that counted, in the time that is compared
     missed: Counter[int] = field(default_factory=Counter)  # by the day of the swap
+    refused: Counter[int] = field(default_factory=Counter)  # of the missed: found, and refused
     wrong: Counter[int] = field(default_factory=Counter)
     delays_s: dict[str, tuple[int, float]] = field(default_factory=dict)  # the day, and the delay
     calls: Counter[tuple[UpstreamName, int]] = field(default_factory=Counter)
@@ -95,6 +96,7 @@ class MonthService(Protocol):
     async def is_silent(self) -> bool: ...
     async def price_ages(self) -> Mapping[str, int | None]: ...
     async def recorded(self) -> Mapping[str, tuple[int, ReferenceSwap]]: ...
+    async def refused(self) -> Collection[str]: ...
 
 
 class OurService:
@@ -204,6 +206,9 @@ class OurService:
             for row in rows
         }
 
+    async def refused(self) -> Collection[str]:
+        return {row["txid"] for row in (await self._db.prepare("SELECT txid FROM refusals").all()).results}
+
 
 class ReferenceService:
     """The model, and what is asked of it."""
@@ -240,6 +245,9 @@ class ReferenceService:
     async def recorded(self) -> Mapping[str, tuple[int, ReferenceSwap]]:
         data = self._model.data
         return {txid: (data.recorded_at[txid], swap) for txid, swap in data.swaps.items()}
+
+    async def refused(self) -> Collection[str]:
+        return self._model.data.refused
 
 
 @asynccontextmanager
@@ -354,7 +362,7 @@ async def _watch(
 async def _compare(service: MonthService, chain: Chain, outcome: MonthOutcome, until_ms: int) -> None:
     """With the truth: what is missing, what differs, and how late the others were."""
     true = {swap.txid: swap for swap in chain.truth()}
-    recorded = await service.recorded()
+    recorded, refused = await service.recorded(), await service.refused()
     for txid, swap in true.items():
         block = chain.transactions[txid].block
         assert block is not None
@@ -365,6 +373,7 @@ async def _compare(service: MonthService, chain: Chain, outcome: MonthOutcome, u
         outcome.swaps += 1
         if txid not in recorded:
             outcome.missed[day] += 1
+            outcome.refused[day] += txid in refused
             continue
         at, row = recorded[txid]
         if row != ReferenceSwap(swap.sender, swap.token_in, swap.amount_in, swap.token_out, swap.amount_out):

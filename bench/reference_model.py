@@ -55,6 +55,8 @@ class ReferenceData:
     recorded_at: dict[str, int] = field(default_factory=dict)
     prices: dict[str, StoredPrice] = field(default_factory=dict)
     cursor: str | None = None
+    traded: Counter[str] = field(default_factory=Counter)  # how often each token is in a swap
+    refused: set[str] = field(default_factory=set)  # only for us to count: it remembers none
 
 
 @dataclass(slots=True)
@@ -202,9 +204,7 @@ class ReferenceModel:
 
     def _tokens(self) -> tuple[str, ...]:
         """Three fixed ones, then the traded ones, of which the most traded come first."""
-        counts: Counter[str] = Counter()
-        for swap in self.data.swaps.values():
-            counts.update((swap.token_in, swap.token_out))
+        counts = self.data.traded
         return tracked_tokens(sorted(counts, key=lambda token: (-counts[token], token)))
 
     def _put_price(self, token: str, usd: float | None) -> None:
@@ -264,6 +264,9 @@ class ReferenceModel:
         if isinstance(verdict, ReferenceSwap):
             self.data.swaps[txid] = verdict
             self.data.recorded_at[txid] = self._clock.now()
+            self.data.traded.update((verdict.token_in, verdict.token_out))
+        elif verdict is not None:
+            self.data.refused.add(txid)
 
     # The wire
 
