@@ -2,8 +2,8 @@
 
 python bench/reference_month.py --days 30 --seed 1
 
-The same seed gives the same table. Each service has a process of its own; thirty days take about half an hour of CPU
-time for ours. A run of thirty days writes its figures into docs/reference-month.md; a shorter one prints them only.
+The same seed gives the same table. Each service has a process of its own; thirty days take about ten minutes of CPU
+time for each. A run of thirty days writes its figures into docs/reference-month.md; a shorter one prints them only.
 """
 
 import argparse
