@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak mutants check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz soak sim month mutants check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,8 +93,14 @@ fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on bo
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
+sim: $(DEV) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 DAYS=1000 JOBS=1]
+	@cd tests && ../$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(JOBS),--jobs $(JOBS))
+
 mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
 	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)
+
+month: $(DEV) ## Tocsin beside a model of the reference over a simulated month [DAYS=30 SEED=1]
+	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))
 
 check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/ruff format --check .

@@ -16,6 +16,7 @@ from support.pages_driver import MINUS, NONE
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
 from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview, ServiceState
 from tocsin.web.static_pages import STATIC
 
@@ -260,6 +261,26 @@ def test_the_verdict_is_what_the_service_says(
         "title": title,
         "text": text,
     }
+
+
+@pytest.mark.parametrize(
+    ("complete", "words"),
+    [
+        (Completeness(7_912_345, 1, 0, None), "Proven complete up to block 7,912,345."),
+        (
+            Completeness(7_912_345, 1, 2, "a part of the network's list is unread"),
+            "Proven complete up to block 7,912,345. Not further: a part of the network's list is unread.",
+        ),
+        (
+            Completeness(None, None, None, "the feed is switched off"),
+            "Not proven to be complete: the feed is switched off.",
+        ),
+    ],
+)
+def test_the_console_says_until_which_block_the_record_is_complete(
+    page: Page, complete: Completeness, words: str
+) -> None:
+    assert ask(page, "task-words", "m.completeWords(a)", complete.to_json()) == words
 
 
 @pytest.mark.parametrize(

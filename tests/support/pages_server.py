@@ -33,6 +33,7 @@ from tocsin.scheduler.audit_log import EVENT_FIELDS
 from tocsin.scheduler.service_health import HealthSnapshot, TaskFacts, health_of, task_health
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import Board, TradePage
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.operators import AuditList, AuditRecord, Caller
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
@@ -75,6 +76,7 @@ class World:
     status: Json = field(default_factory=dict)
     refusals: Json | None = field(default_factory=dict)
     lists: Json | None = None
+    complete: Json = field(default_factory=lambda: Completeness(7_912_345, now_ms(), 0, None).to_json())
     runs: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     faults: dict[str, tuple[int, str]] = field(default_factory=dict)  # path → status, sentence
@@ -225,6 +227,7 @@ class ScriptedApi:
             "next": more,
             "sweptAt": self.world.status["tasks"]["sweep"]["lastSuccessAt"],
             "service": self.world.health(),
+            "complete": self.world.complete,
         }
         return _tagged(request, Board, body)
 
@@ -246,6 +249,7 @@ class ScriptedApi:
             "health": health,
             "refusals": self.world.refusals,
             "lists": self.world.lists,
+            "complete": self.world.complete,
             "caller": Caller("alice", self.world.role).to_json(),
         }
         return JSONResponse(shaped(SchedulerOverview, overview))

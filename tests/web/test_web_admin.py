@@ -11,8 +11,10 @@ from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, KEYS, Scene, Scri
 from support.statuses import DAY, run_record
 from support.virtual_time import START_MS
 from tocsin.bindings import JSON
+from tocsin.competition.proven_block import SWITCHED_OFF
 from tocsin.errors import ObjectReset, RemoteError
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.operators import Caller
 from tocsin.shapes.scheduler import Health, Paused, SchedulerOverview
 from tocsin.web.app import create_app
@@ -62,7 +64,8 @@ async def test_the_status_is_passed_on(tmp_path: Path) -> None:
         health = Health(ready=True, state="ready", reasons=[], notes=[])
         lists = dict.fromkeys(sorted(made.site.rules.allowlist.contracts))
         caller = Caller("alice", "operator")
-        overview = SchedulerOverview("v1", made.scheduler.shown, health, {}, lists, caller)
+        unproven = Completeness(None, None, None, SWITCHED_OFF)
+        overview = SchedulerOverview("v1", made.scheduler.shown, health, {}, lists, caller, unproven)
         assert answer.json() == overview.to_json()
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-robots-tag"] == "noindex"

@@ -21,6 +21,7 @@ from tocsin.competition.feed_mark import FeedGap, FeedStep, joined, take_page
 from tocsin.competition.feed_report import FeedCounts, feed_counters, feed_result
 from tocsin.competition.feed_state import FeedState, load_state, save_state
 from tocsin.competition.page_queue import PageQueue, PageRead
+from tocsin.competition.proven_block import load_facts
 from tocsin.competition.queue_verifier import QueueVerifier
 from tocsin.competition.reader import ListReader
 from tocsin.competition.rules import Rules
@@ -46,10 +47,6 @@ MISSING = "Hiro does not have the list of all transactions"
 
 _IN_STRETCH = """
 SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
-
-_NEVER_READ = """
-SELECT 1 FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
-WHERE t.tier = 'eligible' AND m.walked_at IS NULL LIMIT 1"""
 
 
 async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int) -> TaskResult:
@@ -212,7 +209,7 @@ class Feed:
             kept.append(nonces.forget_all(db))
         else:
             kept += await nonces.record_seen(db, nonces.seen_in(taken.fresh, eligible))
-        read = await self._pages.add(rows, tiers, doubtful={*gone, *page.unreadable}, kept=kept)
+        read = await self._pages.add(rows, tiers, gone=gone, unreadable=page.unreadable, kept=kept)
         self.state = state
         if taken.restarted and before.mark.anchors:
             self._context.logger.warn("feed.restarted", block=taken.mark.top_block)
@@ -297,15 +294,13 @@ class Feed:
 
     async def _prove(self) -> None:
         """How far the record is complete: what the list did not show, and whether all others were read."""
-        db, state, counts = self._context.db, self.state, self.counts
-        counts.missing_nonces, counts.proven_block = await nonces.proof(db)
+        db, state = self._context.db, self.state
         if state.started_at is not None and state.rests_on != self._rules.version:
             read = await self._read_since(state.started_at)
             if read >= self._rules.allowlist.contracts.keys():
                 self.state = replace(state, rests_on=self._rules.version)
                 await save_state(db, self.state, self._context.clock.now()).run()
-        never_read = await db.prepare(_NEVER_READ).first()
-        counts.rests = self.state.rests_on == self._rules.version and never_read is None
+        self.counts.facts = await load_facts(db, self.state, self._rules)
 
     async def _read_since(self, since: int) -> set[str]:
         """The contracts whose lists were read to their end since then, under the rules in force."""

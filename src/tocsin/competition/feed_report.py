@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from tocsin.bindings import JSON
 from tocsin.competition.codes import Code
 from tocsin.competition.feed_state import FeedState
+from tocsin.competition.proven_block import ProofFacts, proven_block
 from tocsin.competition.unit_pool import StopReason
 from tocsin.competition.verify import Tally
 from tocsin.scheduler.task import TaskResult
@@ -47,9 +48,7 @@ class FeedCounts:
     refused: dict[str, Code] = field(default_factory=dict)
     visited: int = 0
     failed_visits: int = 0
-    missing_nonces: int = 0
-    proven_block: int | None = None  # up to it no wallet lacks a nonce; None: nowhere
-    rests: bool = False  # the contracts' lists were read since the network's is followed, the wallets' once
+    facts: ProofFacts | None = None  # None: nothing is proven
     unverified: int = 0
     verified: int = 0  # whatever they turned out to be
 
@@ -77,19 +76,11 @@ def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int
         "rejectionReasons": reasons,
         "failed": tally.failed,
         "visited": counts.visited,
-        "missingNonces": counts.missing_nonces,
-        "completeUntilBlock": complete_block(counts, state),
+        "missingNonces": 0 if counts.facts is None else counts.facts.missing_nonces,
+        "completeUntilBlock": None if counts.facts is None else proven_block(state, counts.facts),
         "blocksBehind": blocks_behind(state),
         "transactionsPerDay": None if state.traffic is None else state.traffic.per_day,
     }
-
-
-def complete_block(counts: FeedCounts, state: FeedState) -> int | None:
-    """The block up to which the record is proven complete: all was read, and no wallet lacks a nonce."""
-    if state.way != "network" or not counts.rests:
-        return None
-    blocks = [block for block in (state.mark.complete_block, counts.proven_block) if block is not None]
-    return min(blocks, default=None)
 
 
 def blocks_behind(state: FeedState) -> int:

@@ -43,17 +43,22 @@ class PageQueue:
         rows: Sequence[Transaction],
         tiers: Mapping[str, Tier],
         *,
-        doubtful: Collection[str],
+        gone: Collection[str],
+        unreadable: Collection[str],
         kept: Sequence[Statement],
     ) -> PageRead:
         """Queue rows that matter, and transactions of which the page raises a doubt, together with what is kept.
 
-        Doubtful are swaps that it should show and does not, and rows that cannot be read: they may be swaps.
+        Gone are swaps that it should show and does not. Rows that cannot be read may be swaps.
         """
         db, now = self._context.db, self._context.clock.now()
         known = await swap_store.known(db, [row.tx_id for row in rows])
         triaged = triage(rows, known, tiers, self._rules)
-        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in doubtful)]
+        candidates = [
+            *triaged.candidates,
+            *(Candidate(txid, "cron") for txid in gone if txid not in unreadable),
+        ]
+        candidates += [Candidate(txid, "cron", block_height=0) for txid in unreadable]
         await db.batch(
             [
                 *swap_store.enqueue(db, candidates, now),

@@ -82,7 +82,7 @@ class ListReader:
         kept = [save_mark(db, principal, self._rules.for_principal(principal), taken.mark)]
         if self._tiers.get(principal) == "eligible":
             kept += await self._nonces(principal, taken, page)
-        return await self._page_queue.add(rows, self._tiers, doubtful={*gone, *page.unreadable}, kept=kept)
+        return await self._page_queue.add(rows, self._tiers, gone=gone, unreadable=page.unreadable, kept=kept)
 
     async def _nonces(self, wallet: str, taken: Step, page: Page[Transaction]) -> list[Statement]:
         """The nonces that a page shows. At the end of the list, what is missing below the highest stays missing."""

@@ -72,15 +72,16 @@ ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
   block_hash = excluded.block_hash, legs_json = excluded.legs_json,
   allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
 _ENQUEUE = """
-INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts, rank)
+INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts, rank, block_height)
 SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?,
-  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]'), json_extract(c.value, '$[4]')
+  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]'), json_extract(c.value, '$[4]'),
+  json_extract(c.value, '$[5]')
 FROM json_each(?) c
 LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
 ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
   added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id),
-  rank = min(rank, excluded.rank)
+  rank = min(rank, excluded.rank), block_height = coalesce(excluded.block_height, block_height)
 WHERE excluded.rank < 2"""  # a push that comes again changes nothing
 _FORGET = (
     "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
@@ -95,6 +96,10 @@ _OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMI
 _DUE = """
 SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
 WHERE rank = ? AND due_at <= ? ORDER BY due_at, txid LIMIT ?"""
+_NOT_MINED = "UPDATE candidates SET block_height = NULL WHERE txid IN (SELECT value FROM json_each(?))"
+_UNVERIFIED = """
+SELECT count(*) AS count, min(block_height) AS block FROM candidates c
+WHERE block_height IS NOT NULL AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)"""
 _QUEUED = "SELECT txid FROM candidates WHERE txid IN (SELECT value FROM json_each(?))"
 _COUNT = "SELECT count(*) AS n FROM candidates WHERE rank = ?"
 
@@ -109,6 +114,7 @@ class Candidate:
     added_at: int = 0
     contract_id: str | None = None  # where it is known
     rank: int = LISTED
+    block_height: int | None = None  # in which a list showed it; 0: it may be in any; None: in none
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +225,10 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
     if not candidates:
         return []
     rows = json.dumps(
-        [[each.txid, each.source, each.contract_id, each.attempts, each.rank] for each in candidates]
+        [
+            [each.txid, each.source, each.contract_id, each.attempts, each.rank, each.block_height]
+            for each in candidates
+        ]
     )
     return [db.prepare(_ENQUEUE).bind(now, now, rows)]
 
@@ -227,6 +236,17 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
 def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
     """Remove swaps that are no longer on chain; as candidates they may come back."""
     return [db.prepare(_FORGET[2]).bind(json.dumps(txids))] if txids else []
+
+
+def not_mined(db: Database, txids: Sequence[str]) -> list[Statement]:
+    """The chain says that these candidates are in no block: nothing is missing without them."""
+    return [db.prepare(_NOT_MINED).bind(json.dumps(txids))] if txids else []
+
+
+async def unverified(db: Database) -> tuple[int, int | None]:
+    """How many transactions that lists have shown wait to be verified, and the lowest block of one."""
+    row = await db.prepare(_UNVERIFIED).first()
+    return (0, None) if row is None else (row["count"], row["block"])
 
 
 def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:

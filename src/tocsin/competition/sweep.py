@@ -271,7 +271,9 @@ class Sweep:
             for row in rows
             if not still_refused(row, self._tiers.get(row["sender"], "not_registered"), self._rules)
         ]
-        candidates = [Candidate(row["txid"], row["source"]) for row in reopened]
+        candidates = [
+            Candidate(row["txid"], row["source"], block_height=row["block_height"]) for row in reopened
+        ]
         candidates += [Candidate(row["txid"], row["source"], attempts=LOOKS_MIN - 1) for row in doubtful]
         statements: list[Statement] = swap_store.enqueue(db, candidates, now)
         if doubtful:

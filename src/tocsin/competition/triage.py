@@ -50,7 +50,8 @@ def triage(
             triaged.already_known += before.kind == "swap"
         elif check is None or code is None:
             contract = None if row.contract_call is None else row.contract_call.contract_id
-            triaged.candidates.append(Candidate(row.tx_id, "cron", contract_id=contract))
+            block = 0 if row.mined is None else row.mined.height
+            triaged.candidates.append(Candidate(row.tx_id, "cron", contract_id=contract, block_height=block))
         elif MEANINGS[code].final:
             triaged.refusals.append(Refusal(row, code, check.detail, "cron"))
     return triaged

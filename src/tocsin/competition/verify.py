@@ -232,6 +232,7 @@ class Verifier:
         statements = swap_store.withdraw(db, recorded)
         for candidate in unmined:
             statements += swap_store.postpone(db, [candidate.txid], now + _wait_ms(candidate), attempts=1)
+        statements += swap_store.not_mined(db, [each.txid for each in unmined if _is_nowhere(each, unknown)])
         statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
         await db.batch(statements)
         for txid in recorded:
@@ -298,6 +299,11 @@ def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, atte
         for wait_ms, txids in waits.items()
         for statement in swap_store.postpone(db, txids, now + wait_ms, attempts=attempts)
     ]
+
+
+def _is_nowhere(candidate: Candidate, unknown: Collection[str]) -> bool:
+    """Hiro says that it is not mined. One that it does not know may be new in its lists, but not for long."""
+    return candidate.txid not in unknown or candidate.attempts >= LOOKS_MIN - 1
 
 
 def _is_invented(candidate: Candidate) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from tocsin.chain_model import TXID_PATTERN
 from tocsin.shapes.base import Shape, SnakeShape, without_nulls
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Health
 
 SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
@@ -37,7 +38,7 @@ class Board(Shape):
     """A page of the board; `next` is the cursor of the page after it.
 
     `swept_at` is when the chain was last read completely, null if that is not known. `service` says how the service
-    is, as `/readyz` does.
+    is, as `/readyz` does. `complete` says until which block the record is proven complete.
     """
 
     rows: list[BoardRow]
@@ -46,6 +47,7 @@ class Board(Shape):
     next: str | None
     swept_at: int | None
     service: Health
+    complete: Completeness | None = None  # null: of an older service
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from tocsin.shapes.base import FreeForm, Shape
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.operators import Caller
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
@@ -383,7 +384,8 @@ class SchedulerOverview(Shape):
     """What the console reads.
 
     `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
-    end, the oldest first; null if never. Both are null while the database does not answer.
+    end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until which
+    block the record is proven complete.
     """
 
     name: str | None
@@ -392,3 +394,4 @@ class SchedulerOverview(Shape):
     refusals: dict[str, int] | None
     lists: dict[str, int | None] | None
     caller: Caller | None = None  # whose key asked
+    complete: Completeness | None = None  # null: of an older service

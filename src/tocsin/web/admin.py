@@ -33,6 +33,7 @@ from tocsin.shapes.scheduler import OUTCOMES, Paused, Refreshed, RefreshResult, 
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventStreams
+from tocsin.web.proof import ProofReader
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response
 
@@ -79,12 +80,14 @@ class AdminRoutes:
         self._on_refresh = on_refresh
         self._streams = EventStreams(deps)
         self._counted = _Counted(-COUNTED_AGE_S)
+        self._proof = ProofReader(deps)
 
     async def show(self, request: Request) -> ASGIApp:
         key = self._viewer(request)
         deps = self._deps
         status = await deps.scheduler().status_json()
-        health = health_of(await deps.health(), deps.clock.now(), StatusCondition.from_json(status))
+        condition = StatusCondition.from_json(status)
+        health = health_of(await deps.health(), deps.clock.now(), condition)
         counted = await self._count()
         # A `SchedulerOverview`. A `Status` would be made of the status only to be taken apart again.
         overview: FreeForm = {
@@ -93,6 +96,7 @@ class AdminRoutes:
             "health": health.to_json(),
             "refusals": counted.refusals,
             "lists": counted.lists,
+            "complete": (await self._proof.read(condition.tasks)).to_json(),
             "caller": {"name": key.name, "role": key.role},
         }
         return json_response(overview, headers=HEADERS)

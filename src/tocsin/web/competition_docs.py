@@ -15,6 +15,7 @@ from tocsin.shapes.competition import (
     TradePage,
     TradeSubmission,
 )
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import Health
 from tocsin.stacks_address import ADDRESS_PATTERN
@@ -103,6 +104,7 @@ BOARD = OperationDoc(
                 next=None,
                 swept_at=1778786400000,
                 service=Health(ready=True, state="ready", reasons=[], notes=[]),
+                complete=Completeness(7_912_345, 1778787050000, 0, None),
             ),
         ),
         304: ResponseDoc("unchanged since the ETag that was sent"),

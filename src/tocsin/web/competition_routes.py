@@ -21,6 +21,7 @@ from tocsin.shapes.scheduler import Status
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
+from tocsin.web.proof import ProofReader
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import RETRY_S, json_response
 from tocsin.web.response_cache import ResponseCache
@@ -40,6 +41,7 @@ class CompetitionRoutes:
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
         self._published = BoardReader(deps.kv)
+        self._proof = ProofReader(deps)
         self.board = ResponseCache(
             deps.clock,
             BOARD_AGE_S,
@@ -105,6 +107,7 @@ class CompetitionRoutes:
             page.next,
             swept_at=None if snapshot.status is None else _swept_at(snapshot.status),
             service=health_of(snapshot, now),
+            complete=await self._proof.read(None if snapshot.status is None else snapshot.status.tasks),
         )
 
 

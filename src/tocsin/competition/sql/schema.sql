@@ -225,10 +225,12 @@ CREATE TABLE candidates (
   added_at INTEGER NOT NULL,
   due_at INTEGER NOT NULL,
   contract_id TEXT, -- where it is known
-  rank INTEGER NOT NULL DEFAULT 0 -- who named it: 0 the lists that we read, 1 an agent, 2 a push; lower ones first
+  rank INTEGER NOT NULL DEFAULT 0, -- who named it: 0 the lists that we read, 1 an agent, 2 a push; lower ones first
+  block_height INTEGER -- in which a list showed it; 0: it may be in any; NULL: in none
 );
 
 CREATE INDEX candidates_by_rank ON candidates (rank, due_at, txid);
+CREATE INDEX candidates_by_block ON candidates (block_height) WHERE block_height IS NOT NULL;
 
 -- How far the list of a contract or wallet has been read. Everything up to the anchor, a transaction in its block,
 -- is done; the gap is a walk under way: its top, and the cursor down to which everything is done.

@@ -11,7 +11,7 @@ import { drawPrices, loadPrices } from "./prices.js";
 import { getJson, post } from "./request.js";
 import { drawTasks } from "./task-cards.js";
 import { moodOf, refreshWords } from "./task-words.js";
-import { drawLists, drawRefusals, drawTimeline } from "./timeline.js";
+import { drawComplete, drawLists, drawRefusals, drawTimeline } from "./timeline.js";
 import { verdictOf } from "./verdict.js";
 
 const API = "/api/admin/scheduler";
@@ -20,7 +20,7 @@ const POLL_MS = 15_000;
 const RUNS_MAX = 500; // more than six hours at the default cadences; a day's would be a megabyte
 const SOON_MS = 200; // one question for a burst of events
 
-let session = null; // {key, poll, stream, status, health, refusals, lists, runs, runsStale, prices}
+let session = null; // {key, poll, stream, status, health, refusals, lists, complete, runs, runsStale, prices}
 
 // Opening and closing
 
@@ -119,13 +119,14 @@ function received(event) {
 
 function draw() {
 	if (session === null) return;
-	const { status, refusals, lists, runs, prices, caller } = session;
+	const { status, refusals, lists, complete, runs, prices, caller } = session;
 	const at = now();
 	drawVerdict(at);
 	drawTasks(status, runs, refreshTask);
 	drawTimeline(status.tasks, runs, at);
 	drawRefusals(refusals);
 	drawLists(lists, at);
+	drawComplete(complete);
 	drawBudgets(status.budgets, at);
 	drawPrices(prices?.prices);
 	byId("resume").hidden = !status.pausedUntil;

@@ -14,6 +14,14 @@ export function resultWords(result) {
 		.join(" · ");
 }
 
+/** Until which block the record is proven complete, and why not further. @param {import("./types.js").Completeness | undefined} complete */
+export function completeWords(complete) {
+	if (!complete) return ""; // of an older service
+	const { untilBlock, obstacle } = complete;
+	if (untilBlock === null) return `Not proven to be complete: ${obstacle}.`;
+	return `Proven complete up to block ${count(untilBlock)}${obstacle ? `. Not further: ${obstacle}` : ""}.`;
+}
+
 /** How a run went: its mood, for colours. One that is not complete did a part of its work, which is kept. */
 export const moodOf = (outcome) => ({ ok: "live", partial: "warn", limited: "warn" })[outcome] ?? "bad";
 

@@ -2,7 +2,7 @@
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { clock, count, duration, moment, span, words } from "./format.js";
-import { taskTitle } from "./task-words.js";
+import { completeWords, taskTitle } from "./task-words.js";
 
 const DAY_MS = 86_400_000;
 const MINUTE_MS = 60_000;
@@ -86,6 +86,11 @@ export function drawRefusals(refusals) {
 	});
 	byId("no-refusals").hidden = counts.length > 0;
 	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database gave no answer.");
+}
+
+/** Until which block the record is proven complete. @param {import("./types.js").Completeness | undefined} complete */
+export function drawComplete(complete) {
+	setText(byId("complete"), completeWords(complete));
 }
 
 /** The contracts' list that was not read for the longest. @param {Record<string, number | null> | null} lists */

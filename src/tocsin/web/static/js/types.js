@@ -35,7 +35,7 @@
  *
  * `sweptAt` is when the chain was last read completely, null if that is not known. `service` says how the
  * service
- * is, as `/readyz` does.
+ * is, as `/readyz` does. `complete` says until which block the record is proven complete.
  *
  * @typedef {{
  *   rows: BoardRow[],
@@ -44,6 +44,7 @@
  *   next: string | null,
  *   sweptAt: number | null,
  *   service: Health,
+ *   complete?: Completeness | null,
  * }} Board
  */
 
@@ -98,6 +99,22 @@
  * @typedef {{
  *   month: number | null,
  * }} CallsLeft
+ */
+
+/**
+ * Until which block the record is proven complete; null: that is not proven.
+ *
+ * `asOf` is when the list that proves it was last read completely. `obstacle` says what keeps the block from
+ * being
+ * the newest one, null if nothing does. `missingNonces` are transactions of eligible wallets that no list has
+ * shown.
+ *
+ * @typedef {{
+ *   untilBlock: number | null,
+ *   asOf: number | null,
+ *   missingNonces: number | null,
+ *   obstacle: string | null,
+ * }} Completeness
  */
 
 /**
@@ -269,7 +286,9 @@
  * What the console reads.
  *
  * `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
- * end, the oldest first; null if never. Both are null while the database does not answer.
+ * end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until
+ * which
+ * block the record is proven complete.
  *
  * @typedef {{
  *   name: string | null,
@@ -278,6 +297,7 @@
  *   refusals: Record<string, number> | null,
  *   lists: Record<string, number | null> | null,
  *   caller?: Caller | null,
+ *   complete?: Completeness | null,
  * }} SchedulerOverview
  */
 

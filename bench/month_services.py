@@ -1,0 +1,386 @@
+"""Both services over the same simulated month: the real scheduler, and the model of the reference."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from month_incidents import DAY_MS, HOUR_MS, TENERO_PLAN, Change, Incident, ProcessFault, prepare
+from null_logger import NullLogger
+from reference_model import REFERENCE_JOBS, ReferenceJob, ReferenceModel
+from reference_rules import ReferenceSwap
+
+from support.competition import register
+from support.local_store import make_objects_file, open_competition, open_kv
+from support.virtual_time import VirtualClock
+from tocsin.bindings import KV, Database
+from tocsin.budget.budget import Quota
+from tocsin.competition.allowlist import built_in
+from tocsin.competition.request_jobs import competition_jobs
+from tocsin.competition.rules import Rules
+from tocsin.errors import ObjectReset
+from tocsin.platform.local.objects import live_object
+from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.prices.cache import get_cached_token_prices
+from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.settings import Settings
+from tocsin.simulator.chain import Chain
+from tocsin.simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
+from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.simulator.simulated_tokens import ALEX, B42, DIKO, DUST, SBTC, STSTX, STX, WELSH
+from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.tasks.follow_network import follow_network_tasks
+from tocsin.tasks.refresh_prices import refresh_prices_task
+from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.tenero import tenero_upstream
+
+LATENCY_S = 0.06
+MINUTE_MS = 60_000
+LOOK_MINUTES = 5  # between two looks at how a service is; each stands for so many minutes
+VISIT_LOOKS = 2
+KEPT_S = 86_400.0  # an object is not evicted: to load it again for every run would take half of the time
+SILENT_MS = HOUR_MS
+STALE_MS = 2 * HOUR_MS
+PRICED_FROM_MS = 6 * HOUR_MS  # by then every token has been traded
+LAST_MS = 6 * HOUR_MS  # more than four laps of the reference
+PRICED_TOKENS = tuple(token.id for token in (STX, SBTC, STSTX, ALEX, WELSH, DIKO, B42, DUST))
+WALLETS = 430
+TRAFFIC = Traffic(swaps=30, strangers=20, transfers=45, floods=0.1, reorgs=0.25, network=120)
+FILES = ("objects.sqlite", "objects.sqlite-wal", "objects.sqlite-shm")
+
+
+class CountingSimulator(Simulator):
+    """Counts the calls of each day."""
+
+    def __init__(self, chain: Chain, clock: VirtualClock) -> None:
+        super().__init__(chain, clock)
+        self.calls: Counter[tuple[UpstreamName, int]] = Counter()
+
+    def handle(self, upstream: UpstreamName, request: SimulatedRequest) -> Delivery:
+        self.calls[upstream, (self.clock.now() - self.chain.start_ms) // DAY_MS] += 1
+        return super().handle(upstream, request)
+
+
+@dataclass
+class MonthOutcome:
+    """What one service did in the month. Days are counted from its start."""
+
+    name: str
+    days: int
+    swaps: int = 0  # that counted, in the time that is compared
+    missed: Counter[int] = field(default_factory=Counter)  # by the day of the swap
+    refused: Counter[int] = field(default_factory=Counter)  # of the missed: found, and refused
+    wrong: Counter[int] = field(default_factory=Counter)
+    delays_s: dict[str, tuple[int, float]] = field(default_factory=dict)  # the day, and the delay
+    calls: Counter[tuple[UpstreamName, int]] = field(default_factory=Counter)
+    stale_minutes: Counter[int] = field(default_factory=Counter)
+    silent_minutes: Counter[int] = field(default_factory=Counter)
+
+
+class MonthService(Protocol):
+    """What is compared."""
+
+    async def restart(self) -> None: ...
+    async def wipe(self) -> None: ...
+    def visit(self) -> None: ...
+    async def is_silent(self) -> bool: ...
+    async def price_ages(self) -> Mapping[str, int | None]: ...
+    async def recorded(self) -> Mapping[str, tuple[int, ReferenceSwap]]: ...
+    async def refused(self) -> Collection[str]: ...
+
+
+class OurService:
+    """The real object and tasks, process after process in one directory."""
+
+    def __init__(self, simulator: Simulator, directory: Path, db: Database, kv: KV) -> None:
+        self._simulator = simulator
+        self._directory = directory
+        self._db, self._kv = db, kv
+        self._runtime: Runtime | None = None
+        self._client: SchedulerClient | None = None
+        self._opened_at = 0
+
+    async def open(self) -> None:
+        settings, clock = Settings(), self._simulator.clock
+        assert isinstance(clock, VirtualClock)
+        campaign = self._simulator.chain.campaign
+        rules = Rules(built_in(), campaign.start_s, campaign.end_s)
+        hiro = Quota(second=20, minute=500, month=150_000)
+        tenero = Quota(minute=TENERO_PLAN.minute, month=TENERO_PLAN.month)
+        env = SchedulerEnv(
+            fetch=SimulatedFetch(self._simulator, latency_s=LATENCY_S),
+            clock=clock,
+            logger=NullLogger(),
+            random=Random(3).random,
+            config=SchedulerConfig(),
+            upstreams={
+                "hiro": hiro_upstream(HIRO_URL, "key", hiro),
+                "tenero": tenero_upstream(TENERO_URL, None, tenero),
+            },
+            tasks=(
+                refresh_prices_task(settings),
+                *follow_network_tasks(settings, rules),
+                sweep_task(settings, rules),
+            ),
+            request_jobs=competition_jobs(rules),
+            DB=self._db,
+            KV=self._kv,
+        )
+        path = make_objects_file(self._directory)
+        self._runtime = Runtime(path, clock=clock, logger=NullLogger(), env=env)
+        namespace = self._runtime.namespace("SCHEDULER", SchedulerDO)
+        await self._runtime.open()
+        await namespace.get_by_name("v1").arm()
+        self._client = SchedulerClient(namespace.get_by_name("v1"))
+        self._opened_at = clock.now()
+
+    async def close(self) -> None:
+        runtime, self._runtime, self._client = self._runtime, None, None
+        if runtime is not None:
+            await runtime.close()
+
+    async def restart(self) -> None:
+        await self.close()
+        await self.open()
+
+    async def wipe(self) -> None:
+        """The object's storage is gone; the databases are there, as in the reference."""
+        await self.close()
+        for name in FILES:
+            (self._directory / name).unlink(missing_ok=True)
+        await self.open()
+
+    def visit(self) -> None:
+        """Nothing depends on visitors."""
+
+    async def is_silent(self) -> bool:
+        """No complete run of a job for an hour, and the service says that it is ready.
+
+        A process that is just being replaced does not answer, which is not silent.
+        """
+        if self._client is None:
+            return False
+        try:
+            status = await self._client.status()
+        except ObjectReset:
+            return False
+        now = self._simulator.clock.now()
+        if health_of(HealthSnapshot(0.0, None, status), now).state != "ready":
+            return False
+        done = {name: task.last_success_at or self._opened_at for name, task in status.tasks.items()}
+        newest = (done["tenero"], max(done["feed"], done["sweep"]))
+        return any(now - at > SILENT_MS for at in newest)
+
+    async def price_ages(self) -> Mapping[str, int | None]:
+        now = self._simulator.clock.now()
+        prices = await get_cached_token_prices(self._kv, PRICED_TOKENS)
+        return {
+            token: now - prices[token].fetched_at if token in prices and prices[token].price_usd else None
+            for token in PRICED_TOKENS
+        }
+
+    async def recorded(self) -> Mapping[str, tuple[int, ReferenceSwap]]:
+        sql = "SELECT txid, recorded_at, sender, token_in, amount_in, token_out, amount_out FROM swaps"
+        rows = (await self._db.prepare(sql).all()).results
+        return {
+            row["txid"]: (
+                row["recorded_at"],
+                ReferenceSwap(
+                    row["sender"],
+                    row["token_in"],
+                    int(row["amount_in"]),
+                    row["token_out"],
+                    int(row["amount_out"]),
+                ),
+            )
+            for row in rows
+        }
+
+    async def refused(self) -> Collection[str]:
+        return {row["txid"] for row in (await self._db.prepare("SELECT txid FROM refusals").all()).results}
+
+
+class ReferenceService:
+    """The model, and what is asked of it."""
+
+    def __init__(self, model: ReferenceModel, simulator: Simulator) -> None:
+        self._model = model
+        self._simulator = simulator
+        self._opened_at = simulator.clock.now()
+
+    async def restart(self) -> None:
+        self._model.end_process()
+
+    async def wipe(self) -> None:
+        self._model.wipe()
+
+    def visit(self) -> None:
+        self._model.visit()
+
+    async def is_silent(self) -> bool:
+        """No run of a job that got anything for an hour, and its status shows no trouble of it."""
+        return any(self._job_is_silent(job) for job in REFERENCE_JOBS)
+
+    def _job_is_silent(self, job: ReferenceJob) -> bool:
+        at = self._model.useful_at.get(job, self._opened_at)
+        return self._simulator.clock.now() - at > SILENT_MS and not self._model.names_trouble(job)
+
+    async def price_ages(self) -> Mapping[str, int | None]:
+        now, prices = self._simulator.clock.now(), self._model.data.prices
+        return {
+            token: now - prices[token].fetched_at if token in prices and prices[token].usd else None
+            for token in PRICED_TOKENS
+        }
+
+    async def recorded(self) -> Mapping[str, tuple[int, ReferenceSwap]]:
+        data = self._model.data
+        return {txid: (data.recorded_at[txid], swap) for txid, swap in data.swaps.items()}
+
+    async def refused(self) -> Collection[str]:
+        return self._model.data.refused
+
+
+@asynccontextmanager
+async def our_service(simulator: CountingSimulator, directory: Path) -> AsyncIterator[MonthService]:
+    async with open_competition(directory) as db, open_kv(directory, simulator.clock) as kv:
+        await register(db, simulator.chain.wallets)
+        service = OurService(simulator, directory, db, kv)
+        await service.open()
+        try:
+            yield service
+        finally:
+            await service.close()
+
+
+@asynccontextmanager
+async def reference_service(simulator: CountingSimulator, _directory: Path) -> AsyncIterator[MonthService]:
+    chain = simulator.chain
+    fetch = SimulatedFetch(simulator, latency_s=LATENCY_S)
+    model = ReferenceModel(
+        fetch, simulator.clock, chain.wallets, built_in().contracts, chain.campaign.start_s
+    )
+    running = asyncio.ensure_future(model.run())
+    try:
+        yield ReferenceService(model, simulator)
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+SERVICES = {"Tocsin": our_service, "the reference": reference_service}
+
+
+async def live_through(
+    name: str,
+    directory: Path,
+    incidents: Sequence[Incident],
+    *,
+    days: float,
+    seed: int,
+    wallets: int = WALLETS,
+    traffic: Traffic = TRAFFIC,
+    last_ms: int = LAST_MS,
+) -> MonthOutcome:
+    """One service, for so many days. Swaps of the last hours are not compared."""
+    clock = VirtualClock()
+    start_ms = clock.now()
+    chain = Chain(seed=seed, start_ms=start_ms, wallets=wallets)
+    start_traffic(chain, traffic)
+    simulator = CountingSimulator(chain, clock)
+    incidents = [each for each in incidents if each.hour < days * 24]
+    prepare(simulator, incidents, seed, start_ms)
+    outcome = MonthOutcome(name, int(days + 0.999))
+    async with AsyncExitStack() as stack:
+        stack.callback(setattr, live_object, "IDLE_S", live_object.IDLE_S)
+        live_object.IDLE_S = KEPT_S
+        service = await stack.enter_async_context(SERVICES[name](simulator, directory))
+        director = asyncio.ensure_future(_direct(service, simulator, incidents))
+        await _watch(service, clock, incidents, outcome, days)
+        await director
+        simulator.advance()
+        await _compare(service, chain, outcome, start_ms + int(days * DAY_MS) - last_ms)
+    outcome.calls = simulator.calls
+    return outcome
+
+
+async def _direct(service: MonthService, simulator: Simulator, incidents: Sequence[Incident]) -> None:
+    """Let things happen at their time."""
+    start_ms = simulator.chain.start_ms
+    agenda: list[tuple[int, int, Change | ProcessFault | None]] = []
+    for order, incident in enumerate(incidents):
+        first, last = incident.at_ms(start_ms)
+        agenda += [(first, order, incident.begin), (last, order, incident.end)]
+        if incident.process is not None:
+            agenda.append((first, order, incident.process))
+    for at, _, action in sorted(agenda, key=lambda each: each[:2]):
+        if action is None:
+            continue
+        await simulator.clock.sleep(max(0, at - simulator.clock.now()) / 1000)
+        if action == "wipe":
+            await service.wipe()
+        elif action == "restart":
+            await service.restart()
+        elif callable(action):
+            action(simulator)
+
+
+async def _watch(
+    service: MonthService,
+    clock: VirtualClock,
+    incidents: Sequence[Incident],
+    outcome: MonthOutcome,
+    days: float,
+) -> None:
+    """Look every five minutes; somebody opens a page every ten, but not during incidents without visitors."""
+    start_ms = clock.now()
+    deserted = [each.at_ms(start_ms) for each in incidents if not each.visited]
+    for look in range(int(days * 24 * 60 / LOOK_MINUTES)):
+        now = start_ms + look * LOOK_MINUTES * MINUTE_MS
+        await clock.sleep((now - clock.now()) / 1000)
+        day = (now - start_ms) // DAY_MS
+        if look % VISIT_LOOKS == 0 and not any(first <= now < last for first, last in deserted):
+            service.visit()
+        outcome.silent_minutes[day] += LOOK_MINUTES * await service.is_silent()
+        if now - start_ms >= PRICED_FROM_MS:
+            ages = await service.price_ages()
+            is_stale = any(age is None or age > STALE_MS for age in ages.values())
+            outcome.stale_minutes[day] += LOOK_MINUTES * is_stale
+    await clock.sleep((start_ms + int(days * DAY_MS) - clock.now()) / 1000)
+
+
+async def _compare(service: MonthService, chain: Chain, outcome: MonthOutcome, until_ms: int) -> None:
+    """With the truth: what is missing, what differs, and how late the others were."""
+    true = {swap.txid: swap for swap in chain.truth()}
+    recorded, refused = await service.recorded(), await service.refused()
+    for txid, swap in true.items():
+        block = chain.transactions[txid].block
+        assert block is not None
+        mined_ms = block.time_s * 1000
+        if mined_ms >= until_ms:
+            continue
+        day = (mined_ms - chain.start_ms) // DAY_MS
+        outcome.swaps += 1
+        if txid not in recorded:
+            outcome.missed[day] += 1
+            outcome.refused[day] += txid in refused
+            continue
+        at, row = recorded[txid]
+        if row != ReferenceSwap(swap.sender, swap.token_in, swap.amount_in, swap.token_out, swap.amount_out):
+            outcome.wrong[day] += 1
+        if at >= mined_ms:  # else a reorg has moved it to another block since
+            outcome.delays_s[txid] = day, (at - mined_ms) / 1000
+    for txid in recorded.keys() - true.keys():
+        at_ms = chain.transactions[txid].received_ms
+        if at_ms < until_ms:
+            outcome.wrong[(at_ms - chain.start_ms) // DAY_MS] += 1

@@ -1,0 +1,86 @@
+"""Until which block the record is proven complete, from what the database has: true at any time, also after a restart.
+
+Up to that block everything of the network's list was read, no nonce of an eligible wallet is missing, and nothing that
+a list has shown waits to be verified. What is older than the list that is followed was read in the lists of contracts
+and wallets. Only the network's list shows every nonce; without it nothing can be proven.
+"""
+
+from dataclasses import dataclass
+
+from tocsin.bindings import Database
+from tocsin.competition import nonces, swap_store
+from tocsin.competition.feed_state import FeedState, load_state
+from tocsin.competition.rules import Rules
+from tocsin.shapes.completeness import Completeness
+
+SWITCHED_OFF = "the feed is switched off, and the sweep alone cannot tell what a list leaves out"
+
+_NEVER_READ = """
+SELECT 1 FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
+WHERE t.tier = 'eligible' AND m.walked_at IS NULL LIMIT 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofFacts:
+    """What the proof rests on, besides how far the network's list was read. A block is None where nothing limits it."""
+
+    rests: bool  # all contracts' lists were read since the network's is followed, and all wallets' once
+    missing_nonces: int
+    nonces_until: int | None  # the last block below the first missing nonce
+    unverified: int
+    verified_until: int | None  # the last block below the first transaction that waits to be verified
+
+
+async def load_facts(db: Database, state: FeedState, rules: Rules) -> ProofFacts:
+    missing, nonces_until = await nonces.proof(db)
+    unverified, lowest = await swap_store.unverified(db)
+    never_read = await db.prepare(_NEVER_READ).first()
+    return ProofFacts(
+        rests=state.rests_on == rules.version and never_read is None,
+        missing_nonces=missing,
+        nonces_until=nonces_until,
+        unverified=unverified,
+        verified_until=None if lowest is None else lowest - 1,
+    )
+
+
+def proven_block(state: FeedState, facts: ProofFacts) -> int | None:
+    """The block up to which the record is proven complete; None: it is not."""
+    read = state.mark.complete_block
+    if state.way != "network" or not facts.rests or read is None:
+        return None
+    limits = [block for block in (facts.nonces_until, facts.verified_until) if block is not None]
+    block = min([read, *limits])
+    return block if block > 0 else None
+
+
+def completeness_of(state: FeedState, facts: ProofFacts) -> Completeness:
+    """The block, and what keeps it from being the newest one."""
+    return Completeness(
+        proven_block(state, facts), state.complete_at, facts.missing_nonces, _obstacle(state, facts)
+    )
+
+
+def _obstacle(state: FeedState, facts: ProofFacts) -> str | None:
+    if state.way != "network":
+        return f"the network's list is not followed: {state.reason}"
+    if state.started_at is None:
+        return "the network's list was not read yet"
+    if not facts.rests:
+        return "not all lists of contracts and wallets were read yet"
+    parts = []
+    if state.mark.gaps:
+        parts.append("a part of the network's list is unread")
+    if facts.missing_nonces:
+        parts.append(f"transactions of eligible wallets that no list has shown: {facts.missing_nonces}")
+    if facts.unverified:
+        parts.append(f"transactions that wait to be verified: {facts.unverified}")
+    return ", ".join(parts) or None
+
+
+async def completeness(db: Database, rules: Rules, *, feed_runs: bool) -> Completeness:
+    """As the database has it now. `feed_runs`: whether there is a task that follows the network's list."""
+    if not feed_runs:
+        return Completeness(None, None, None, SWITCHED_OFF)
+    state = await load_state(db)
+    return completeness_of(state, await load_facts(db, state, rules))
