@@ -179,8 +179,8 @@ class Actions(Clients):
 
     async def _look_until(self, process: SimulatedProcess, until_s: float) -> None:
         """The service looks at itself every second; here it does only while that matters."""
-        while self._history.time.now_s < until_s:
-            await asyncio.sleep(LOOK_S)
+        while (left_s := until_s - self._history.time.now_s) > 0:
+            await asyncio.sleep(LOOK_S if left_s < 10 * LOOK_S else 10 * LOOK_S)
             await self._history.look(process)
 
     def _reset(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:

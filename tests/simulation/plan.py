@@ -13,8 +13,9 @@ from tocsin.simulator.faults import FAULT_KINDS, SimulatedFault
 
 DAY_S = 86_400.0
 NEVER_S = 10.0**9
+EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
-USUAL_SHARE = 0.04  # of histories with the cadences of the defaults, which cost as much as all others
+USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
 # How often each kind of event happens on a usual day.
 RATES: Mapping[str, float] = {
@@ -94,7 +95,7 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
         network_per_hour=rng.choice((0.0, 2.0, 10.0)),
         settings=Settings() if usual_cadences else drawn_settings(rng, Settings()),
         look_every_s=rng.choice((900.0, 3_600.0)),
-        idle_s=rng.choice((10.0, NEVER_S, NEVER_S, NEVER_S, NEVER_S)),
+        idle_s=10.0 if rng.random() < EVICTED_SHARE else NEVER_S,
     )
     # Some days are quiet and some are terrible.
     scale = {kind: rate * rng.choice((0.0, 0.5, 1.0, 1.0, 2.0)) for kind, rate in RATES.items()}
@@ -121,9 +122,9 @@ def drawn_settings(rng: Random, now: Settings) -> Settings:
     if rng.random() < USUAL_SHARE:
         feed, prices, sweep = MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS
     else:
-        feed = rng.choice((30, 60, 120, 180)) * MINUTE_MS
-        prices = rng.choice((60, 120, 180)) * MINUTE_MS
-        sweep = rng.choice((120, 240, 360)) * MINUTE_MS
+        feed = rng.choice((30, 120, 240)) * MINUTE_MS
+        prices = rng.choice((60, 240, 360)) * MINUTE_MS
+        sweep = rng.choice((120, 480, 720)) * MINUTE_MS
     return replace(
         now,
         feed_enabled=rng.random() < 0.85,
