@@ -31,7 +31,7 @@ from tools.mutation.recorded import (
 from tools.mutation.results import KILLED, NOT_TRIED, SURVIVED, UNTESTED, Results
 
 MEMORY_MAX = 6 * 1024**3  # of address space: a mutant that never ends may also never stop to collect
-CPU_MIN_S = 10  # a mutant gets this and five times what its tests needed
+CPU_MIN_S = 3  # a mutant gets this and three times what its tests needed
 WALL_FACTOR = 6  # processor time is what counts; this ends a child that waits for ever
 
 
@@ -160,7 +160,7 @@ class MutationRun:
         return chosen
 
     def _start(self, path: Path, mutant: Mutant, tests: list[pytest.Item], functions: Any) -> Child:
-        cpu = CPU_MIN_S + 5 * sum(self._recording.seconds.get(test.nodeid, 1) for test in tests)
+        cpu = CPU_MIN_S + 3 * sum(self._recording.seconds.get(test.nodeid, 1) for test in tests)
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
