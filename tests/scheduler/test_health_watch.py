@@ -278,11 +278,14 @@ async def test_a_lost_file_is_the_error_of_the_store() -> None:
 
 async def test_the_store_is_written_every_five_seconds_and_looked_at_every_second() -> None:
     clock, store, ages = VirtualClock(), Store(), []
+    await clock.sleep(100)
     health = HealthWatch(
         lambda: SchedulerClient(SchedulerStub(scheduler_status())),  # type: ignore[arg-type]
         store,  # type: ignore[arg-type]
         clock,
-        on_look=lambda seen: ages.append((clock.now() - START_MS, seen.loop_tick_age_s, store.written)),
+        on_look=lambda seen: ages.append(
+            (clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)
+        ),
     )
     watching = asyncio.create_task(health.watch())
     await clock.sleep(5.5)
@@ -310,3 +313,27 @@ async def test_before_the_first_look_the_scheduler_is_a_problem() -> None:
 
     assert health.seen().scheduler_error == "the scheduler has not been looked at yet"
     assert (health.seen().store_error, health.seen().file_problem) == (None, None)
+
+
+async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch() -> None:
+    """It is asked again at the next successful write."""
+
+    class Silent(SchedulerStub):
+        """Never answers when it is armed."""
+
+        async def arm(self) -> int:
+            self.armed += 1
+            await asyncio.Event().wait()
+            return 5
+
+    clock, store, stub = VirtualClock(), Store(), Silent(scheduler_status())
+    health = HealthWatch(lambda: SchedulerClient(stub), store, clock)  # type: ignore[arg-type]
+    store.error = StoreUnavailable("KV.put: disk full")
+    await health.look()
+    store.error = None
+    for _ in range(2):
+        await health.look()
+        await clock.sleep(5)
+
+    assert stub.armed == 2
+    assert health.seen().status is not None

@@ -62,6 +62,7 @@ def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(
     [
         ({}, 60_000, []),
         ({}, 60_001, ["the alarm is 60 s late"]),
+        ({}, 6_000_400, ["the alarm is 6000 s late"]),
         ({}, -900_000, []),
         ({"loop_tick_age_s": 5.0}, 0, []),
         ({"loop_tick_age_s": 5.6}, 0, ["the event loop has been stuck for 6 s"]),

@@ -29,11 +29,14 @@ def functions_by_code() -> Functions:
     return found
 
 
-def apply(module: ModuleType, original: str, mutated: str, functions: Functions) -> None:
+def apply(module: ModuleType, original: str, mutated: str, functions: Functions) -> bool:
+    """Whether a value was changed: then tests may have copies of the old one."""
     path = module.__file__ or ""
     before, after = compile(original, path, "exec"), compile(mutated, path, "exec")
-    if not _replace_code(before, after, functions) or _outer(before) != _outer(after):
+    by_value = not _replace_code(before, after, functions) or _outer(before) != _outer(after)
+    if by_value:
         _replace_values(module, after)
+    return by_value
 
 
 def _outer(code: CodeType) -> tuple[object, ...]:

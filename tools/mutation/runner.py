@@ -7,6 +7,7 @@ import resource
 import select
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -32,6 +33,8 @@ from tools.mutation.results import KILLED, NOT_TRIED, SURVIVED, UNTESTED, Result
 
 MEMORY_MAX = 6 * 1024**3  # of address space: a mutant that never ends may also never stop to collect
 CPU_MIN_S = 3  # a mutant gets this and three times what its tests needed
+FRESH_TESTS_MAX = 100
+CANNOT_APPLY = 42  # an exit code
 WALL_FACTOR = 6  # processor time is what counts; this ends a child that waits for ever
 
 
@@ -228,20 +231,33 @@ def record_file(path: Path, items: Sequence[pytest.Item]) -> int:
 def run_mutant(
     path: Path, mutant: Mutant, tests: list[pytest.Item], functions: Any, writer: int, cpu: int
 ) -> int:
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 60))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     name = ".".join(("tocsin", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
     try:
-        apply(importlib.import_module(name), path.read_text(), mutant.source, functions)
+        by_value = apply(importlib.import_module(name), path.read_text(), mutant.source, functions)
     except CannotApply:
-        return 2
+        return CANNOT_APPLY
     except Exception as error:  # noqa: BLE001  # the module cannot be imported any more: everybody would notice
         os.write(writer, f"import: {type(error).__name__}".encode())
         return 1
     _own_directory(tests[0])
     for item, following in zip(tests, [*tests[1:], None], strict=True):
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+    if by_value:
+        _run_afresh(name, mutant, tests, writer, cpu)
     return 0
+
+
+def _run_afresh(name: str, mutant: Mutant, tests: list[pytest.Item], writer: int, cpu: int) -> None:
+    """Continue as a new interpreter that imports the mutant."""
+    file = _directory(os.getpid()) / "mutant"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(mutant.source)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu + 30, cpu + 35))
+    os.set_inheritable(writer, True)  # until it ends
+    chosen = [test.nodeid for test in tests[:FRESH_TESTS_MAX]]
+    os.execv(sys.executable, [sys.executable, "-m", "tools.mutation.fresh", name, str(file), *chosen])
 
 
 def _finished(running: list[Child]) -> list[Child]:
@@ -263,7 +279,7 @@ def _outcome(child: Child) -> tuple[str, str]:
     code = os.waitstatus_to_exitcode(status)
     if late or code < 0:
         return KILLED, "timeout" if late or code in {-signal.SIGXCPU, -signal.SIGKILL} else f"signal {-code}"
-    if code == 2:
+    if code == CANNOT_APPLY:
         return NOT_TRIED, ""
     if code == 0:
         return SURVIVED, ""
