@@ -159,6 +159,7 @@ def test_calls_that_are_there_again_come_with_tokens() -> None:
     empty = replace(MONTH, spent=100, used_by_others=900, task_tokens=0, request_tokens=0)
     assert tokens(empty.reconcile(500, 1_000, 0.2)) == (40, 10)
     assert tokens(empty.reconcile(0, 1_000, 0.2)) == (0, 0)
+    assert tokens(empty.reconcile(1, 1_000, 0.2)) == (1, 0)
     left = replace(empty, used_by_others=899)
     assert tokens(left.reconcile(500, 1_000, 0.2)) == (0, 0)
 
@@ -197,6 +198,16 @@ def test_after_a_rollover_months_begin_at_that_day() -> None:
     assert told.span == ("2026-05", AT.wall_ms, JUNE + 21 * DAY_MS)
     assert (told.offset_ms, told.used_by_others) == (21 * DAY_MS, 0)
     assert tokens(told) == (pytest.approx(950 / 31 * 0.8), pytest.approx(950 / 31 * 0.2))
+    assert replace(MONTH, spent=900, reported=100).reconcile(1_005, 1_000, 0.2).spent == 0
+
+
+def test_a_clock_beyond_every_month_does_not_open_an_empty_one() -> None:
+    broken = Moment(10**15, 0)
+    month = Month.begin(broken, 1_000, 0.2)
+
+    assert tokens(month) == (800, 200)
+    assert tokens(month.at(broken, 1_000, 0.2)) == (800, 200)
+    assert replace(month, spent=1_000).wait_ms(Lane.TASK, 1_000, 0.2, probing=False) == 1
 
 
 def test_what_is_left_to_tasks() -> None:

@@ -170,6 +170,7 @@ def test_the_next_slot_follows_the_last() -> None:
 
     assert [slot_after(last, PRICES, NOON) for last in (-1, 0, 1, NOON)] == [NOON, NOON, FIVE, NOON + FIVE]
     assert slot_after(NOON + 3, stretched, NOON) == NOON + FIVE + 4
+    assert due_at(TaskSchedule("new", FIVE, FIVE), now=NOON + 7, paused_until=None) == NOON + 7
     assert due_at(replace(PRICES, rerun=True), now=NOON + 5, paused_until=None) == NOON + 5
 
 

@@ -139,7 +139,7 @@ class MutationRun:
                     )
 
     def _tests_for(self, path: Path, mutant: Mutant, uses: Uses, killers: Counter[str]) -> list[str]:
-        """The tests that run the line; for a constant, those that run a line which uses it. Likely killers first."""
+        """Tests that run the line; for a constant, a line that uses it. Quick ones and likely killers first."""
         name = str(path.relative_to(SOURCE))
         known = self._recording.tests
         found: set[str] = set()
@@ -153,7 +153,7 @@ class MutationRun:
             if found:
                 break
         seconds = self._recording.seconds
-        ordered = sorted(found, key=lambda test: (-killers[test], seconds.get(test, 1)))
+        ordered = sorted(found, key=lambda test: (seconds.get(test, 1) + 0.001) / (1 + killers[test]))
         chosen, left = [], self._seconds_max
         for test in ordered:
             chosen.append(test)
