@@ -95,6 +95,7 @@ def test_the_next_month_has_its_own_count_and_the_last_one_is_kept() -> None:
 
     assert (june.span.label, june.spent, june.used_by_others) == ("2026-06", 3, 0)
     assert june.past == {**{label: 7 for label in past if label != "2024-01"}, "2026-05": 400}
+    assert MONTH.counted(Moment(JUNE, 0)).spent == 0
     assert may.counted(Moment(JUNE - 1, 0)) == may
     assert may.counted(Moment(JUNE, 0)).spent == 3
     assert june.at(Moment(JUNE - 1, 0), 1_000, 0.2).spent == 400
@@ -115,6 +116,8 @@ def test_the_next_month_has_its_own_count_and_the_last_one_is_kept() -> None:
         (replace(MONTH, task_tokens=0, request_tokens=0), Lane.TASK, 1, 864_000_000),
         (replace(MONTH, task_tokens=0, request_tokens=0), Lane.TASK, 2, 432_000_001),
         (replace(MONTH, spent=1_000), Lane.TASK, 1_000, 864_000_000),
+        (replace(MONTH, task_tokens=0.5, request_tokens=0.5), Lane.TASK, 1, 864_000_000),
+        (replace(MONTH, task_tokens=0.5, request_tokens=0.5), Lane.TASK, 2, 432_000_001),
     ],
 )
 def test_a_call_waits_for_its_token(month: Month, lane: Lane, limit: int, expected_ms: int) -> None:
@@ -171,6 +174,7 @@ def test_calls_that_are_there_again_come_with_tokens() -> None:
         (1_000, 900, 100, 199, None, False),
         (1_000, 899, 100, 200, None, False),
         (1_000, 900, None, 200, None, False),
+        (1_005, 905, 100, 200, None, True),
         (50, 30, 20, 30, None, True),
         (50, 30, 21, 30, None, False),
         (50, 29, 20, 30, None, False),

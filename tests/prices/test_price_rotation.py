@@ -81,6 +81,13 @@ def test_a_token_that_was_asked_for_since_it_was_missed_waits_for_the_list(
     assert plan_refresh("b", memory, NOW) == RefreshPlan(("b",), singles, single_first=bool(singles))
 
 
+def test_the_single_token_that_waited_longest_decides_who_is_first() -> None:
+    memory = {"a": TokenMemory(NOW - 3), "b": unlisted(NOW - 5, NOW - 9), "c": unlisted(NOW - 1, NOW - 9)}
+    assert plan_refresh("abc", memory, NOW) == RefreshPlan(("a",), ("b", "c"), single_first=True)
+    missed = {"b": TokenMemory(NOW - 5, missed_at=NOW - 4), "c": TokenMemory(NOW - 1, missed_at=NOW - 9)}
+    assert plan_refresh("bc", missed, NOW) == RefreshPlan(("b", "c"), ("b", "c"), single_first=True)
+
+
 def test_a_held_price_is_a_price_of_its_token() -> None:
     assert TokenMemory(held=HeldPrice(2.5, 6)).held_price("a") == TokenPrice("a", 2.5, 6)
     assert TokenMemory().held_price("a") is None

@@ -33,6 +33,11 @@ def test_a_body_has_at_most_two_hundred_thousand_values() -> None:
             decode(body)
 
 
+def test_what_is_nested_too_deeply_is_not_read() -> None:
+    with pytest.raises(MalformedBody, match="JSON nested too deeply"):
+        decode(b"[" * 100_000)
+
+
 def test_text_for_a_log_line_has_no_control_characters_and_is_cut() -> None:
     assert printable("a\nb\x00c", 4) == "a·b·"
 

@@ -65,6 +65,9 @@ class Uses:
                 for each in ast.walk(node):
                     if used := _name(each):
                         self._places[used].add((name, getattr(each, "lineno", node.lineno)))
+                for each in ast.walk(node.args):  # a default is used by the whole function
+                    if used := _name(each):
+                        self._places[used] |= {(name, line) for line in _lines(node)}
         for statement in _outer_statements(tree):
             made = _assigned(statement)
             for each in ast.walk(statement):
@@ -81,7 +84,7 @@ class Uses:
                 isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 and node.lineno <= line <= node.body[0].lineno
             ):
-                return {(name, each) for each in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+                return {(name, each) for each in _lines(node)}
         made = [
             _assigned(each)
             for each in _outer_statements(tree)
@@ -91,6 +94,10 @@ class Uses:
         for _ in range(3):
             names |= {other for each in names for other in self._derived[each]}
         return {place for each in names for place in self._places[each]}
+
+
+def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def statement_lines(path: Path, line: int) -> range:
