@@ -82,6 +82,20 @@ def test_a_gap_is_filled_from_its_cursor_on() -> None:
     assert step.mark == mark([anchor(100), anchor(88, 1), anchor(50)], gap(87), gap(70))
 
 
+def test_an_anchor_at_the_end_of_a_gap_stays_above_it() -> None:
+    before = mark([anchor(100), anchor(90, 3), anchor(50)], gap(90, 3))
+    step = taken(before, [row(90, 3), row(88), row(50)], "49:0", gap(90, 3))
+
+    assert step.mark == mark([anchor(100), anchor(90, 3), anchor(88), anchor(50)])
+
+
+def test_a_gap_below_the_anchor_that_was_reached_stays() -> None:
+    before = mark([anchor(100), anchor(50), anchor(40)], gap(90), gap(50))
+    step = taken(before, [row(90), row(60), row(50)], "49:0", gap(90))
+
+    assert step.mark.gaps == (gap(50),)
+
+
 def test_a_gap_that_is_filled_takes_those_that_it_passed_with_it() -> None:
     before = mark([anchor(100), anchor(50)], gap(90), gap(70))
     step = taken(before, [row(90), row(71), row(60), row(50)], "49:0", gap(90))
@@ -92,10 +106,10 @@ def test_a_gap_that_is_filled_takes_those_that_it_passed_with_it() -> None:
 
 @pytest.mark.parametrize(("time_s", "reached"), [(START_S, False), (START_S - 1, True)])
 def test_the_campaigns_start_is_the_end_of_the_list(time_s: int, reached: bool) -> None:
-    step = taken(FeedMark(), [row(95), row(94, 0, time_s)], "94:0")
+    step = taken(FeedMark(), [row(95), row(94, 0, time_s), row(93)], "93:0")
 
-    assert (len(step.fresh), step.restarted) == ((1, False) if reached else (2, True))
-    assert step.above == (BOTTOM if reached else (94, -1))
+    assert (len(step.fresh), step.restarted) == ((1, False) if reached else (3, True))
+    assert step.above == (BOTTOM if reached else (93, -1))
 
 
 def test_the_end_of_the_list_above_an_anchor_is_wrong() -> None:
@@ -158,4 +172,7 @@ def test_anchors_are_fewer_the_further_down() -> None:
     with_gap = thinned(replace(known, gaps=(gap(95, 1), gap(90))))
     assert [each.height for each in with_gap.anchors] == [100, 99, 98, 97, 96, 95, 93, 92, 88, 86]
     assert thinned(FeedMark((), (gap(5),))) == FeedMark((), (gap(5),))
-    assert [each.height for each in thinned(mark([anchor(9), anchor(12), anchor(8)])).anchors] == [9, 12, 8]
+    odd = mark([anchor(9), anchor(12), anchor(11), anchor(8)])  # an anchor above the head counts as at it
+    assert [each.height for each in thinned(odd).anchors] == [9, 11, 8]
+    one_block = mark([anchor(100, 5), anchor(100, 3), anchor(100, 1)], gap(10))
+    assert thinned(one_block).anchors == (anchor(100, 5), anchor(100, 1))

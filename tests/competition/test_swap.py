@@ -157,7 +157,11 @@ def test_changes_without_the_fee_are_not_believed() -> None:
     assert (
         net_of_changes(transaction(100, sponsored=False), [token, BalanceChange("0x1", STX, 99, 0)]) is None
     )
+    assert net_of_changes(transaction(1, sponsored=False), [token]) is None
+    assert net_of_changes(transaction(0, sponsored=False), [token]) == {"A": 5}
     assert net_of_changes(transaction(100, sponsored=True), [token]) == {"A": 5}
+    others = BalanceChange("0x2", "B", 3, 0)
+    assert net_of_changes(transaction(100, sponsored=True), [others, token, others]) == {"A": 5}
     assert net_of_changes(transaction(100, sponsored=True), [BalanceChange("0x2", "A", 0, 5)]) is None
 
 
@@ -194,6 +198,12 @@ def test_a_swap_that_is_fees_only_names_what_is_not_known() -> None:
         net,
     )
     assert swap_of(Moves(net, frozenset("B"))) == Swap("A", 1, "C", 3, {"B": 2})
+    more = {**net, "D": -1}
+    assert swap_of(Moves(more, frozenset("B"))) == NoSwap(
+        "incomplete_events",
+        "the sender gave 3 tokens and got one token: a swap has one of each, besides fees",
+        more,
+    )
 
 
 def test_only_several_given_for_one_may_be_fees() -> None:
@@ -237,6 +247,8 @@ FEE = move("C", WALLET, TREASURY, 1)
         ([PAID, FEE, move("B", POOL, "SPSTRANGER"), move("B", None, WALLET)], {"C": 1}),  # got by a mint
         ([PAID, FEE, move("C", TREASURY, TREASURY, 1), GOT], {"C": 1}),  # a transfer to oneself gives nothing
         ([PAID, FEE, move("C", WALLET, WALLET, 9), GOT], {"C": 1}),
+        ([PAID, FEE, move("C", WALLET, POOL, 0), GOT], {"C": 1}),  # nothing was moved
+        ([PAID, FEE, move("D", TREASURY, "SPSTRANGER", 0), GOT], {"C": 1}),
         ([PAID, FEE, move("C", TREASURY, None, 1), GOT], {"C": 1}),  # burned by who was paid: nobody gets it
     ],
 )
@@ -332,6 +344,7 @@ def gives_anything(principal: str, moves: list[tuple[str, str | None, str | None
         ("u5", None),
         ("(some u5)", None),
         ("(some '", None),
+        ("(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17BX", None),
     ],
 )
 def test_the_provider_argument_is_decoded(argument: str | None, expected: str | None) -> None:

@@ -1,10 +1,12 @@
 """One page of a list in figures: what is new, which stretch it covers, and the mark that it leaves."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.competition import chain_of, open_world
 from tocsin.chain_model import MinedAt, Page, Transaction
 from tocsin.competition.walk import (
     Anchor,
@@ -13,9 +15,13 @@ from tocsin.competition.walk import (
     Visits,
     anchor_at,
     choose_visits,
+    count_failure,
     due_contracts,
     is_deep,
+    list_ages,
+    load_marks,
     reading_order,
+    save_mark,
     step,
     turn_period,
 )
@@ -73,7 +79,7 @@ def test_an_anchor_that_is_not_where_it_was_is_forgotten(place: Transaction, kep
 
 
 def test_a_page_that_leads_on_leaves_a_gap() -> None:
-    first = taken(Mark(walked_at=5, failures=2), [row(260, 3), row(150, 7)], "150:7", tip=300)
+    first = taken(Mark(walked_at=5, failures=2), [row(260, 3), row(255), row(150, 7)], "150:7", tip=300)
 
     assert (first.above, first.below, first.done) == ((150, 6), (2**53 - 1, 0), False)
     gap = Gap("150:7", (150, 7), anchor_at(row(150, 7)), NOW)
@@ -126,6 +132,9 @@ def test_each_contract_has_its_own_time_in_the_period() -> None:
         ("c", "b"),
     ]
     assert due(10_750) == ("d", "c")
+    of_three = {name: Mark(walked_at=10_000) for name in "abc"}
+    for now, expected in ((10_332, ()), (10_333, ("b",)), (10_666, ("b", "c"))):
+        assert due_contracts("abc", of_three, 1, now=now, period_ms=1_000) == expected
 
 
 def test_urgent_wallets_and_the_next_part_of_the_pass() -> None:
@@ -146,6 +155,29 @@ def test_urgent_wallets_and_the_next_part_of_the_pass() -> None:
     assert chosen("B", 2, 3) == Visits(("D", "C"), ("C", "D", "E"), ends_pass=False)
     assert chosen("C", 2, 3) == Visits(("D", "C"), ("D", "E", "F"), ends_pass=True)
     assert chosen("F", 0, 6) == Visits((), tuple("ABCDEF"), ends_pass=True)
+
+
+async def test_a_mark_is_stored_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    gap = Gap("150:7", (150, 7), anchor_at(row(150, 7)), NOW)
+    marks = {
+        "a": Mark(anchor_at(row(9, 3)), None, 5, 0, 6),
+        "b": Mark(None, gap, None, 0, 7),
+        "c": Mark(None, replace(gap, top=None), 2, 0, 8),
+    }
+    async with open_world(tmp_path, chain_of(1)) as world:
+        for name, each in marks.items():
+            await save_mark(world.db, name, f"rules of {name}", each).run()
+        stored = await load_marks(world.db)
+        some = await load_marks(world.db, ["b", "x"])
+        ages = await list_ages(world.db, "xcba")
+        for _ in range(2):
+            await count_failure(world.db, "a", "later rules", 70).run()
+        failed = await load_marks(world.db, ["a"])
+
+    assert stored == {name: (f"rules of {name}", each) for name, each in marks.items()}
+    assert some == {"b": ("rules of b", marks["b"])}
+    assert list(ages.items()) == [("b", None), ("x", None), ("c", 2), ("a", 5)]
+    assert failed == {"a": ("rules of a", replace(marks["a"], failures=2, tried_at=70))}
 
 
 def test_an_anchor_has_a_position() -> None:

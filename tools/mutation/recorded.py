@@ -91,6 +91,11 @@ class Uses:
             if each.lineno <= line <= (each.end_lineno or each.lineno)
         ]
         names = {each for each in made if each}
+        names |= {  # who makes an object uses the defaults of its fields
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        }
         for _ in range(3):
             names |= {other for each in names for other in self._derived[each]}
         return {place for each in names for place in self._places[each]}
