@@ -280,7 +280,7 @@ async def test_the_store_is_written_every_five_seconds_and_looked_at_every_secon
     clock, store, ages = VirtualClock(), Store(), []
     await clock.sleep(100)
     health = HealthWatch(
-        lambda: SchedulerClient(SchedulerStub(scheduler_status())),  # type: ignore[arg-type]
+        lambda: SchedulerClient(SchedulerStub(scheduler_status())),
         store,  # type: ignore[arg-type]
         clock,
         on_look=lambda seen: ages.append(
