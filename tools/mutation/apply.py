@@ -51,18 +51,20 @@ def _is_body(code: CodeType) -> bool:
     return not code.co_flags & 0x0002
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _nested(each)
+def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """The same code before and after, without what is within a function that has lost some of it."""
+    yield before, after
+    old = [each for each in before.co_consts if isinstance(each, CodeType)]
+    new = [each for each in after.co_consts if isinstance(each, CodeType)]
+    if len(old) == len(new):
+        for one, other in zip(old, new, strict=True):
+            yield from _pairs(one, other)
 
 
 def _replace_code(before: CodeType, after: CodeType, functions: Functions) -> bool:
     """Whether a function was changed."""
-    pairs = list(zip(_nested(before), _nested(after), strict=True))
     changed = False
-    for old, new in pairs:
+    for old, new in _pairs(before, after):
         if old == new or _is_body(old):
             continue
         for function in functions.get(old, ()):

@@ -69,6 +69,7 @@ class MutationRun:
         ]
         self._recording = Recording()
         self._report_to: int | None = None
+        self._failed_plain: list[str] = []  # without a mutant: they tell nothing about one
 
     def pytest_collection(self) -> None:
         """A failing example need not be made small, and the examples are the same for each mutant."""
@@ -84,6 +85,8 @@ class MutationRun:
         if report.failed and self._report_to is not None:
             os.write(self._report_to, report.nodeid.encode())
             os._exit(1)
+        if report.failed:
+            self._failed_plain.append(report.nodeid)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if not self._queue:
@@ -102,7 +105,7 @@ class MutationRun:
             print(f"recording {number} of {len(stale)}: {path.relative_to(ROOT)}", flush=True)
             child = os.fork()
             if child == 0:
-                _in_child(record_file, path, files[path])
+                _in_child(record_file, path, files[path], self._failed_plain)
             os.waitpid(child, 0)
             shutil.rmtree(_directory(child), ignore_errors=True)
         for path in files:
@@ -204,7 +207,7 @@ def _own_directory(item: pytest.Item) -> None:
     factory._basetemp = None  # noqa: SLF001
 
 
-def record_file(path: Path, items: Sequence[pytest.Item]) -> int:
+def record_file(path: Path, items: Sequence[pytest.Item], failed: list[str]) -> int:
     import coverage
 
     _own_directory(items[0])
@@ -220,7 +223,10 @@ def record_file(path: Path, items: Sequence[pytest.Item]) -> int:
     data = measured.get_data()
     lines = {}
     for file in sorted(data.measured_files()):
-        found = {line: sorted(filter(None, tests)) for line, tests in data.contexts_by_lineno(file).items()}
+        found = {
+            line: sorted(test for test in tests if test and test not in failed)
+            for line, tests in data.contexts_by_lineno(file).items()
+        }
         lines[str(Path(file).relative_to(SOURCE))] = (digest(Path(file)), found)
     place = place_of(path)
     place.parent.mkdir(parents=True, exist_ok=True)
