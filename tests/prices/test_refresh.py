@@ -293,7 +293,6 @@ async def test_one_bad_token_fails_alone(tmp_path: Path) -> None:
         assert (result.counters["succeeded"], result.counters["failed"]) == (4, 1)
         (line,) = bench.wired.log.of("prices.asking_failed")
         assert (line.fields["first"], line.fields["answer"]) == (OTHERS[0], "malformed")
-        assert line.fields["goes_on"] is True
 
 
 async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
@@ -302,15 +301,13 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
     async with task_bench(tmp_path, market) as bench:
         await bench.run(TASK)
         market.pages[0]["stx"] = 85.0
-
         first = await bench.run(TASK)
         held = await get_cached_token_price(bench.kv, "stx")
-        believed_at_once = bench.wired.log.of("price.jump_believed")
+        assert bench.wired.log.of("price.jump_believed") == []
         second = await bench.run(TASK)
         believed = await get_cached_token_price(bench.kv, "stx")
 
         assert (first.counters["heldBack"], second.counters["heldBack"]) == (1, 0)
-        assert believed_at_once == []
         assert held is not None
         assert believed is not None
         assert (held.price_usd, believed.price_usd) == (0.85, 85.0)
