@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak sim month mutants check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz soak sim month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,18 @@ test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## all set-up, then al
 fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on both platforms [EXAMPLES=60 SEED=1]
 	@PYTHONPATH=tests $(BIN)/python tools/fuzz_api.py $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
 
+.venv-mutation: requirements-dev.txt tools/requirements-mutation.txt
+	@$(PYTHON) -m venv $@
+	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes $(addprefix -r ,$^)
+	@$@/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+mutation: .venv-mutation ## would the tests notice a bug? PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1]
+	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=budget))
+	@PYTHONPATH=tests nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
+	  $(foreach name,$(MODULE),--module $(name)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(AGAIN),--again) $(if $(REPORT),--report)
+
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
@@ -162,6 +174,6 @@ lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed ve
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove what make made
-	rm -rf .venv .venv-fuzz build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	rm -rf .venv .venv-fuzz .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public

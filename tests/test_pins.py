@@ -63,6 +63,7 @@ def test_the_worker_is_tested_and_deployed_with_the_versions_that_the_service_ru
         "requirements-dev.txt",
         "tests/cloudflare/requirements.txt",
         "tools/requirements-fuzz.txt",
+        "tools/requirements-mutation.txt",
     ],
 )
 def test_every_pin_has_its_hashes_and_no_index_is_named(name: str) -> None:

@@ -21,6 +21,7 @@ WORKER_TESTS = ROOT / "tests" / "cloudflare" / "requirements.txt"
 WORKER_NEEDS = ("starlette", "mashumaro")
 SDK = "workers-runtime-sdk"
 FUZZ = "tools/requirements-fuzz.txt"  # for `make fuzz` alone, in an environment of its own
+MUTATION = "tools/requirements-mutation.txt"  # for `make mutation`, which runs the tests too
 COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
 
@@ -32,9 +33,11 @@ def main() -> None:
         _lock(universal, "requirements.txt")
         _lock([*universal, "--extra=dev", "-c", "requirements.txt"], "requirements-dev.txt")
         _run([*universal, "-", "-o", FUZZ], "schemathesis")
+        _run([*universal, "-c", "requirements-dev.txt", "-", "-o", MUTATION], "cosmic-ray\ncoverage")
         _lock_worker(uv)
     print(
-        f"requirements.txt, requirements-dev.txt, {FUZZ}, tests/cloudflare and deploy/cloudflare are up to date"
+        f"requirements.txt, requirements-dev.txt, {FUZZ}, {MUTATION}, tests/cloudflare and deploy/cloudflare"
+        " are up to date"
     )
 
 

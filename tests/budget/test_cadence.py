@@ -1,8 +1,16 @@
-"""What tasks are taken to ask for."""
+"""What tasks are taken to ask for, and how often they can afford to run."""
+
+from dataclasses import replace
 
 import pytest
 
-from tocsin.budget.cadence import usual_calls
+from tocsin.budget.budget import Budget, Quota
+from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
+from tocsin.moments import Moment
+
+JUNE = 1_780_272_000_000  # its first instant
+NOW = Moment(JUNE - 864_000_000, 0)  # ten days before
+CONFIGURED = "as configured: the plan allows it"
 
 
 @pytest.mark.parametrize(
@@ -20,3 +28,72 @@ from tocsin.budget.cadence import usual_calls
 def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[int], expected: float) -> None:
     """Never less than the task says, never more than it says to be the most; one long run is an exception."""
     assert usual_calls(1.0, most, recent) == expected
+
+
+@pytest.mark.parametrize(
+    ("plan", "demand", "expected"),
+    [
+        (Quota(), Demand(1, 1), Cadence(1, CONFIGURED)),
+        (Quota(minute=10), Demand(60_000, 9), Cadence(60_000, CONFIGURED)),
+        (
+            Quota(minute=10),
+            Demand(60_000, 18),
+            Cadence(120_000, "stretched: 9 calls a minute are for tasks"),
+        ),
+        (Quota(minute=60_000, request_share=0), Demand(1, 1), Cadence(1, CONFIGURED)),
+        (
+            Quota(minute=59_999, request_share=0),
+            Demand(1, 1),
+            Cadence(2, "stretched: 59999 calls a minute are for tasks"),
+        ),
+        (Quota(month=1_000, request_share=0), Demand(864_000, 1), Cadence(864_000, CONFIGURED)),
+        (Quota(month=1_000, request_share=0), Demand(864_000, 0), Cadence(864_000, CONFIGURED)),
+        (
+            Quota(month=1_000, request_share=0),
+            Demand(432_000, 1),
+            Cadence(864_000, "stretched: 1000 of 1000 calls are left to tasks for 10.0 days"),
+        ),
+        (  # the month needs more than the minute
+            Quota(minute=9, month=1_000, request_share=0),
+            Demand(60_000, 18),
+            Cadence(15_552_000, "stretched: 1000 of 1000 calls are left to tasks for 10.0 days"),
+        ),
+        (  # the minute needs more than the month
+            Quota(minute=52, month=1_000_000, request_share=0),
+            Demand(864_000, 1_500),
+            Cadence(1_730_770, "stretched: 52 calls a minute are for tasks"),
+        ),
+        (  # a run that is rarer than the month is long is not made less rare
+            Quota(month=1, request_share=0),
+            Demand(900_000_000, 5),
+            Cadence(900_000_000, "stretched: 1 of 1 calls are left to tasks for 10.0 days"),
+        ),
+    ],
+)
+def test_a_cadence_is_stretched_to_what_the_tighter_window_allows(
+    plan: Quota, demand: Demand, expected: Cadence
+) -> None:
+    assert cadences(Budget.begin(plan, NOW), {"a": demand}, NOW) == {"a": expected}
+
+
+def test_an_empty_month_is_waited_for_however_few_calls_a_run_needs() -> None:
+    budget = Budget.begin(Quota(month=1_000, request_share=0), NOW)
+    empty = replace(budget, month=replace(budget.month, spent=1_000))
+    reason = "stretched: 0 of 1000 calls are left to tasks for 10.0 days"
+    assert cadences(empty, {"a": Demand(432_000, 0.5)}, NOW) == {"a": Cadence(864_000_000, reason)}
+
+
+@pytest.mark.parametrize(
+    ("plan", "calls"),
+    [
+        (Quota(minute=60_000, month=2_630_016_000), None),
+        (Quota(minute=59_999), "60000 calls per minute, the plan has 59999"),
+        (Quota(month=2_630_015_999), "2630016000 calls per month, the plan has 2630015999"),
+        (Quota(), None),
+    ],
+)
+def test_a_plan_that_is_too_small_is_told_with_its_figures(plan: Quota, calls: str | None) -> None:
+    expected = calls and (
+        f"a and b would make {calls}: they will run less often; choose longer cadences or a larger plan"
+    )
+    assert overdraft(plan, {"b": Demand(2, 1), "a": Demand(2, 1)}) == expected

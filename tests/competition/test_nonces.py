@@ -65,6 +65,32 @@ def test_a_nonce_that_is_seen_in_another_block_has_that_one() -> None:
     assert add_seen((NonceRange(0, 5, 100),), 4, 97) == (NonceRange(0, 5, 100),)
 
 
+def test_ranges_that_touch_become_one_and_the_lowest_are_joined() -> None:
+    two = (NonceRange(1, 3, 10), NonceRange(6, 8, 20))
+    assert add_seen(two, 4, 15) == (NonceRange(1, 4, 15), NonceRange(6, 8, 20))
+    assert add_seen(two, 5, 15) == (NonceRange(1, 3, 10), NonceRange(5, 8, 20))
+    assert add_seen(two, 0, 15) == (NonceRange(0, 3, 10), NonceRange(6, 8, 20))
+    assert add_seen(two, 9, 25) == (NonceRange(1, 3, 10), NonceRange(6, 9, 25))
+    assert add_seen(two, 10, 25) == (*two, NonceRange(10, 10, 25))
+    assert [missing(ranges) for ranges in ((), two, (*two, NonceRange(10, 10, 25)))] == [0, 2, 3]
+    fifty = ranges_of(list(range(0, 100, 2)))
+    assert len(fifty) == 50
+    assert add_seen(fifty, 101, 9) == (NonceRange(0, 2, 1_002), *fifty[2:], NonceRange(101, 101, 9))
+
+
+def test_what_begins_above_what_a_list_shows_is_not_settled() -> None:
+    three = (NonceRange(1, 3, 10), NonceRange(6, 8, 20), NonceRange(11, 12, 30))
+    for shown, expected in (
+        (0, three),
+        (1, three),
+        (5, three),
+        (6, (NonceRange(1, 8, 20), three[2])),
+        (10, (NonceRange(1, 8, 20), three[2])),
+        (11, (NonceRange(1, 12, 30),)),
+    ):
+        assert settled(three, shown) == expected
+
+
 def row(number: int, height: int, *used: tuple[str, int]) -> Transaction:
     return Transaction(
         tx_id=f"0x{number}",
@@ -133,7 +159,7 @@ async def test_only_eligible_wallets_that_can_be_read_are_visited(tmp_path: Path
         await register(world.db, [Wallet(other.address, "registered", other.btc_address)])
         for _ in range(5):
             await count_failure(world.db, failing.address, "rules", NOW).run()
-        lacking = await nonces.lacking(world.db, 5, NOW + 3_599_000)
+        lacking = await nonces.lacking(world.db, 5, NOW + 3_599_999)
         later = await nonces.lacking(world.db, 5, NOW + 3_600_000)
         proof = await nonces.proof(world.db)
         await nonces.forget_all(world.db).run()

@@ -14,10 +14,10 @@ from support.upstreams import Wired
 from tocsin.budget.call_session import task_session
 from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
 from tocsin.competition.swap import (
-    AMOUNT_MAX,
     Moves,
     NoSwap,
     Swap,
+    may_have_fees,
     moves_of_events,
     net_of_changes,
     net_of_events,
@@ -157,17 +157,28 @@ def test_changes_without_the_fee_are_not_believed() -> None:
     assert (
         net_of_changes(transaction(100, sponsored=False), [token, BalanceChange("0x1", STX, 99, 0)]) is None
     )
+    assert net_of_changes(transaction(1, sponsored=False), [token]) is None
+    assert net_of_changes(transaction(0, sponsored=False), [token]) == {"A": 5}
     assert net_of_changes(transaction(100, sponsored=True), [token]) == {"A": 5}
+    others = BalanceChange("0x2", "B", 3, 0)
+    assert net_of_changes(transaction(100, sponsored=True), [others, token, others]) == {"A": 5}
     assert net_of_changes(transaction(100, sponsored=True), [BalanceChange("0x2", "A", 0, 5)]) is None
 
 
 @pytest.mark.parametrize(
     ("net", "reason"),
     [
-        ({}, "no token changed hands"),
-        ({"A": -1}, "gave one token and got nothing"),
-        ({"A": 1, "B": 2}, "got 2 tokens and gave nothing"),
-        ({"A": -1, "B": -2, "C": 3}, "gave 2 tokens and got one token"),
+        ({}, "no token changed hands for the sender"),
+        ({"A": -1}, "the sender gave one token and got nothing"),
+        ({"A": 1, "B": 2}, "the sender got 2 tokens and gave nothing"),
+        (
+            {"A": -1, "B": -2, "C": 3},
+            "the sender gave 2 tokens and got one token: a swap has one of each, besides fees",
+        ),
+        (
+            {"A": -1, "B": 2, "C": 3},
+            "the sender gave one token and got 2 tokens: a swap has one of each, besides fees",
+        ),
     ],
 )
 def test_what_is_not_a_swap_has_a_reason(net: dict[str, int], reason: str) -> None:
@@ -175,16 +186,44 @@ def test_what_is_not_a_swap_has_a_reason(net: dict[str, int], reason: str) -> No
     found = swap_of(Moves(net))
 
     assert isinstance(found, NoSwap)
-    assert (found.code, found.net) == ("incomplete_events", net)
-    assert reason in found.reason
+    assert (found.code, found.reason, found.net) == ("incomplete_events", reason, net)
+
+
+def test_a_swap_that_is_fees_only_names_what_is_not_known() -> None:
+    shown = "the sender gave 2 tokens and got one token"
+    net = {"A": -1, "B": -2, "C": 3}
+    assert swap_of(Moves(net, frozenset("AB"))) == NoSwap(
+        "incomplete_events",
+        f"{shown}, and nobody who received one gave anything: which was swapped is not known",
+        net,
+    )
+    assert swap_of(Moves(net, frozenset("B"))) == Swap("A", 1, "C", 3, {"B": 2})
+    more = {**net, "D": -1}
+    assert swap_of(Moves(more, frozenset("B"))) == NoSwap(
+        "incomplete_events",
+        "the sender gave 3 tokens and got one token: a swap has one of each, besides fees",
+        more,
+    )
+
+
+def test_only_several_given_for_one_may_be_fees() -> None:
+    for net, expected in (
+        ({"A": -1, "B": -1, "C": 1}, True),
+        ({"A": -1, "B": -1, "D": -1, "C": 1}, True),
+        ({"A": -1, "C": 1}, False),
+        ({"A": -1, "B": -1}, False),
+        ({"A": -1, "B": -1, "C": 1, "D": 1}, False),
+    ):
+        assert may_have_fees(net) is expected
 
 
 def test_amounts_are_exact_up_to_what_the_table_holds() -> None:
     """Forty digits are kept to the last one; more are refused."""
-    assert swap_of(Moves({"A": -AMOUNT_MAX, "B": 1})) == Swap("A", AMOUNT_MAX, "B", 1)
-    refused = swap_of(Moves({"A": -AMOUNT_MAX - 1, "B": 1}))
-    assert isinstance(refused, NoSwap)
-    assert refused.code == "invalid_amount"
+    most = int("9" * 40)
+    assert swap_of(Moves({"A": -most, "B": 1})) == Swap("A", most, "B", 1)
+    assert swap_of(Moves({"A": -1, "B": most})) == Swap("A", 1, "B", most)
+    for net in ({"A": -most - 1, "B": 1}, {"A": -1, "B": most + 1}):
+        assert swap_of(Moves(net)) == NoSwap("invalid_amount", "an amount has more than 40 digits", net)
 
 
 def move(asset: str, sender: str | None, recipient: str | None, amount: int | None = 5) -> TransferEvent:
@@ -208,6 +247,8 @@ FEE = move("C", WALLET, TREASURY, 1)
         ([PAID, FEE, move("B", POOL, "SPSTRANGER"), move("B", None, WALLET)], {"C": 1}),  # got by a mint
         ([PAID, FEE, move("C", TREASURY, TREASURY, 1), GOT], {"C": 1}),  # a transfer to oneself gives nothing
         ([PAID, FEE, move("C", WALLET, WALLET, 9), GOT], {"C": 1}),
+        ([PAID, FEE, move("C", WALLET, POOL, 0), GOT], {"C": 1}),  # nothing was moved
+        ([PAID, FEE, move("D", TREASURY, "SPSTRANGER", 0), GOT], {"C": 1}),
         ([PAID, FEE, move("C", TREASURY, None, 1), GOT], {"C": 1}),  # burned by who was paid: nobody gets it
     ],
 )
@@ -303,6 +344,7 @@ def gives_anything(principal: str, moves: list[tuple[str, str | None, str | None
         ("u5", None),
         ("(some u5)", None),
         ("(some '", None),
+        ("(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17BX", None),
     ],
 )
 def test_the_provider_argument_is_decoded(argument: str | None, expected: str | None) -> None:

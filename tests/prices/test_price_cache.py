@@ -15,6 +15,7 @@ from tocsin.prices.cache import (
     get_cached_token_prices,
     price_key,
     put_token_price,
+    read_price,
 )
 from tocsin.prices.pricing import PEGS, peg_of, price_of, prices_of
 from tocsin.shapes.prices import Price
@@ -45,10 +46,39 @@ async def test_an_entry_expires(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with open_kv(tmp_path, clock) as kv:
         await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS))
-        clock.jump(7 * 86_400_000 - 1)
+        clock.jump(604_800_000 - 1)
         assert await get_cached_token_price(kv, "stx") is not None
         clock.jump(1)
         assert await get_cached_token_price(kv, "stx") is None
+
+
+@pytest.mark.parametrize(
+    ("price", "decimals", "fetched_at", "readable"),
+    [
+        (1e-18, 0, 0, True),
+        (1e12, 38, 253_402_300_799_999, True),
+        (None, None, 5, True),
+        (0.9e-18, 6, 5, False),
+        (1.1e12, 6, 5, False),
+        (1.0, 6, -1, False),
+        (1.0, 6, 253_402_300_800_000, False),
+        (0, 6, 5, False),
+        (-1.0, 6, 5, False),
+        (1.0, -1, 5, False),
+        (1.0, 39, 5, False),
+    ],
+)
+def test_an_entry_beyond_every_bound_counts_as_missing(
+    price: float | None, decimals: int | None, fetched_at: int, readable: bool
+) -> None:
+    entry = read_price(json.dumps({"priceUsd": price, "decimals": decimals, "fetchedAt": fetched_at}))
+    assert entry == (CachedPrice(price, decimals, fetched_at) if readable else None)
+
+
+@pytest.mark.parametrize("price", [0.0, -1.0, float("inf"), float("nan")])
+def test_what_is_no_price_is_not_stored(price: float) -> None:
+    with pytest.raises(ValueError, match="a price is finite and above 0"):
+        CachedPrice(price, 6, START_MS)
 
 
 async def test_more_tokens_than_kv_takes_at_once_are_read_in_parts(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from support.virtual_time import START_MS
 from tocsin.bindings import JSON
+from tocsin.chain_model import TokenPrice
 from tocsin.errors import MalformedShape
 from tocsin.prices import rotation
 from tocsin.prices.rotation import (
@@ -20,6 +21,7 @@ from tocsin.prices.rotation import (
 )
 
 NOW = START_MS
+DAY_MS = 86_400_000
 
 
 def plan_refresh(token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int) -> RefreshPlan:
@@ -52,11 +54,43 @@ def test_single_tokens_go_before_the_list_when_they_waited_longer() -> None:
     assert plan_refresh("ab", memory, NOW).single_first
 
 
-@pytest.mark.parametrize("missed_at", [NOW - 86_400_000, NOW + 1])
+@pytest.mark.parametrize("missed_at", [NOW - DAY_MS, NOW + 1])
 def test_once_a_day_all_are_looked_for_in_the_list(missed_at: int) -> None:
     """When the pages are read for one of them, they are read for all; a clock set back does no harm."""
     memory = {"a": unlisted(NOW, missed_at), "b": unlisted(NOW - 1, NOW - 5), "c": TokenMemory(NOW - 2)}
     assert plan_refresh("abc", memory, NOW) == RefreshPlan(("c", "b", "a"), (), single_first=False)
+
+
+@pytest.mark.parametrize("missed_at", [NOW - DAY_MS + 1, NOW])
+def test_within_a_day_the_list_is_not_searched_for_what_it_lacked(missed_at: int) -> None:
+    """Nobody else waits in the list, so who is first does not matter."""
+    memory = {"a": unlisted(NOW - 3, missed_at)}
+    assert plan_refresh("a", memory, NOW) == RefreshPlan((), ("a",), single_first=False)
+
+
+def test_who_waited_as_long_as_the_list_comes_after_it() -> None:
+    memory = {"a": TokenMemory(NOW - 5), "b": unlisted(NOW - 5, NOW - 9)}
+    assert plan_refresh("ab", memory, NOW) == RefreshPlan(("a",), ("b",), single_first=False)
+
+
+@pytest.mark.parametrize(("asked_at", "singles"), [(NOW - 4, ("b",)), (NOW - 3, ()), (NOW - 2, ())])
+def test_a_token_that_was_asked_for_since_it_was_missed_waits_for_the_list(
+    asked_at: int, singles: tuple[str, ...]
+) -> None:
+    memory = {"b": TokenMemory(asked_at, missed_at=NOW - 3)}
+    assert plan_refresh("b", memory, NOW) == RefreshPlan(("b",), singles, single_first=bool(singles))
+
+
+def test_the_single_token_that_waited_longest_decides_who_is_first() -> None:
+    memory = {"a": TokenMemory(NOW - 3), "b": unlisted(NOW - 5, NOW - 9), "c": unlisted(NOW - 1, NOW - 9)}
+    assert plan_refresh("abc", memory, NOW) == RefreshPlan(("a",), ("b", "c"), single_first=True)
+    missed = {"b": TokenMemory(NOW - 5, missed_at=NOW - 4), "c": TokenMemory(NOW - 1, missed_at=NOW - 9)}
+    assert plan_refresh("bc", missed, NOW) == RefreshPlan(("b", "c"), ("b", "c"), single_first=True)
+
+
+def test_a_held_price_is_a_price_of_its_token() -> None:
+    assert TokenMemory(held=HeldPrice(2.5, 6)).held_price("a") == TokenPrice("a", 2.5, 6)
+    assert TokenMemory().held_price("a") is None
 
 
 def test_more_single_tokens_than_pages_are_looked_for_in_the_list_too() -> None:

@@ -12,6 +12,7 @@ from tocsin.prices.verdict import Verdict, judge
 LIMIT = RemainingCalls(9, 900)
 NOW = START_MS
 MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
 
 
 def seen(price_usd: float | None, decimals: int | None = 6) -> TokenPrice:
@@ -37,9 +38,10 @@ def entry(price_usd: float | None, decimals: int | None = 6) -> CachedPrice:
         (seen(0.85), cached(None), Verdict("priced", entry(0.85))),
         (seen(0.86), cached(0.85), Verdict("priced", entry(0.86))),
         (seen(0.85), cached(0.85), Verdict("priced", None)),
-        (seen(0.85), cached(0.85, 3_599_999), Verdict("priced", None)),
-        (seen(0.85), cached(0.85, 3_600_000), Verdict("priced", entry(0.85))),
-        (seen(0.85), cached(0.85, -MINUTE_MS), Verdict("priced", entry(0.85))),
+        (seen(0.85), cached(0.85, HOUR_MS - 1), Verdict("priced", None)),
+        (seen(0.85), cached(0.85, HOUR_MS), Verdict("priced", entry(0.85))),
+        (seen(0.85), cached(0.85, 0), Verdict("priced", None)),
+        (seen(0.85), cached(0.85, -1), Verdict("priced", entry(0.85))),
         (seen(0.85), cached(0.85, decimals=None), Verdict("priced", entry(0.85))),
         (seen(0.85, None), cached(0.85), Verdict("priced", None)),
         (seen(0.86, None), cached(0.85), Verdict("priced", entry(0.86))),
@@ -60,7 +62,7 @@ def test_a_changed_price_is_written_and_an_unchanged_one_once_an_hour(
         (cached(0.85), Verdict("unpriced", None)),
         (cached(0.85, 30 * 86_400_000), Verdict("unpriced", None)),
         (cached(None), Verdict("unpriced", None)),
-        (cached(None, 3_600_000), Verdict("unpriced", entry(None))),
+        (cached(None, HOUR_MS), Verdict("unpriced", entry(None))),
     ],
 )
 def test_a_good_price_is_never_overwritten_by_none(known: CachedPrice | None, expected: Verdict) -> None:
@@ -94,6 +96,9 @@ def test_other_decimals_are_a_jump() -> None:
     """They change what an amount is worth tenfold, whatever the price says."""
     assert judged(seen(0.85, 8), cached(0.85)).kind == "held"
     assert judged(seen(0.85, 8), cached(0.85), held=seen(0.85, 8)).entry == entry(0.85, 8)
+    assert judged(seen(0.85), cached(0.85, decimals=None)).kind == "priced"
+    assert judged(seen(4.26), cached(0.85, decimals=None)).kind == "held"
+    assert judged(seen(4.26, None), cached(0.85)).kind == "held"
 
 
 PRICES = st.none() | st.floats(min_value=1e-12, max_value=1e12)

@@ -301,9 +301,9 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
     async with task_bench(tmp_path, market) as bench:
         await bench.run(TASK)
         market.pages[0]["stx"] = 85.0
-
         first = await bench.run(TASK)
         held = await get_cached_token_price(bench.kv, "stx")
+        assert bench.wired.log.of("price.jump_believed") == []
         second = await bench.run(TASK)
         believed = await get_cached_token_price(bench.kv, "stx")
 

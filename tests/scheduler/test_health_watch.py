@@ -274,3 +274,66 @@ async def test_a_lost_file_is_the_error_of_the_store() -> None:
         (None, "tocsin.lock was deleted", 2, 1),
         (None, None, 3, 1),
     ]
+
+
+async def test_the_store_is_written_every_five_seconds_and_looked_at_every_second() -> None:
+    clock, store, ages = VirtualClock(), Store(), []
+    await clock.sleep(100)
+    health = HealthWatch(
+        lambda: SchedulerClient(SchedulerStub(scheduler_status())),
+        store,  # type: ignore[arg-type]
+        clock,
+        on_look=lambda seen: ages.append(
+            (clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)
+        ),
+    )
+    watching = asyncio.create_task(health.watch())
+    await clock.sleep(5.5)
+    watching.cancel()
+
+    assert ages == [(0, 0, 1), (1_000, 0, 1), (2_000, 0, 1), (3_000, 0, 1), (4_000, 0, 1), (5_000, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)]
+)
+async def test_an_alarm_that_is_gone_is_set_again(
+    active: bool, next_alarm_at: int | None, armed: int
+) -> None:
+    """Unless this scheduler is not the active one."""
+    stub = SchedulerStub(scheduler_status(active=active, next_alarm_at=next_alarm_at))
+    health = HealthWatch(lambda: SchedulerClient(stub), Store(), VirtualClock())  # type: ignore[arg-type]
+    await health.look()
+
+    assert stub.armed == armed
+
+
+async def test_before_the_first_look_the_scheduler_is_a_problem() -> None:
+    health = watch(scheduler_status(), Store(), VirtualClock())
+
+    assert health.seen().scheduler_error == "the scheduler has not been looked at yet"
+    assert (health.seen().store_error, health.seen().file_problem) == (None, None)
+
+
+async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch() -> None:
+    """It is asked again at the next successful write."""
+
+    class Silent(SchedulerStub):
+        """Never answers when it is armed."""
+
+        async def arm(self) -> int:
+            self.armed += 1
+            await asyncio.Event().wait()
+            return 5
+
+    clock, store, stub = VirtualClock(), Store(), Silent(scheduler_status())
+    health = HealthWatch(lambda: SchedulerClient(stub), store, clock)  # type: ignore[arg-type]
+    store.error = StoreUnavailable("KV.put: disk full")
+    await health.look()
+    store.error = None
+    for _ in range(2):
+        await health.look()
+        await clock.sleep(5)
+
+    assert stub.armed == 2
+    assert health.seen().status is not None

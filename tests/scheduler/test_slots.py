@@ -2,12 +2,22 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.bindings import ALARM_AHEAD_MAX_MS, ALARM_LIMIT_MS
+from tocsin.errors import UsageError
 from tocsin.scheduler import slots
-from tocsin.scheduler.slots import DueSlot, TaskSchedule, clamped
+from tocsin.scheduler.slots import (
+    DueSlot,
+    TaskSchedule,
+    check_pause,
+    clamped,
+    current_slot,
+    due_at,
+    slot_after,
+)
 
 MINUTE = 60_000
 FIVE, FIFTEEN = 5 * MINUTE, 15 * MINUTE
@@ -103,6 +113,93 @@ def test_a_disabled_task_is_never_due() -> None:
     assert decide(replace(PRICES, enabled=False), now=NOON + 60 * MINUTE) == (
         {},
         NOON + 60 * MINUTE + ALARM_AHEAD_MAX_MS,
+    )
+
+
+def test_a_slot_begins_at_its_first_instant() -> None:
+    """A pause and a back-off end at theirs, too."""
+    held = replace(PRICES, next_run_after=NOON + 7 * MINUTE)
+
+    assert decide(PRICES, now=NOON + FIVE - 1) == ({}, NOON + FIVE)
+    assert decide(PRICES, now=NOON + FIVE) == ({"tenero": DueSlot(NOON + FIVE, 0)}, NOON + 2 * FIVE)
+    assert decide(held, now=NOON + 7 * MINUTE - 1)[0] == {}
+    assert decide(held, now=NOON + 7 * MINUTE)[0] == {"tenero": DueSlot(NOON + FIVE, 0)}
+    assert decide(PRICES, now=NOON + FIVE, paused_until=NOON + FIVE)[0] == {"tenero": DueSlot(NOON + FIVE, 0)}
+
+
+def test_a_disabled_or_running_task_does_not_hide_the_next_one() -> None:
+    for left_out in (replace(SWEEP, enabled=False), replace(SWEEP, running=True)):
+        assert list(decide(left_out, PRICES, now=NOON + FIFTEEN)[0]) == ["tenero"]
+
+
+def test_the_alarm_rings_by_when_it_must_but_never_in_the_past() -> None:
+    for ring_by, expected in (
+        (NOON + MINUTE, NOON + MINUTE),
+        (NOON + 20 * MINUTE, NOON + FIVE),
+        (NOON, NOON + 1),
+    ):
+        assert slots.decide([PRICES], now=NOON, paused_until=None, ring_by=ring_by).ring_at == expected
+    assert slots.decide([PRICES], now=NOON, paused_until=None, ring_by=0).ring_at == NOON + 1
+
+
+@pytest.mark.parametrize(
+    ("last", "effective", "now", "expected"),
+    [
+        (0, FIVE, NOON + 7, DueSlot(NOON, 0)),
+        (1, FIVE, 2 * FIVE, DueSlot(2 * FIVE, 1)),
+        (NOON, FIVE, NOON + 2 * FIVE - 1, DueSlot(NOON + FIVE, 0)),
+        (NOON, FIVE, NOON + 2 * FIVE, DueSlot(NOON + 2 * FIVE, 1)),
+        (NOON + 1, FIVE, NOON + 3 * FIVE, DueSlot(NOON + 3 * FIVE, 2)),
+        (NOON, FIVE, NOON + MINUTE, DueSlot(NOON, 0)),
+        (NOON + 2 * MINUTE, FIVE, NOON + 3 * MINUTE, DueSlot(NOON + 2 * MINUTE, 0)),
+        (NOON + FIVE, FIVE, NOON + MINUTE, DueSlot(NOON + FIVE, 0)),  # the clock was set back a little
+        (NOON, 7 * MINUTE, NOON + 7 * MINUTE, DueSlot(NOON + 7 * MINUTE, 0)),
+        (NOON, 7 * MINUTE, NOON + 21 * MINUTE, DueSlot(NOON + 21 * MINUTE, 2)),
+        (NOON, 7 * MINUTE, NOON + 6 * MINUTE, DueSlot(NOON, 0)),
+    ],
+)
+def test_a_run_is_for_the_newest_slot_that_has_begun(
+    last: int, effective: int, now: int, expected: DueSlot
+) -> None:
+    """A rerun keeps its slot until another has begun."""
+    assert current_slot(replace(PRICES, effective_ms=effective, last_slot_at=last), now) == expected
+
+
+def test_the_next_slot_follows_the_last() -> None:
+    stretched = replace(PRICES, effective_ms=FIVE + 1)
+
+    assert [slot_after(last, PRICES, NOON) for last in (-1, 0, 1, NOON)] == [NOON, NOON, FIVE, NOON + FIVE]
+    assert slot_after(NOON + 3, stretched, NOON) == NOON + FIVE + 4
+    assert due_at(TaskSchedule("new", FIVE, FIVE), now=NOON + 7, paused_until=None) == NOON + 7
+    assert due_at(replace(PRICES, rerun=True), now=NOON + 5, paused_until=None) == NOON + 5
+
+
+def test_a_last_slot_in_the_future_is_brought_back_beyond_one_cadence() -> None:
+    at_bound = replace(PRICES, last_slot_at=NOON + 7 + FIVE)
+
+    assert clamped(at_bound, now=NOON + 7) == at_bound
+    assert clamped(at_bound, now=NOON + 6) == replace(PRICES, last_slot_at=NOON)
+
+
+@pytest.mark.parametrize(
+    ("until", "message"),
+    [
+        (NOON + 1, None),
+        (NOON + 86_400_000, None),
+        (NOON, "That time is past: it is 2026-05-13 12:00 UTC now."),
+        (NOON + 86_400_001, "That is too far ahead for a pause."),
+        ("soon", "A pause ends at a time in unix milliseconds, not 'soon'."),
+        (True, "A pause ends at a time in unix milliseconds, not True."),
+    ],
+)
+def test_a_pause_ends_in_the_future_and_not_too_far_ahead(until: int, message: str | None) -> None:
+    if message is None:
+        check_pause(until, NOON, 86_400_000)
+        return
+    with pytest.raises(UsageError) as refused:
+        check_pause(until, NOON, 86_400_000)
+    assert (
+        str(refused.value) == f"{message} Give one at most 1 days ahead, 2026-05-14 12:00 UTC at the latest."
     )
 
 

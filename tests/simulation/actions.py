@@ -105,7 +105,7 @@ class Actions(Clients):
         """A complete run of the prices has all of them."""
         result = fields.get("result")
         if fields["outcome"] == "ok" and fields["task"] == "tenero" and isinstance(result, dict):
-            if result["failed"] or result["unasked"]:
+            if result["failed"]:
                 self._history.broken("outcomes", f"prices are ok: {result}")
             if self._history.time.now_s and self._outside.last_prices_ms is None:
                 self._history.broken("outcomes", "prices are ok, and Tenero never answered")
@@ -152,6 +152,7 @@ class Actions(Clients):
     def clock_was_set(self) -> None:
         """For a while slots may be missed or come again, and no time in a response can be compared with an older."""
         history = self._history
+        history.checks.pause_is_known = False  # it may have ended by that
         longest_s = max(task.cadence_s for task in history.checks.tasks.values())
         history.checks.excuses.add(
             history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set"

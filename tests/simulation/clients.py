@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ADMIN_PATH = "/api/admin/scheduler"
 OPERATOR = {"x-admin-key": ADMIN.secret}
 PUSH = {"content-type": "application/json", "authorization": f"Bearer {CHAINHOOK.secret}"}
+FETCHED_LATE_MS = 10_000  # a slow disk may delay the moment that counts as fetched
 PATHS = ("/api/competition/leaderboard", "/api/prices", "/metrics", "/healthz", ADMIN_PATH)
 
 
@@ -111,7 +112,7 @@ class Clients:
                 )
         newest = max(shown.values(), default=0)
         last = self._outside.last_prices_ms
-        if last is not None and newest > last + 1_000:
+        if last is not None and newest > last + FETCHED_LATE_MS:
             history.broken("prices", f"a price of {newest}, but Tenero's last answer was at {last}")
         self._prices.update({token: at_ms for token, at_ms in shown.items() if at_ms <= now_ms})
 

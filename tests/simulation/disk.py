@@ -37,6 +37,7 @@ class Disk:
     slow_until_s: float = 0.0
     sync_fails: bool = False
     process_is_dead: bool = False
+    failed_s: float = -1_000.0  # when a call failed last
 
     @property
     def is_full(self) -> bool:
@@ -57,9 +58,10 @@ class Disk:
             raise ProcessKilled
         if call == "sync":
             if fault == "fails" or self.sync_fails:
-                self.sync_fails = False
+                self.sync_fails, self.failed_s = False, self.time.now_s
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
         elif fault == "fails" or (self.is_full and self.rng.random() < self.full_share):
+            self.failed_s = self.time.now_s
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             if call == DATABASE:  # there the job itself translates what SQLite raises

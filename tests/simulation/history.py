@@ -207,7 +207,7 @@ class History:
             await process.open()
         except (TocsinError, OSError) as error:
             self.note("not opened", error=repr(error))
-            if not self.disk.is_full and not self.disk.is_slow:
+            if not self.disk.is_slow and self.time.now_s - self.disk.failed_s > SETTLE_S:
                 self.broken("opens", f"the process does not start: {error!r}")
             return
         self.actions.process_opened(process)

@@ -206,6 +206,11 @@ async def test_a_sponsor_has_an_address() -> None:
     wired = wired_hiro(lambda _: response(body))
 
     assert isinstance(await wired.hiro.principal_transactions(WALLET, wired.task()), Malformed)
+    for sponsor, sponsored in (({"address": WALLET}, True), (None, False)):
+        body["results"][0]["transaction"]["sponsor"] = sponsor
+        answer = await wired.hiro.principal_transactions(WALLET, wired.task())
+        assert isinstance(answer, Ok)
+        assert answer.value.items[0].sponsored is sponsored
 
 
 async def test_transactions_come_with_their_events_if_these_are_complete() -> None:

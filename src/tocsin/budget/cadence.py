@@ -54,12 +54,12 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
     minute = budget.limits.minute
     if minute is not None:
         per_minute = lane_max(Lane.TASK, minute, budget.limits.request_share)
-        if wanted * MINUTE_MS > per_minute * factor:
+        if wanted * MINUTE_MS > per_minute:
             factor = wanted * MINUTE_MS / per_minute
             reason = f"stretched: {per_minute} calls a minute are for tasks"
     month_limit = budget.limits.month
     to_rollover_ms: int | None = None
-    if month_limit is not None and wanted > 0:
+    if month_limit is not None:
         month = budget.month.at(moment, month_limit, budget.limits.request_share)
         to_rollover_ms = max(1, month.span.ends_at - moment.wall_ms)
         left = month.for_tasks(month_limit, budget.limits.request_share)

@@ -127,7 +127,7 @@ def amount(row: JsonObject, key: str) -> int:
 
 
 def _wrong(key: str, expected: str, value: object) -> MalformedBody:
-    shown = "nothing" if value is None else printable(repr(value)[:60], 60) if _is_small(value) else "more"
+    shown = "nothing" if value is None else printable(repr(value), 60) if _is_small(value) else "more"
     return MalformedBody(f"{key}: expected {expected}, found {shown} ({type(value).__name__})")
 
 

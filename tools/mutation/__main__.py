@@ -1,0 +1,100 @@
+"""Would the tests notice a bug? Changes one operator, number or statement at a time and runs the tests of that line.
+
+    python -m tools.mutation budget [--module windows] [--sample 200 --seed 1] [--again] [--report]
+
+`make mutation PACKAGE=budget MODULE=windows` sets it up. What was found is kept in `.mutation/`: a run that was stopped
+goes on where it was, and a mutant is tried again only if its module changed, or with `--again` if it survived.
+"""
+
+import argparse
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from tools.mutation.generate import Mutant, mutants_of
+from tools.mutation.recorded import KEPT, ROOT, SOURCE
+from tools.mutation.results import Results, show
+from tools.mutation.runner import MutationRun
+
+# Tests in this process only: a process that a test starts does not have the mutant.
+TESTS = {
+    "budget": ("budget", "tasks", "upstream"),
+    "competition": ("competition",),
+    "platform/local": ("local", "contract", "conformance"),
+    "prices": ("prices", "tasks"),
+    "scheduler": ("scheduler",),
+    "upstream": ("upstream",),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make mutation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("package", help="below src/tocsin, such as budget or platform/local")
+    parser.add_argument(
+        "--module", action="append", help="one module of it, such as windows; may be repeated"
+    )
+    parser.add_argument("--sample", type=int, help="try so many mutants of the package, drawn with --seed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="try survivors again: the tests have changed")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="run at most so many seconds of tests for a mutant"
+    )
+    parser.add_argument("--tests", action="append", help="files or directories, instead of the package's own")
+    parser.add_argument("--report", action="store_true", help="print what is known and run nothing")
+    options = parser.parse_args()
+    if options.package not in TESTS:
+        sys.exit(f"packages are {', '.join(TESTS)}")
+    paths = modules(options.package, options.module)
+    if not paths:
+        sys.exit(f"src/tocsin/{options.package} has no such module")
+    os.chdir(ROOT)
+    mutants = {path: mutants_of(path) for path in paths}
+    if options.sample:
+        mutants = drawn(mutants, options.sample, options.seed)
+    results = {path: Results(path) for path in paths}
+    if not options.report:
+        run = MutationRun(mutants, results, options.again, options.processes, options.seconds)
+        code = tests_with(run, options.tests or [f"tests/{name}" for name in TESTS[options.package]])
+        if code:
+            return code
+    show(mutants, results)
+    return 0
+
+
+def modules(package: str, names: list[str] | None) -> list[Path]:
+    paths = sorted((SOURCE / package).rglob("*.py"))
+    return [path for path in paths if not names or path.stem in names]
+
+
+def drawn(mutants: dict[Path, list[Mutant]], size: int, seed: int) -> dict[Path, list[Mutant]]:
+    every = [(path, mutant) for path, found in mutants.items() for mutant in found]
+    chosen = random.Random(seed).sample(every, min(size, len(every)))
+    return {path: [mutant for of, mutant in chosen if of == path] for path in mutants}
+
+
+def tests_with(run: MutationRun, tests: list[str]) -> int:
+    """Collect the fast tests once; the run then takes over from pytest."""
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(KEPT / "hypothesis")
+    arguments = [
+        *tests,
+        "-m",
+        "not slow",
+        "-o",
+        "addopts=",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-s",
+        "-q",
+    ]
+    return int(pytest.main([*arguments, "--hypothesis-seed=1", "--no-header"], plugins=[run]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
