@@ -105,8 +105,9 @@ mutation: .venv-mutation ## would the tests notice a bug? PACKAGE=budget [MODULE
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
-sim: $(DEV) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 DAYS=1000 JOBS=1]
-	@cd tests && ../$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(JOBS),--jobs $(JOBS))
+sim: $(DEV) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 DAYS=1000 JOBS=1 EVERY_CALL=1]
+	@cd tests && ../$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(JOBS),--jobs $(JOBS)) \
+	  $(if $(EVERY_CALL),--every-call)
 
 mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
 	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)

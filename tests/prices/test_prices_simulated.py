@@ -97,3 +97,21 @@ async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> 
         assert wired.log.of("upstream.attempt_failed")
         assert wired.log.of("prices.asking_failed")
         assert (after.error, after.limited_until, after.counters["succeeded"]) == (None, None, 3)
+
+
+async def test_a_price_is_as_old_as_its_own_page(tmp_path: Path) -> None:
+    """The second page is slow: the prices of the first are not called newer than they are."""
+    wired, fetch = wired_to_simulator(STARTER)
+    began_at = wired.clock.now()
+    fetch._simulator.faults.add(
+        SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100)
+    )
+    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = TaskBench(db, kv, wired)
+        await bench.traded(*PAIRS)
+
+        await bench.run(TASK)
+
+        found = await prices_of(kv, ["stx", DIKO.id], wired.clock.now())
+        assert found["stx"].fetched_at == began_at + 60
+        assert wired.clock.now() - began_at > 6_000

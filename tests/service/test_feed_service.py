@@ -376,6 +376,7 @@ def _downgrade(path: Path, to: int) -> None:
         "0004_follow_the_network_list",
         "0005_rank_candidates",
         "0006_keep_legs",
+        "0007_know_the_block_of_candidates",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
@@ -385,6 +386,8 @@ def _downgrade(path: Path, to: int) -> None:
             ALTER TABLE swaps DROP COLUMN scored_value;
             ALTER TABLE swaps DROP COLUMN tx_status;
             ALTER TABLE swaps DROP COLUMN raw_event_json;
+            DROP INDEX candidates_by_block;
+            ALTER TABLE candidates DROP COLUMN block_height;
             DROP INDEX candidates_by_rank;
             ALTER TABLE candidates DROP COLUMN rank;
             CREATE INDEX candidates_by_due ON candidates (due_at);

@@ -1,36 +1,120 @@
-"""python -m simulation: run histories, and report the first that breaks a promise.
+"""Simulated histories: one by its seed, or many.
 
-make sim SEED=7 DAYS=3     one history
-make sim DAYS=1000         many, from seed 1 on, of some days each
+make sim SEED=7            the history of this seed; if it breaks a promise: what remains of its events when all
+                           that does not matter is left out, and the trace around the violation
+make sim DAYS=1000         histories from seed 1 on until so many days are simulated [JOBS=2]
+make sim EVERY_CALL=1      a short history, once for every call of its storage and every fault of one
 """
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 
-from simulation.history import run_history
+from simulation.every_call import FAULTS, broken_by, short_plan
+from simulation.history import Report, run_history
 from simulation.plan import draw_plan
+from simulation.shrink import shrunk
+
+HISTORY_DAYS = 6.0
+TRACE_LINES = 40
+LINE_WIDTH = 240
+
+
+def history_of(seed: int) -> Report:
+    return run_history(draw_plan(seed, HISTORY_DAYS))
+
+
+def reports(first: int, jobs: int) -> Iterator[Report]:
+    """Reports of the seeds from the first on, without end."""
+    if jobs == 1:
+        seed = first
+        while True:
+            yield history_of(seed)
+            seed += 1
+    with ProcessPoolExecutor(jobs) as pool:
+        seed = first
+        while True:
+            yield from pool.map(history_of, range(seed, seed + 4 * jobs))
+            seed += 4 * jobs
+
+
+def run_many(days: float, first: int, jobs: int) -> int:
+    began, cpu_began = time.monotonic(), sum(os.times()[:4])
+    simulated, histories, happened, broken = 0.0, 0, Counter[str](), []
+    for report in islice(reports(first, jobs), 10**6):
+        simulated += report.days
+        histories += 1
+        happened.update(report.happened)
+        if report.violations:
+            broken.append(report.seed)
+            print(f"seed {report.seed}: {report.violations[0]}", flush=True)
+        elif histories % 20 == 0:
+            print(f"{simulated:,.0f} of {days:,.0f} days, {histories} histories", flush=True)
+        if simulated >= days:
+            break
+    minutes, cpu_minutes = (time.monotonic() - began) / 60, (sum(os.times()[:4]) - cpu_began) / 60
+    print(", ".join(f"{count} {what}" for what, count in sorted(happened.items())))
+    print(
+        f"{simulated:,.0f} days in {histories} histories, {minutes:.1f} minutes;"
+        f" {simulated / max(cpu_minutes, 0.001):.0f} days per minute of processor time;"
+        f" {len(broken)} broke a promise"
+    )
+    if broken:
+        print(f"make sim SEED={broken[0]} shows the first of them")
+    return 1 if broken else 0
+
+
+def run_one(seed: int, days: float) -> int:
+    plan = draw_plan(seed, days)
+    report = run_history(plan)
+    print(f"seed {seed}: {report.days:.1f} days, {len(plan.events)} events, {report.counts}")
+    print(", ".join(f"{count} {what}" for what, count in sorted(report.happened.items())))
+    print(f"trace {report.digest}")
+    if not report.violations:
+        print("every promise was kept")
+        return 0
+    broken = report.violations[0]
+    print(f"\nBROKEN: {broken}\n\nleaving out what does not matter …", flush=True)
+    plan, report = shrunk(plan, broken.name)
+    print(f"\n{len(plan.events)} events are enough:")
+    for event in plan.events:
+        print(f"  {event}")
+    print(f"\n{report.violations[0]}\n\nthe trace before it:")
+    for line in report.trace[-TRACE_LINES:]:
+        print(f"  {line[:LINE_WIDTH]}")
+    return 1
+
+
+def run_every_call() -> int:
+    calls = run_history(short_plan()).counts["storage calls before the calm"]
+    broken = 0
+    for fault in FAULTS:
+        found = broken_by(fault, range(calls))
+        broken += len(found)
+        print(f"{fault}: {calls} histories, {len(found)} broke a promise", flush=True)
+        for number, text in found.items():
+            print(f"  call {number}: {text}")
+    return 1 if broken else 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--days", type=float, default=3.0)
-    parser.add_argument("--usual", action="store_true")
-    parser.add_argument("--trace", type=int, default=30)
-    parser.add_argument("--width", type=int, default=200)
-    arguments = parser.parse_args()
-    plan = draw_plan(arguments.seed or 1, arguments.days, usual_cadences=arguments.usual)
-    began = time.process_time()
-    report = run_history(plan)
-    took = time.process_time() - began
-    print(report.digest, report.days, "days", f"{took:.1f} s CPU", report.counts)
-    print(dict(report.happened))
-    for violation in report.violations:
-        print(violation)
-    if report.violations:
-        print("\n".join(line[: arguments.width] for line in report.trace[-arguments.trace :]))
-    return 1 if report.violations else 0
+    parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one history")
+    parser.add_argument("--first", type=int, default=1, help="the first seed of many")
+    parser.add_argument("--days", type=float)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--every-call", action="store_true")
+    given = parser.parse_args()
+    if given.every_call:
+        return run_every_call()
+    if given.seed is not None:
+        return run_one(given.seed, given.days or HISTORY_DAYS)
+    return run_many(given.days or 100.0, given.first, given.jobs)
 
 
 if __name__ == "__main__":

@@ -146,13 +146,16 @@ class Actions(Clients):
         process.loop.kill_in = 0
 
     def _jump(self, event: Event, _process: SimulatedProcess, _rng: Random) -> None:
-        self.clock_was_set()
         self._history.clock.jump(int(event.values["by_s"] * 1000))
+        self.clock_was_set()
 
     def clock_was_set(self) -> None:
         """For a while slots may be missed or come again, and no time in a response can be compared with an older."""
         history = self._history
-        history.checks.pause_is_known = False  # it may have ended by that
+        checks = history.checks
+        checks.pause_is_known = False  # it may have ended by that
+        if checks.paused_until_ms is not None:
+            self._excuse_pause(checks.paused_until_ms - history.clock.now())
         longest_s = max(task.cadence_s for task in history.checks.tasks.values())
         history.checks.excuses.add(
             history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set"

@@ -80,6 +80,11 @@ class RunChecks:
         self.follow(cadences_s, now_s)
         self.lost_runs()
 
+    def ages_are_unknown(self, now_s: float) -> None:
+        """No clock of the machine tells what happened before: all ages count from now."""
+        for task in self.tasks.values():
+            task.complete_s = now_s
+
     def lost_runs(self) -> None:
         """Whatever ran was ended: with its process, or by a reset of the object."""
         for task in self.tasks.values():
@@ -158,7 +163,8 @@ class RunChecks:
             shown = status.tasks[name]
             task.stretched = shown.effective_cadence_ms > shown.cadence_ms
             after_ms = status.next_run_after[name]
-            if after_ms is not None and after_ms > wall_ms + BACKOFF_MAX_MS + 1000:
+            longest_ms = max(BACKOFF_MAX_MS, shown.cadence_ms // 10)
+            if after_ms is not None and after_ms > wall_ms + longest_ms + 1000:
                 self.broken("back-off", now_s, f"{name} is held back for {after_ms - wall_ms} ms")
             quiet_s = now_s - max(task.started_s or self.begun_s, task.ended_s or 0, self.begun_s)
             is_quiet = quiet_s > task.cadence_s + LATE_S and task.running is None

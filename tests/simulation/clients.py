@@ -110,7 +110,7 @@ class Clients:
                 history.broken(
                     "prices", f"{token}: the price of {at_ms} was replaced by one of {shown[token]}"
                 )
-        newest = max(shown.values(), default=0)
+        newest = max((at_ms for at_ms in shown.values() if at_ms <= now_ms), default=0)
         last = self._outside.last_prices_ms
         if last is not None and newest > last + FETCHED_LATE_MS:
             history.broken("prices", f"a price of {newest}, but Tenero's last answer was at {last}")

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulation.actions import Actions
 from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, has_alarm, readiness
-from simulation.disk import Disk
+from simulation.disk import CallFault, Disk
 from simulation.ending import check_ending
 from simulation.outside import Outside
 from simulation.plan import DAY_S, Event, Plan
@@ -35,7 +35,6 @@ from tocsin.simulator.simulated_fetch import HIRO_URL
 
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
-CALM_S = 30 * 3_600.0
 SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
 PRICES_SHARE = 0.4  # of looks that look at the prices too
 
@@ -56,12 +55,14 @@ class Report:
 class History:
     """One history. `run` returns its report."""
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(
+        self, plan: Plan, directory: Path, call_faults: Mapping[int, CallFault] | None = None
+    ) -> None:
         self.plan = plan
         self.time = SimulatedTime()
         self.clock = MachineClock(self.time)
         self.rng = Random(f"{plan.seed}:history")
-        self.disk = Disk(self.time, Random(f"{plan.seed}:disk"))
+        self.disk = Disk(self.time, Random(f"{plan.seed}:disk"), faults=dict(call_faults or {}))
         self.outside = Outside(plan, self.time)
         self.settings: Settings = self.outside.settings(plan.world.settings)
         self.checks = RunChecks()
@@ -138,9 +139,10 @@ class History:
         with self.disk.in_place(), _evicting_after(self.plan.world.idle_s), _quiet_end():
             while self.time.now_s < ends_s and not self.checks.violations:
                 self._live(ends_s)
+            calls = self.disk.calls
             self._calm()
             if not self.checks.violations:
-                self._live(self.time.now_s + CALM_S)
+                self._live(self.time.now_s + self.plan.world.calm_s)
             self._forget()
         return Report(
             self.plan.seed,
@@ -149,7 +151,12 @@ class History:
             self.checks.violations,
             list(self._trace),
             self.happened,
-            {"runs": self.checks.runs, "storage calls": self.disk.calls, **self.outside.counts()},
+            {
+                "runs": self.checks.runs,
+                "storage calls": self.disk.calls,
+                "storage calls before the calm": calls,
+                **self.outside.counts(),
+            },
         )
 
     def _live(self, until_s: float) -> None:
@@ -185,6 +192,7 @@ class History:
             self.reboots = False
             if self.clock.reboot():
                 self.actions.clock_was_set()
+                self.checks.ages_are_unknown(self.time.now_s)
         if process.loop.errors and not self.checks.violations:
             error = process.loop.errors[0].get("exception")
             shown = "" if error is None else "".join(traceback.format_exception(error))
@@ -284,8 +292,10 @@ class History:
         return cadences_of(self.settings)
 
     def _calm(self) -> None:
-        """No faults any more, no traffic; whoever paused resumes."""
+        """No faults any more, a clock that is right, no traffic; whoever paused resumes."""
         self.is_calm = True
+        self.clock.set_right()
+        self.actions.clock_was_set()
         self._events.clear()
         self.disk.faults.clear()
         self.disk.full_until_s = self.disk.slow_until_s = 0.0
@@ -342,6 +352,7 @@ def _quiet_end() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-def run_history(plan: Plan) -> Report:
+def run_history(plan: Plan, call_faults: Mapping[int, CallFault] | None = None) -> Report:
+    """Run a plan. Some calls of the storage may fail, by their numbers."""
     with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
-        return History(plan, Path(scratch)).run()
+        return History(plan, Path(scratch), call_faults).run()

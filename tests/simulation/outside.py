@@ -25,7 +25,7 @@ from tocsin.simulator.truth import Campaign, TrueSwap
 from tocsin.simulator.wallets import Wallet
 
 LEAD_S = 3_600  # the chain is older than the service, so that no reorg is as deep as the chain
-FIRST_CAMPAIGN_S = START_MS // 1000 + 7_200  # it begins when the service has been running for a while
+CAMPAIGN_AFTER_S = 7_200  # it begins when the service has been running for a while
 
 
 class Outside:
@@ -57,7 +57,7 @@ class Outside:
         self.rng = Random(f"{plan.seed}:outside")
         self.eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
         self.agents = list(chain.wallets)
-        self.campaign_start_s = FIRST_CAMPAIGN_S
+        self.campaign_start_s = START_MS // 1000 + (CAMPAIGN_AFTER_S if plan.days >= 1 else -CAMPAIGN_AFTER_S)
         self.has_longer_list = False
         self.last_prices_ms: int | None = None
         self.rules_changed_s = 0.0

@@ -54,7 +54,7 @@ class Event:
     at_s: float
     kind: str
     draw: int
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={value}" for name, value in self.values.items())
@@ -70,6 +70,7 @@ class World:
     network_per_hour: float
     settings: Settings
     look_every_s: float
+    calm_s: float  # at the end
     idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
 
 
@@ -95,6 +96,7 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
         network_per_hour=rng.choice((0.0, 2.0, 10.0)),
         settings=Settings() if usual_cadences else drawn_settings(rng, Settings()),
         look_every_s=rng.choice((900.0, 3_600.0)),
+        calm_s=30 * 3_600.0,
         idle_s=10.0 if rng.random() < EVICTED_SHARE else NEVER_S,
     )
     # Some days are quiet and some are terrible.

@@ -10,6 +10,7 @@ from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.competition.board import DIRECTIONS, SORTS
 from tocsin.competition.codes import MEANINGS, Code
+from tocsin.errors import ObjectReset
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.simulator.addresses import address_of
@@ -266,3 +267,21 @@ async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
         assert allowed["version"] == made.world.rules.allowlist.version
         assert (before["source"], before["tokens"]) == ("static-fallback", list(STATIC_TOKENS))
         assert (after["source"], after["count"]) == ("dynamic", len(STATIC_TOKENS) + 1)
+
+
+async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_path: Path) -> None:
+    """503, as the API's document has it: `ask` compares the two."""
+    async with competition_site(tmp_path) as made:
+
+        async def reset(_job: str, _argument: Any) -> Any:
+            raise ObjectReset("database or disk is full")
+
+        made.performer.run_job = reset  # type: ignore[method-assign, assignment]  # in the place of the object's jobs
+        answer = await made.submit("0x" + "12" * 32)
+
+    assert (answer.status, answer.json()["code"], answer.json()["retryable"]) == (
+        503,
+        "scheduler_unavailable",
+        True,
+    )
+    assert answer.headers["retry-after"] == "5"

@@ -128,7 +128,7 @@ class _Refresh:
             memory = self._remembered(token_id)
             self.memory[token_id] = replace(memory, asked_at=now, missed_at=None, unlisted=False)
             if token_id not in self.asked_singly:
-                await self._take(price)
+                await self._take(price, answers.seen_at[token_id])
         if answers.failures:
             self.list_failure = next(iter(answers.failures.values()))
             self._failed(
@@ -152,9 +152,9 @@ class _Refresh:
                 missed_at = memory.missed_at if memory.unlisted else None  # it was asked for by itself
                 self.memory[token_id] = replace(memory, asked_at=now, missed_at=missed_at)
             for price in answers.prices.values():
-                await self._take(price)
+                await self._take(price, answers.seen_at[token_id])
 
-    async def _take(self, seen: TokenPrice) -> None:
+    async def _take(self, seen: TokenPrice, seen_at: int) -> None:
         """Accept a price or hold it back, and write what is to be written."""
         token_id = seen.token_id
         memory, cached = self.memory[token_id], self.cached.get(token_id)
@@ -162,7 +162,7 @@ class _Refresh:
             seen,
             cached,
             memory.held_price(token_id),
-            now=self.context.clock.now(),
+            now=seen_at,
             rate_limit=self._remaining_calls(),
             jump_factor=self.options.jump_factor,
         )

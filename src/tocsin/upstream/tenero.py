@@ -6,7 +6,7 @@ replaced by a call per token: that would multiply the load on an upstream that i
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from tocsin.bindings import JSON, Logger
@@ -63,6 +63,7 @@ class PriceAnswers:
     unasked: tuple[str, ...]  # not in the list, and no single call was left for them
     pages: int = 0  # of the list that were read
     unlisted: frozenset[str] = frozenset()  # known not to be in the list
+    seen_at: dict[str, int] = field(default_factory=dict)  # when each price arrived; others may arrive much later
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +115,16 @@ class TeneroClient:
                 break
             answer = await self._price(token_id, session)
             if isinstance(answer, Ok):
-                result.prices[token_id] = answer.value
+                result.prices[token_id], result.seen_at[token_id] = answer.value, self.client.now()
                 continue
             result.failures[token_id] = answer
             if isinstance(answer, Limited | Unauthorised | Gone):
                 failure = answer
         left = [token_id for token_id in missing if token_id not in result.prices | result.failures]
         if failure is None:
-            return PriceAnswers(result.prices, result.failures, tuple(left), listing.pages, unlisted)
+            return replace(result, unasked=tuple(left), pages=listing.pages, unlisted=unlisted)
         failures = result.failures | dict.fromkeys(left, failure)
-        return PriceAnswers(result.prices, failures, (), listing.pages, unlisted)
+        return replace(result, failures=failures, pages=listing.pages, unlisted=unlisted)
 
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, session: CallSession | None = None
@@ -164,6 +165,7 @@ class TeneroClient:
                 if address in page.prices:
                     price = page.prices[address]
                     result.prices[token_id] = TokenPrice(token_id, price.price_usd, price.decimals)
+                    result.seen_at[token_id] = self.client.now()
                     del missing[token_id]
             cursor = page.next_cursor
             if cursor is None:

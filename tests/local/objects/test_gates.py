@@ -1,6 +1,7 @@
 """What enters an object waits for critical sections, what leaves it for the disk. Virtual time, real SQLite."""
 
 import asyncio
+import gc
 import json
 import sqlite3
 from contextlib import closing
@@ -271,3 +272,29 @@ async def test_a_commit_during_a_sync_waits_for_the_next_one(
         await second
 
     assert not early
+
+
+async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(tmp_path: Path) -> None:
+    """Its callers were told of the reset. A task that then fails because of it is not an error that nobody caught."""
+    not_caught: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: not_caught.append(context))
+
+    class Stubborn(DurableObject):
+        async def work(self) -> None:
+            asyncio.create_task(self._go_on())  # noqa: RUF006 - it belongs to the object
+            await asyncio.sleep(1)
+            self.ctx.abort("enough")
+
+        async def _go_on(self) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await self.ctx.storage.put("late", 1)
+
+    async with objects(tmp_path, Stubborn) as made:
+        with pytest.raises(ObjectReset, match="enough"):
+            await made.stub().work()
+        await asyncio.sleep(5)
+    gc.collect()
+
+    assert not_caught == []

@@ -1,0 +1,54 @@
+"""A short history in which one call of the storage fails, or is the last of its process."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from simulation.disk import CallFault
+from simulation.history import run_history
+from simulation.plan import Event, Plan, draw_plan
+from tocsin.settings import Settings
+
+MINUTE_MS = 60_000
+FAULTS: tuple[CallFault, ...] = ("fails", "killed before", "killed after")
+
+
+def short_plan() -> Plan:
+    """Twelve minutes: prices, feed and sweep run, swaps are made, submitted and pushed, and an operator pauses."""
+    plan = draw_plan(1, 0.2 / 24)
+    settings = replace(
+        Settings(),
+        hiro_api_key="a-key-for-hiro",
+        feed_cadence=3 * MINUTE_MS,
+        tenero_slice=4 * MINUTE_MS,
+        tenero_cadence=5 * MINUTE_MS,
+        sweep_cadence=10 * MINUTE_MS,
+        sweep_slice=9 * MINUTE_MS,
+    )
+    world = replace(
+        plan.world,
+        wallets=3,
+        swaps_per_hour=40.0,
+        network_per_hour=0.0,
+        settings=settings,
+        idle_s=1e9,
+        calm_s=1_500.0,
+    )
+    events = (
+        Event(200.0, "submit", 1, {"count": 2}),
+        Event(230.0, "push", 2, {"count": 3, "again": True, "rollback": False}),
+        Event(300.0, "pause", 3, {"for_s": 60}),
+        Event(380.0, "reorg", 4, {"depth": 6}),
+        Event(450.0, "refresh", 5, {"task": "feed", "times": 1}),
+        Event(520.0, "resume", 6),
+    )
+    return replace(plan, world=world, events=events)
+
+
+def broken_by(fault: CallFault, numbers: Iterable[int]) -> dict[int, str]:
+    """What breaks when the call of a number has this fault; empty when nothing ever does."""
+    broken = {}
+    for number in numbers:
+        report = run_history(short_plan(), {number: fault})
+        if report.violations:
+            broken[number] = str(report.violations[0])
+    return broken

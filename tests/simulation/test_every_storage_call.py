@@ -1,0 +1,22 @@
+"""A short history, once for each call of its storage: that one fails, or the process dies before or after it.
+
+Here every twelfth call has its turn; `make sim EVERY_CALL=1` takes all of them.
+"""
+
+import pytest
+
+from simulation.disk import CallFault
+from simulation.every_call import FAULTS, broken_by, short_plan
+from simulation.history import run_history
+
+STEP = 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_call_is_one_too_many(fault: CallFault) -> None:
+    """Whatever becomes of any one call, every promise is kept."""
+    calls = run_history(short_plan()).counts["storage calls before the calm"]
+
+    assert calls > 100
+    assert broken_by(fault, range(5, calls, STEP)) == {}

@@ -1,0 +1,149 @@
+"""The simulation itself: it repeats exactly, it shrinks what it finds, and it notices each broken promise.
+
+`make sim` runs many more histories than the few here; docs/guarantees.md has the figures.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulation.checks import Violation
+from simulation.history import Report, run_history
+from simulation.plan import Plan, draw_plan
+from simulation.shrink import shrunk
+from tocsin.platform.local.objects.storage import ObjectStorage
+from tocsin.scheduler import service_health
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.slots import Decision
+
+TESTS = Path(__file__).parents[1]
+SEEDS = range(9_001, 9_005)
+# Each broke a promise once, and found what the commit that names it fixed.
+ONCE_BROKEN = (2, 3, 6, 17)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*SEEDS, *ONCE_BROKEN])
+def test_every_promise_is_kept(seed: int) -> None:
+    """Three bad days and a calm."""
+    report = run_history(draw_plan(seed, 3.0))
+
+    assert [str(each) for each in report.violations] == []
+    assert report.days > 4
+    assert report.counts["runs"] > 20
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_itself_in_another_process() -> None:
+    """To the last byte of the trace, whatever order the other process gives its sets."""
+    code = (
+        "from simulation.history import run_history; from simulation.plan import draw_plan;"
+        "print(run_history(draw_plan(11, 1.0)).digest)"
+    )
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=TESTS,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2")
+    ]
+
+    assert len(digests[0]) == 64
+    assert digests[0] == digests[1]
+    assert run_history(draw_plan(11, 1.0)).digest == digests[0]
+    assert run_history(draw_plan(12, 1.0)).digest != digests[0]
+
+
+def quiet_plan(days: float = 0.5) -> Plan:
+    """A history in which nothing goes wrong."""
+    plan = draw_plan(1, days)
+    return replace(plan, world=replace(plan.world, idle_s=1e9), events=())
+
+
+def test_shrinking_keeps_what_matters() -> None:
+    """Of 60 events two together break a promise: they remain, and nothing else does."""
+    plan = draw_plan(5, 3.0)
+    guilty = {plan.events[17], plan.events[40]}
+
+    def run(candidate: Plan) -> Report:
+        violations = [Violation("slots", 200_000.0, "")] if guilty <= set(candidate.events) else []
+        return Report(candidate.seed, candidate.days, "", violations, [], Counter())
+
+    smallest, report = shrunk(plan, "slots", run, tries_max=400)
+
+    assert set(smallest.events) == guilty
+    assert report.violations[0].name == "slots"
+
+
+def without_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object deletes its alarm now and then instead of setting it."""
+    real = SchedulerDO._set_alarm
+    calls = iter(range(10**9))
+
+    def set_alarm(self: SchedulerDO, decision: Decision) -> None:
+        if next(calls) % 20 == 19:
+            self.ctx.storage.delete_alarm()
+        else:
+            real(self, decision)
+
+    monkeypatch.setattr(SchedulerDO, "_set_alarm", set_alarm)
+
+
+def late_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The alarm rings a minute late."""
+    real = ObjectStorage.set_alarm
+    monkeypatch.setattr(ObjectStorage, "set_alarm", lambda self, at: real(self, at + 60_000))
+
+
+def always_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task is ever called overdue or failing, and none runs to its end."""
+    monkeypatch.setattr(service_health, "is_overdue", lambda _: False)
+    monkeypatch.setattr(service_health, "is_failing", lambda _: False)
+
+    async def never(_self: SchedulerDO, _run: Any) -> None:
+        await asyncio.sleep(10**9)
+
+    monkeypatch.setattr(SchedulerDO, "_execute", never)
+
+
+def never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every task is called overdue."""
+    monkeypatch.setattr(service_health, "is_overdue", lambda _: True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        (without_alarm, "armed"),
+        (late_slots, "slots"),
+        (always_ready, "readiness"),
+        (never_ready, "readiness"),
+    ],
+)
+def test_it_notices_a_broken_promise(
+    broken: Callable[[pytest.MonkeyPatch], None], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect is put in: the check with this name finds it, without any fault from outside."""
+    broken(monkeypatch)
+    report = run_history(quiet_plan())
+
+    assert expected in {each.name for each in report.violations}
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_on_a_quiet_day() -> None:
+    """The same history without a defect."""
+    assert run_history(quiet_plan()).violations == []
