@@ -35,6 +35,10 @@ from tocsin.simulator.simulated_fetch import HIRO_URL
 
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
+RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
+COLLECT_AFTER = (
+    100_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
+)
 SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
 PRICES_SHARE = 0.4  # of looks that look at the prices too
 
@@ -79,6 +83,7 @@ class History:
         self._events: deque[Event] = deque(plan.events)
         self._looking = 0
         self.reboots = False
+        self.not_opened = 0  # in a row
 
     # What the process does
 
@@ -215,9 +220,12 @@ class History:
             await process.open()
         except (TocsinError, OSError) as error:
             self.note("not opened", error=repr(error))
+            self.not_opened += 1
+            self.restart_after_s = min(RESTART_MAX_S, RESTART_S * 2**self.not_opened)
             if not self.disk.is_slow and self.time.now_s - self.disk.failed_s > SETTLE_S:
                 self.broken("opens", f"the process does not start: {error!r}")
             return
+        self.not_opened = 0
         self.actions.process_opened(process)
         self.actions.spawn(self._watch(process))
         while self.time.now_s < until_s and not process.stopped.is_set() and not self.checks.violations:
@@ -342,14 +350,16 @@ def unchecked(app: ASGIApp) -> ASGIApp:
 @contextmanager
 def _quiet_end() -> Iterator[None]:
     """Code of a killed process that the collector ends may complain: nobody is there to hear it."""
-    hook = sys.unraisablehook
+    hook, thresholds = sys.unraisablehook, gc.get_threshold()
     sys.unraisablehook = lambda _: None
     try:
+        gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*was never awaited", category=RuntimeWarning)
             yield
     finally:
         sys.unraisablehook = hook
+        gc.set_threshold(*thresholds)
 
 
 def run_history(plan: Plan, call_faults: Mapping[int, CallFault] | None = None) -> Report:
