@@ -11,6 +11,7 @@ from tocsin.shapes.scheduler import Status
 
 LATE_S = 2.0  # how late a run may start without an excuse
 BACKOFF_MAX_MS = 3_600_000
+PERMIT_S = 0.05  # a permitted call waits so long at most until the object's writes are durable, and leaves then
 SETTLE_S = 130.0  # after trouble with the disk the alarm may wait so long for its retry
 FAILED = frozenset({"failed", "limited", "partial", "interrupted", "stopped"})
 
@@ -196,7 +197,7 @@ class CallChecks:
         while self._calls[0] <= now_s - max(self.limits):
             self._calls.popleft()
         for length_s, limit in self.limits.items():
-            calls = sum(at_s > now_s - length_s for at_s in self._calls)
+            calls = sum(at_s > now_s - length_s + PERMIT_S for at_s in self._calls)
             if calls > limit:
                 return f"{calls} calls in {length_s:g} s, the plan allows {limit}"
         return None
