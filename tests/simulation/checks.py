@@ -11,7 +11,9 @@ from tocsin.shapes.scheduler import Status
 
 LATE_S = 2.0  # how late a run may start without an excuse
 BACKOFF_MAX_MS = 3_600_000
-PERMIT_S = 0.05  # a permitted call waits so long at most until the object's writes are durable, and leaves then
+PERMIT_S = (
+    0.05  # a permitted call waits so long at most until the object's writes are durable, and leaves then
+)
 SETTLE_S = 130.0  # after trouble with the disk the alarm may wait so long for its retry
 FAILED = frozenset({"failed", "limited", "partial", "interrupted", "stopped"})
 
