@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tocsin.bindings import DurableObject
 from tocsin.errors import ObjectReset
 from tocsin.platform.local.objects import object_store
 from tocsin.platform.local.objects.output_gate import output_gate
+from tocsin.platform.local.objects.turns import Activity, InputGate, Turns
 
 
 def on_disk(directory: Path, key: str) -> Any:
@@ -298,3 +300,19 @@ async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(tmp_path: P
     gc.collect()
 
     assert not_caught == []
+
+
+async def test_code_that_waits_at_the_gate_can_be_closed() -> None:
+    """As the collector does with a task that nobody holds: it ends there, and does not wait again."""
+    gate = InputGate()
+    gate.holder = InputGate(gate)
+    began = []
+
+    async def work() -> None:
+        began.append(1)
+
+    waiting = Turns(work(), Activity(SimpleNamespace(broken=False), gate, 1)).__await__()
+    next(waiting)
+    waiting.close()
+
+    assert began == []

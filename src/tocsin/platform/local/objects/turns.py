@@ -100,6 +100,9 @@ class Turns(Generic[T]):
             while activity.gate.living().holder is not None and not host.broken:
                 try:
                     yield from activity.gate.living().wait(activity.ticket)
+                except GeneratorExit:  # its task is gone, and nobody will open the gate for it
+                    work.close()
+                    raise
                 except BaseException as thrown:  # noqa: BLE001 - thrown into the work, which decides
                     error = thrown
             if host.broken and error is None:
