@@ -26,7 +26,7 @@ def _settle(future: "asyncio.Future[T]", func: Callable[..., T], args: tuple[Any
         return
     try:
         future.set_result(func(*args))
-    except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller that waits
         future.set_exception(error)
 
 

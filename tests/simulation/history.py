@@ -300,7 +300,7 @@ class History:
         return cadences_of(self.settings)
 
     def _calm(self) -> None:
-        """No faults any more, a clock that is right, no traffic; whoever paused resumes."""
+        """No faults any more, a clock that is right, no traffic; a pause is ended."""
         self.is_calm = True
         self.clock.set_right()
         self.actions.clock_was_set()

@@ -41,7 +41,7 @@ MIGRATIONS = load_migrations()
 
 
 class Observer(Protocol):
-    """Whoever watches the process."""
+    """What is told of everything that the process does."""
 
     def failed(self, error: BaseException) -> None: ...
     def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...

@@ -26,15 +26,17 @@ from tocsin.scheduler.slots import Decision
 
 TESTS = Path(__file__).parents[1]
 SEEDS = range(9_001, 9_005)
-# Each broke a promise once, and found what the commit that names it fixed.
-ONCE_BROKEN = (2, 3, 6, 17)
+# Each found a defect: prices that looked too new, and code at the input gate that could not be closed.
+ONCE_BROKEN = (110, 130)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*SEEDS, *ONCE_BROKEN])
-def test_every_promise_is_kept(seed: int) -> None:
-    """Three bad days and a calm."""
-    report = run_history(draw_plan(seed, 3.0))
+@pytest.mark.parametrize(
+    ("seed", "days"), [*((seed, 3.0) for seed in SEEDS), *((seed, 6.0) for seed in ONCE_BROKEN)]
+)
+def test_every_promise_is_kept(seed: int, days: float) -> None:
+    """Bad days and a calm."""
+    report = run_history(draw_plan(seed, days))
 
     assert [str(each) for each in report.violations] == []
     assert report.days > 4

@@ -14,6 +14,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from support.virtual_time import VirtualClock
+
 T = TypeVar("T")
 
 START_MS = 1_778_716_800_000  # a midnight of 2026, in the first days of the campaign
@@ -60,60 +62,32 @@ class TrueClock:
         await asyncio.sleep(seconds)
 
 
-class MachineClock:
+class MachineClock(VirtualClock):
     """The clock of the machine: `jump` sets its wall clock, `reboot` begins its monotonic clock again."""
 
     def __init__(self, time: SimulatedTime) -> None:
+        super().__init__(start_ms=0, boot_id="boot 1")
         self._time = time
-        self._offset_ms = 0
         self._booted_s = 0.0
         self._boots = 1
-        self._bell: Callable[[], None] | None = None
-        self._handle: asyncio.TimerHandle | None = None
-
-    @property
-    def boot_id(self) -> str:
-        return f"boot {self._boots}"
 
     def now(self) -> int:
-        return self._time.now_ms + self._offset_ms
+        return self._time.now_ms + self._wall_ms  # how far it was set
 
     def monotonic(self) -> float:
         return self._time.now_s - self._booted_s
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def jump(self, by_ms: int) -> None:
-        self._offset_ms += by_ms
-        if self._bell is not None:
-            asyncio.get_running_loop().call_soon(self._bell)
-
     def reboot(self) -> bool:
         """The wall clock of a machine is right again when it has started; returns whether it was not."""
-        was_wrong = self._offset_ms != 0
+        was_wrong = self._wall_ms != 0
         self._boots += 1
-        self._booted_s, self._offset_ms = self._time.now_s, 0
+        self.boot_id = f"boot {self._boots}"
+        self._booted_s, self._wall_ms = self._time.now_s, 0
         return was_wrong
 
     def set_right(self) -> None:
         """While no process runs."""
-        self._offset_ms = 0
-
-    def open(self, bell: Callable[[], None]) -> None:
-        self._bell = bell
-
-    def ring_at(self, at_ms: int | None) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-        if at_ms is not None and self._bell is not None:
-            delay_s = max(0, at_ms - self.now()) / 1000
-            self._handle = asyncio.get_running_loop().call_later(delay_s, self._bell)
-
-    def close(self) -> None:
-        self.ring_at(None)
-        self._bell = None
+        self._wall_ms = 0
 
     def lose_process(self) -> None:
         self._bell = self._handle = None

@@ -82,7 +82,6 @@ class VirtualClock:
         self._wall_ms = start_ms
         self._bell: Callable[[], None] | None = None
         self._handle: asyncio.TimerHandle | None = None
-        self._at_ms: int | None = None
 
     def now(self) -> int:
         return self._wall_ms + int(self.monotonic() * 1000 + 1e-6)

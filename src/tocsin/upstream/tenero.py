@@ -63,9 +63,7 @@ class PriceAnswers:
     unasked: tuple[str, ...]  # not in the list, and no single call was left for them
     pages: int = 0  # of the list that were read
     unlisted: frozenset[str] = frozenset()  # known not to be in the list
-    seen_at: dict[str, int] = field(
-        default_factory=dict
-    )  # when each price arrived; others may arrive much later
+    seen_at: dict[str, int] = field(default_factory=dict)  # when each price arrived
 
 
 @dataclass(frozen=True, slots=True)

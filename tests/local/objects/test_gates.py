@@ -45,7 +45,7 @@ class Sender(DurableObject):
 
 
 async def test_what_leaves_finds_the_writes_before_it_on_disk(tmp_path: Path) -> None:
-    """`put(k)` and a fetch in one turn: whoever gets the request, k is durable by then."""
+    """`put(k)` and a fetch in one turn: k is durable before the request arrives anywhere."""
     seen: list[tuple[Any, bool]] = []
     async with objects(tmp_path, Sender) as made:
         made.env.sent = lambda: seen.append((on_disk(tmp_path, "k"), is_durable(made)))
