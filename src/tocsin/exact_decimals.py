@@ -1,0 +1,49 @@
+"""Decimal numbers without rounding, and their one spelling. Pure.
+
+Prices and sums of a result are decimal text, so that two computers that read the same text compute the same result.
+"""
+
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+
+from tocsin.errors import UsageError
+
+# Sums of products of the largest amount (40 digits) and the longest price fit; what would be rounded is an error.
+EXACT = Context(prec=250, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
+RATIO_DIGITS = 12  # a quotient is rounded once, to this many significant digits
+
+_ROUNDING = Context(prec=RATIO_DIGITS, rounding=ROUND_HALF_EVEN)
+_TEXT_MAX = 120
+
+
+def decimal_text(value: Decimal) -> str:
+    """The one spelling: no exponent, no zeros that say nothing, no plus."""
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in {"-0", ""} else text
+
+
+def decimal_of_float(value: float) -> Decimal:
+    """The shortest decimal number that names this float: what the JSON that it came from said."""
+    return Decimal(repr(value))
+
+
+def read_decimal(text: str) -> Decimal:
+    """Reads the one spelling of a decimal number, and nothing else."""
+    try:
+        value = Decimal(text) if len(text) <= _TEXT_MAX else Decimal("NaN")
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or decimal_text(value) != text:
+        raise UsageError(f"A decimal number looks like 0.85, not {text[:40]!r}.")
+    return value
+
+
+def usd_value(amount: int, price_usd: Decimal, decimals: int) -> Decimal:
+    """What an amount in a token's smallest unit is worth, exactly."""
+    return EXACT.multiply(Decimal(amount), EXACT.scaleb(price_usd, -decimals))
+
+
+def ratio(part: Decimal, whole: Decimal) -> Decimal | None:
+    """`part / whole`, rounded once; None when there is nothing to divide by."""
+    return _ROUNDING.divide(part, whole) if whole else None
