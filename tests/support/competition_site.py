@@ -11,10 +11,11 @@ from starlette.types import ASGIApp
 
 from support import asgi
 from support.asgi import Answer
-from support.competition import World, chain_of, open_world
+from support.competition import ROOMY, World, chain_of, open_world
 from support.local_store import open_kv
 from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET, named_keys
 from tocsin.bindings import JSON
+from tocsin.budget.budget import Quota
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.platform.shared.json_values import decode, encode
 from tocsin.prices.cache import CachedPrice, put_token_price
@@ -86,9 +87,14 @@ async def healthy() -> HealthSnapshot:
 
 
 @asynccontextmanager
-async def competition_site(directory: Path, wallets: int = 3) -> AsyncIterator[CompetitionSite]:
+async def competition_site(
+    directory: Path, wallets: int = 3, plan: Quota = ROOMY
+) -> AsyncIterator[CompetitionSite]:
     """Eligible agents on a quiet chain, and every traded token priced."""
-    async with open_world(directory, chain_of(wallets)) as world, open_kv(directory, world.clock) as kv:
+    async with (
+        open_world(directory, chain_of(wallets), plan=plan) as world,
+        open_kv(directory, world.clock) as kv,
+    ):
         for token in TRADED_TOKENS:
             await put_token_price(
                 kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now())

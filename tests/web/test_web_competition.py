@@ -153,7 +153,7 @@ async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        (TRADES, "address must be a Stacks mainnet address"),
+        (f"{TRADES}?address=", "address must be a Stacks mainnet address"),
         (f"{TRADES}?address=SP%00", "address must be a Stacks mainnet address"),
         (f"{TRADES}?address={address_of('deployer')}&limit=1e9", "limit is a number"),
         (f"{TRADES}?address={address_of('deployer')}&limit=many", "limit is a number"),

@@ -116,10 +116,10 @@ def board_query(
 
 def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
     """A page of all rows, ranked in its order."""
-    ranked = _ranked(rows, query.sort, query.direction)
+    ordered = ranked(rows, query.sort, query.direction)
     end = query.offset + query.limit
-    page = [replace(row, rank=rank) for rank, row in enumerate(ranked[query.offset : end], query.offset + 1)]
-    more = end < len(ranked)
+    page = [replace(row, rank=rank) for rank, row in enumerate(ordered[query.offset : end], query.offset + 1)]
+    more = end < len(ordered)
     order = f"{query.sort}:{query.direction}"
     return BoardPage(page, page_token.write([order, end]) if more else None)
 
@@ -136,7 +136,7 @@ async def all_rows(db: Database, prices: Mapping[str, PricedToken]) -> list[Boar
     )
     lines = _lines(agents.results, worth.results)
     unpriced = await _unpriced(db, {row["token"] for row in unknown.results})
-    rows = _ranked([_row(line, unpriced) for line in lines], "trades", "desc")
+    rows = ranked([_row(line, unpriced) for line in lines], "trades", "desc")
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
@@ -170,7 +170,7 @@ def _rounded(usd: float | None) -> float | None:
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
-def _ranked(rows: Sequence[BoardRow], sort: str, direction: str) -> list[BoardRow]:
+def ranked(rows: Sequence[BoardRow], sort: str, direction: str) -> list[BoardRow]:
     """In order. Rows without a value come last either way, ties go to the latest trade."""
     sign = 1 if direction == "asc" else -1
     value_of = attrgetter(_VALUE_OF[sort])

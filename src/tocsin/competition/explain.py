@@ -40,10 +40,8 @@ def explain(
         steps.append(unusable)
     elif all(check.code is None for check in steps):
         steps.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
-    head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")
-    shown = [_step(check, sender_note if check.name == "sender" else "") for check in (head, *steps)]
-    verdict = next((check for check in steps if check.code is not None), steps[-1])
-    return _explanation(verdict, shown, swap, legs)
+    shown = _shown(transaction, steps, sender_note)
+    return _explanation(_first_failed(steps), shown, swap, legs)
 
 
 def explain_not_found(tx_id: str) -> Explanation:
@@ -67,6 +65,28 @@ def explain_record(row: Row, note: str) -> Explanation:
     check = _record(row)
     swap = Swap(row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"]))
     return _explanation(check, [_step(check, note)], swap, recorded_legs(row))
+
+
+def explain_stored_swap(transaction: Transaction, row: Row, tier: Tier, rules: Rules) -> Explanation:
+    """Explain a recorded swap by its record, with every check."""
+    steps = [*checks(transaction, tier, rules), _record(row)]
+    swap = Swap(row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"]))
+    return _explanation(_first_failed(steps), _shown(transaction, steps), swap, recorded_legs(row))
+
+
+def explain_refusal(transaction: Transaction, refusal: Check, tier: Tier, rules: Rules) -> Explanation:
+    """Explain a stored refusal: the checks that can be made again, and the one that it was refused for."""
+    steps = list(checks(transaction, tier, rules))
+    refused = next((check for check in steps if check.code is refusal.code), None)
+    if refused is None:
+        steps = [check for check in steps if check.name != refusal.name]
+        steps.insert(0 if refusal.name == "status" else len(steps), refusal)
+    return _explanation(refused or refusal, _shown(transaction, steps))
+
+
+def explain_check(check: Check) -> Explanation:
+    """Explain what is known by one step alone."""
+    return _explanation(check, [_step(check, "")])
 
 
 def _record(row: Row) -> Check:
@@ -99,6 +119,16 @@ def _explanation(
         swap=_amounts(swap) if isinstance(swap, Swap) else None,
         legs=legs,
     )
+
+
+def _first_failed(steps: list[Check]) -> Check:
+    """What decides: the first step that failed, else the last one."""
+    return next((check for check in steps if check.code is not None), steps[-1])
+
+
+def _shown(transaction: Transaction, steps: list[Check], sender_note: str = "") -> list[ExplainStep]:
+    head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")
+    return [_step(check, sender_note if check.name == "sender" else "") for check in (head, *steps)]
 
 
 def _amounts(swap: Swap) -> SwapAmounts:

@@ -10,6 +10,7 @@ from tocsin.competition import chainhook, swap_store
 from tocsin.competition.rules import Rules
 from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import recheck, submit
+from tocsin.competition.verdicts import verdict
 from tocsin.competition.verify import Verifier
 from tocsin.errors import NoAnswer, ShareUsed
 from tocsin.scheduler.task import RequestJob
@@ -17,6 +18,7 @@ from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
 SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"
+VERDICT = "verdict"
 
 
 HOOK = ("chainhook",)  # as a client of the request lane
@@ -38,7 +40,16 @@ def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
     async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
         return await _verify_queued(context, rules, lane)
 
-    return {SUBMIT: submit_trade, RECHECK: recheck_trade, RECEIVE: receive_push, VERIFY_QUEUED: verify_queued}
+    async def verdict_on_trade(context: WorkContext, argument: JSON) -> JSON:
+        return (await verdict(context, rules, argument, lane)).to_json()
+
+    return {
+        SUBMIT: submit_trade,
+        RECHECK: recheck_trade,
+        RECEIVE: receive_push,
+        VERIFY_QUEUED: verify_queued,
+        VERDICT: verdict_on_trade,
+    }
 
 
 async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLane) -> JSON:

@@ -12,6 +12,7 @@ PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
 _TXID = re.compile(r"0x[0-9a-f]{64}")
+_HEIGHT_MAX = 2**53 - 1
 _TIME_MAX = 10**15  # older releases recorded times up to this; such a trade is listed first
 
 SWAP = "SELECT * FROM swaps WHERE txid = ?"
@@ -23,6 +24,9 @@ WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
 _PAGE = """
 SELECT * FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
 ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""
+_NEWEST = """
+SELECT * FROM swaps WHERE (block_height, tx_index) < (?, ?)
+ORDER BY block_height DESC, tx_index DESC LIMIT ?"""
 _STATUS = """
 SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
 FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
@@ -65,7 +69,7 @@ async def trades_of(
     db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None
 ) -> TradePage:
     """A page of a wallet's swaps, newest first, from the cursor `after` on."""
-    _check_address(address)
+    check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
     before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
@@ -77,9 +81,20 @@ async def trades_of(
     return TradePage([trade_of(row) for row in rows[:limit]], cursor)
 
 
+async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
+    """A page of everybody's swaps, newest first, from the cursor `after` on."""
+    before = (_HEIGHT_MAX, 0) if after is None else _read_position(after)
+    rows = (await db.prepare(_NEWEST).bind(*before, limit + 1).all()).results
+    cursor = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        cursor = page_token.write({"h": last["block_height"], "i": last["tx_index"]})
+    return TradePage([trade_of(row) for row in rows[:limit]], cursor)
+
+
 async def trade_counts(db: Database, address: str) -> TradeCounts:
     """A wallet's counts; zeros for an unregistered one."""
-    _check_address(address)
+    check_address(address)
     row = await db.prepare(_STATUS).bind(address).first() or {}
     trades = row.get("trades") or 0
     return TradeCounts(
@@ -93,7 +108,7 @@ async def trade_counts(db: Database, address: str) -> TradeCounts:
     )
 
 
-def _check_address(address: str) -> None:
+def check_address(address: str) -> None:
     try:
         decode_address(address)
     except ValueError as error:
@@ -107,3 +122,10 @@ def _read_cursor(text: str) -> tuple[int, str]:
         case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
             return time, txid
     raise UsageError("cursor must be next_cursor of the page before; leave it out to start at the newest.")
+
+
+def _read_position(text: str) -> tuple[int, int]:
+    match page_token.read(text):
+        case {"h": int(height), "i": int(index)} if 0 <= height <= _HEIGHT_MAX and 0 <= index <= _HEIGHT_MAX:
+            return height, index
+    raise UsageError("cursor must be next_cursor of the page before, also of everybody's trades.")

@@ -65,3 +65,25 @@ class CronDescription(Shape):
     needed: bool
     why: str
     instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSkill(Shape):
+    """One thing that a program can ask for: a route, and what it answers."""
+
+    id: str
+    description: str
+    method: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard(Shape):
+    """What the service offers to programs. Addresses are relative to the service's own."""
+
+    name: str
+    description: str
+    version: str
+    documentation_url: str
+    openapi_url: str
+    skills: list[AgentSkill]

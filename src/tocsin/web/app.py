@@ -11,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from tocsin.bindings import SEND_COMPLETE, SendComplete
 from tocsin.errors import RequestRefused
-from tocsin.web import competition_docs, operation_docs
+from tocsin.web import agent_docs, competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
+from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.auth import require_key
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
 from tocsin.web.client_limits import ClientLimits
@@ -73,7 +74,7 @@ def operations(
     deps: WebDeps, prices: ResponseCache[PriceQuery], competition: CompetitionRoutes, http: HttpMetrics
 ) -> list[Operation]:
     """Every route of the API."""
-    chainhook, cron = ChainhookRoute(deps), CronRoutes(deps)
+    chainhook, cron, agents = ChainhookRoute(deps), CronRoutes(deps), AgentRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
 
     def refreshed() -> None:
@@ -88,6 +89,8 @@ def operations(
         Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
         Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
+        Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),
+        Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_docs.AGENT),
         Operation("GET", "/api/competition/status", competition.status, competition_docs.COUNTS),
         Operation("GET", "/api/competition/allowlist", competition.allowlist, competition_docs.ALLOWLIST),
         Operation(
@@ -108,6 +111,8 @@ def operations(
         Operation("GET", "/api/admin/scheduler/days", admin.days, operation_docs.DAYS),
         Operation("GET", "/api/admin/scheduler/audit", admin.audit, operation_docs.AUDIT),
         Operation("GET", "/api/admin/scheduler/events", admin.events, operation_docs.EVENTS),
+        Operation("GET", "/llms.txt", agents.guide, agent_docs.GUIDE),
+        Operation("GET", "/.well-known/agent.json", agents.card, agent_docs.CARD),
         Operation("GET", "/healthz", health.alive, operation_docs.HEALTHZ),
         Operation("GET", "/readyz", health.ready, operation_docs.READYZ),
         Operation("GET", "/metrics", metrics.show, operation_docs.METRICS),

@@ -1,5 +1,7 @@
 """The documentation of the competition's operations, for `/openapi.json` and `/api/docs`."""
 
+from dataclasses import replace
+
 from tocsin.competition import board, page_token, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.shapes.competition import (
@@ -21,12 +23,12 @@ from tocsin.shapes.scheduler import Health
 from tocsin.stacks_address import ADDRESS_PATTERN
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 
-_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
-_SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
+EXAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
+EXAMPLE_SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 _TRADE = Trade(
-    txid=_TXID,
-    sender=_SENDER,
+    txid=EXAMPLE_TXID,
+    sender=EXAMPLE_SENDER,
     contract_id="SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2",
     function_name="swap-x-for-y",
     token_in="stx",  # noqa: S106 - not a password
@@ -44,7 +46,7 @@ _ADDRESS = Parameter(
     {"type": "string", "pattern": ADDRESS_PATTERN},
     "a Stacks mainnet address",
     required=True,
-    example=_SENDER,
+    example=EXAMPLE_SENDER,
 )
 _CURSOR = Parameter(
     "cursor", {"type": "string", "pattern": page_token.PATTERN}, "the cursor that the page before gave"
@@ -85,7 +87,7 @@ BOARD = OperationDoc(
                 rows=[
                     BoardRow(
                         rank=1,
-                        stx_address=_SENDER,
+                        stx_address=EXAMPLE_SENDER,
                         btc_address="bc1qexample",
                         display_name="Sly Fox",
                         bns_name="slyfox.btc",
@@ -96,7 +98,7 @@ BOARD = OperationDoc(
                         pnl_usd=-3.1,
                         pnl_percent=-0.26,
                         unpriced_tokens=[_STSTX],
-                        wallets=[_SENDER],
+                        wallets=[EXAMPLE_SENDER],
                     )
                 ],
                 as_of=1778787060000,
@@ -113,8 +115,12 @@ BOARD = OperationDoc(
 TRADES = OperationDoc(
     operation_id="listTrades",
     tag="competition",
-    summary="An agent's swaps, newest first.",
-    parameters=(_ADDRESS, _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX), _CURSOR),
+    summary="Swaps that count, newest first: of one agent, or of everybody.",
+    parameters=(
+        replace(_ADDRESS, required=False, description="of this agent only"),
+        _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX),
+        _CURSOR,
+    ),
     responses={
         200: ResponseDoc(
             "a page; amounts are exact, in the token's smallest unit", (TradePage,), TradePage([_TRADE], None)
@@ -126,7 +132,7 @@ SUBMIT = OperationDoc(
     tag="competition",
     summary="Submit a swap. It is verified on chain while you wait; the sweep would find it by itself.",
     body=TradeSubmission,
-    body_example={"txid": _TXID},
+    body_example={"txid": EXAMPLE_TXID},
     responses=_submit_responses(),
 )
 COUNTS = OperationDoc(

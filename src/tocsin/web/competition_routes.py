@@ -58,12 +58,11 @@ class CompetitionRoutes:
 
     async def trades(self, request: Request) -> ASGIApp:
         query = request.query_params
-        page = await trades.trades_of(
-            self._deps.db,
-            query.get("address", ""),
-            limit=_limit(query, trades.PAGE_DEFAULT, trades.PAGE_MAX),
-            after=query.get("cursor") or None,
-        )
+        limit, after = _limit(query, trades.PAGE_DEFAULT, trades.PAGE_MAX), query.get("cursor") or None
+        if "address" in query:
+            page = await trades.trades_of(self._deps.db, query["address"], limit=limit, after=after)
+        else:
+            page = await trades.newest_trades(self._deps.db, limit=limit, after=after)
         return json_response(page.to_json(), headers=_aged(BOARD_AGE_S))
 
     async def submit(self, request: Request) -> ASGIApp:

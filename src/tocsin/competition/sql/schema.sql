@@ -216,6 +216,8 @@ CREATE TABLE refusals (
 CREATE INDEX refusals_by_code ON refusals (code, sender);
 -- What was refused of late, by reason, is counted whenever an operator looks: by the index alone.
 CREATE INDEX refusals_by_time ON refusals (refused_at, code);
+-- What was refused of an agent, newest first, is asked for by the agent.
+CREATE INDEX refusals_by_sender ON refusals (sender, refused_at);
 
 -- Transactions that are still to be settled: found and not yet verified, pending, or no longer seen on chain.
 CREATE TABLE candidates (

@@ -1,0 +1,98 @@
+"""What an agent can ask about itself: its tier and what is missing, its ranks, and what was refused of late."""
+
+from collections.abc import Sequence
+
+from tocsin.bindings import Database
+from tocsin.competition.board import SORTS, ranked
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.competition.published_board import PublishedBoard
+from tocsin.competition.trades import check_address
+from tocsin.shapes.agents import AgentTier, AgentView, RecentRefusal
+from tocsin.shapes.competition import BoardRow
+
+REFUSALS_MAX = 10
+
+# What is left to do before an agent's swaps count, in order.
+STEPS = {
+    "register": "register the wallet as an agent at AIBTC; swaps that it made before then count, too",
+    "claim": "have the claim verified: it must be verified or rewarded",
+    "identity": "get an on-chain identity (ERC-8004)",
+}
+MISSING: dict[AgentTier, list[str]] = {
+    "not_registered": list(STEPS.values()),
+    "registered": [STEPS["claim"], STEPS["identity"]],
+    "genesis": [STEPS["identity"]],
+    "eligible": [],
+}
+
+_AGENT = """
+SELECT a.display_name, a.bns_name, a.erc8004_agent_id, t.tier
+FROM agents a JOIN agent_tiers t ON t.stx_address = a.stx_address WHERE a.stx_address = ?"""
+_REFUSALS = """
+SELECT txid, code, reason, burn_block_time, refused_at FROM refusals
+WHERE sender = ? ORDER BY refused_at DESC, txid LIMIT ?"""
+
+
+class BoardRanks:
+    """Ranks in every order, computed once for each published board."""
+
+    def __init__(self) -> None:
+        self._board: PublishedBoard | None = None
+        self._ranks: dict[str, dict[str, int]] = {}  # by the address that is shown, then by order
+        self._rows: dict[str, BoardRow] = {}  # by every wallet
+
+    def find(self, board: PublishedBoard, address: str) -> tuple[BoardRow, dict[str, int]] | None:
+        """The row of a wallet, and its ranks."""
+        if board is not self._board:
+            self._board, self._ranks = board, ranks_of(board.rows)
+            self._rows = {wallet: row for row in board.rows for wallet in row.wallets}
+        row = self._rows.get(address)
+        return None if row is None else (row, self._ranks[row.stx_address])
+
+
+def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
+    """Every row's rank in every order, best first."""
+    ranks: dict[str, dict[str, int]] = {row.stx_address: {} for row in rows}
+    for sort in SORTS:
+        for rank, row in enumerate(ranked(rows, sort, "desc"), 1):
+            ranks[row.stx_address][sort] = rank
+    return ranks
+
+
+async def agent_view(db: Database, board: PublishedBoard, ranks: BoardRanks, address: str) -> AgentView:
+    """One wallet. An address that is not registered is an answer, too."""
+    check_address(address)
+    agent, refusals = await db.batch(
+        [db.prepare(_AGENT).bind(address), db.prepare(_REFUSALS).bind(address, REFUSALS_MAX)]
+    )
+    row = agent.results[0] if agent.results else {}
+    tier: AgentTier = row.get("tier", "not_registered")
+    placed = ranks.find(board, address)
+    return AgentView(
+        address=address,
+        tier=tier,
+        missing=MISSING[tier],
+        agent_id=row.get("erc8004_agent_id"),
+        display_name=row.get("display_name"),
+        bns_name=row.get("bns_name"),
+        ranks=None if placed is None else placed[1],
+        ranked=len(board.rows),
+        row=None if placed is None else placed[0],
+        last_refusals=[
+            RecentRefusal(
+                each["txid"],
+                each["code"],
+                each["reason"],
+                MEANINGS[Code(each["code"])].sentence,
+                each["burn_block_time"],
+                each["refused_at"],
+            )
+            for each in refusals.results
+        ],
+        as_of=board.as_of,
+        links={
+            "trades": f"/api/competition/trades?address={address}",
+            "submit": "/api/competition/trades",
+            "allowlist": "/api/competition/allowlist",
+        },
+    )

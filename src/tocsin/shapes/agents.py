@@ -1,0 +1,77 @@
+"""What an agent asks about itself and its transactions."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tocsin.shapes.base import Shape, SnakeShape, without_nulls
+from tocsin.shapes.competition import BoardRow, ExplainStep, Leg, SwapAmounts, Trade
+
+AgentTier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
+KnownFrom: TypeAlias = Literal["record", "refusal", "queue", "chain"]
+
+
+@dataclass(frozen=True, slots=True)
+class TradeVerdict(SnakeShape):
+    """Whether a transaction counts, and why, step by step.
+
+    `known_from` says what the verdict rests on: our record, a stored refusal, our queue, or the chain, which was asked
+    for this. `sentence` says what can be done. `trade` is the recorded swap.
+    """
+
+    txid: str
+    status: Literal["verified", "pending", "rejected"]
+    known_from: KnownFrom
+    reason: str
+    steps: list[ExplainStep]
+    code: str | None = None
+    sentence: str | None = None
+    swap: SwapAmounts | None = None
+    legs: list[Leg] | None = None
+    trade: Trade | None = None
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return without_nulls(json)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictAnswer(Shape):
+    """What the object makes of a question for a verdict. Without a verdict, the code says why."""
+
+    verdict: TradeVerdict | None
+    code: str | None = None
+    reason: str = ""
+    retry_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecentRefusal(Shape):
+    """A transaction of the agent that does not count. `sentence` says what can be done."""
+
+    txid: str
+    code: str
+    reason: str
+    sentence: str
+    burn_block_time: int
+    refused_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView(Shape):
+    """What is known about one wallet. `missing` says what is left to do before its swaps count.
+
+    `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts. `row` is its
+    row of the board, under the wallet that traded last.
+    """
+
+    address: str
+    tier: AgentTier
+    missing: list[str]
+    agent_id: int | None
+    display_name: str | None
+    bns_name: str | None
+    ranks: dict[str, int] | None
+    ranked: int
+    row: BoardRow | None
+    last_refusals: list[RecentRefusal]
+    as_of: int
+    links: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,67 @@
+"""The documentation of the operations for programs that take part, for `/openapi.json` and `/api/docs`."""
+
+from tocsin.chain_model import TXID_PATTERN
+from tocsin.shapes.agents import AgentView, TradeVerdict
+from tocsin.shapes.responses import AgentCard, ErrorBody
+from tocsin.stacks_address import ADDRESS_PATTERN
+from tocsin.web.competition_docs import EXAMPLE_SENDER, EXAMPLE_TXID
+from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
+
+AGENT = OperationDoc(
+    operation_id="getAgent",
+    tag="competition",
+    summary="One agent: its tier and what is missing, its rank in every order, its values, its last refusals.",
+    parameters=(
+        Parameter(
+            "address",
+            {"type": "string", "pattern": ADDRESS_PATTERN},
+            "a Stacks mainnet address",
+            place="path",
+            required=True,
+            example=EXAMPLE_SENDER,
+        ),
+    ),
+    responses={200: ResponseDoc("the agent; an address that is not registered has that tier", (AgentView,))},
+)
+VERDICT = OperationDoc(
+    operation_id="getVerdict",
+    tag="competition",
+    summary="Whether a transaction counts, and why, step by step. Nothing is stored.",
+    description="What is recorded, refused or queued is answered from there; for anything else the chain is asked, out"
+    " of your share of the calls.",
+    parameters=(
+        Parameter(
+            "txid",
+            {"type": "string", "pattern": TXID_PATTERN},
+            "64 hex digits, with or without 0x before them",
+            place="path",
+            required=True,
+            example=EXAMPLE_TXID,
+        ),
+    ),
+    responses={
+        200: ResponseDoc("the verdict", (TradeVerdict,)),
+        404: ResponseDoc(
+            "tx_not_found: Hiro does not know it; if it was just broadcast, ask again", (ErrorBody,)
+        ),
+        429: ResponseDoc(
+            "too_many_requests: too many reads, or this client has used its share of the calls to Hiro",
+            (ErrorBody,),
+        ),
+        502: ResponseDoc("tx_fetch_failed: Hiro could not be asked now", (ErrorBody,)),
+    },
+)
+GUIDE = OperationDoc(
+    operation_id="getGuide",
+    tag="service",
+    summary="How a program takes part in the competition, as text.",
+    responses={200: ResponseDoc("the guide", media_type="text/plain")},
+    store=False,
+)
+CARD = OperationDoc(
+    operation_id="getAgentCard",
+    tag="service",
+    summary="What this service offers to programs.",
+    responses={200: ResponseDoc("the card", (AgentCard,))},
+    store=False,
+)

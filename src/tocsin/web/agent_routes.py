@@ -1,0 +1,78 @@
+"""What programs that take part ask for: one agent, the verdict on one transaction, and how to take part at all."""
+
+from math import ceil
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from tocsin.bindings import JSON
+from tocsin.chain_model import canonical_txid
+from tocsin.competition.agent_view import BoardRanks, agent_view
+from tocsin.competition.codes import MEANINGS, Code
+from tocsin.competition.published_board import BoardReader
+from tocsin.competition.request_jobs import VERDICT
+from tocsin.competition.verdicts import known_verdict
+from tocsin.errors import RequestRefused
+from tocsin.shapes.agents import TradeVerdict, VerdictAnswer
+from tocsin.tasks.publish_board import board_at
+from tocsin.web.agent_guide import agent_card, guide
+from tocsin.web.deps import WebDeps
+from tocsin.web.request_limits import networks_of
+from tocsin.web.respond import RETRY_S, json_response
+
+AGENT_AGE_S = 5
+VERDICT_AGE_S = 5
+GUIDE_AGE_S = 300
+
+
+class AgentRoutes:
+    """Reads come from what is stored; only for a verdict on an unknown transaction the object asks the chain."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+        self._published = BoardReader(deps.kv)
+        self._ranks = BoardRanks()
+
+    async def agent(self, request: Request) -> ASGIApp:
+        deps = self._deps
+        board = await self._published.read()
+        if board is None:
+            board = await board_at(deps.db, deps.kv, deps.clock.now())
+        view = await agent_view(deps.db, board, self._ranks, request.path_params["address"])
+        return json_response(view.to_json(), headers=_aged(AGENT_AGE_S))
+
+    async def verdict(self, request: Request) -> ASGIApp:
+        deps, txid = self._deps, canonical_txid(request.path_params["txid"])
+        known = await known_verdict(deps.db, txid, deps.rules)
+        if known is None:
+            argument: JSON = {"txid": txid, "client": list(networks_of(request.scope))}
+            answer = VerdictAnswer.from_json(await deps.scheduler().run_job(VERDICT, argument))
+            known = answer.verdict or self._refuse(answer)
+        return json_response(known.to_json(), headers=_aged(VERDICT_AGE_S))
+
+    def _refuse(self, answer: VerdictAnswer) -> TradeVerdict:
+        """There is no verdict; raises why."""
+        meaning, now = MEANINGS[Code(answer.code or "")], self._deps.clock.now()
+        wait_s = meaning.retry_s if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
+        headers = {"Retry-After": str(max(1, wait_s or RETRY_S))} if meaning.retryable else {}
+        raise RequestRefused(
+            meaning.status,
+            answer.code or "",
+            meaning.sentence,
+            retryable=meaning.retryable,
+            headers=headers,
+            reason=answer.reason,
+        )
+
+    async def guide(self, _request: Request) -> ASGIApp:
+        text = guide(self._deps.rules)
+        return Response(text, media_type="text/plain; charset=utf-8", headers=_aged(GUIDE_AGE_S))
+
+    async def card(self, _request: Request) -> ASGIApp:
+        card = agent_card(self._deps.rules, self._deps.version)
+        return json_response(card.to_json(), headers=_aged(GUIDE_AGE_S))
+
+
+def _aged(seconds: int) -> dict[str, str]:
+    return {"Cache-Control": f"public, max-age={seconds}"}

@@ -1,0 +1,192 @@
+"""What programs that take part ask for: themselves, a verdict, everybody's trades, and how to take part."""
+
+from pathlib import Path
+
+from support.competition_site import TRADES, competition_site
+from tocsin.budget.budget import Quota
+from tocsin.simulator.addresses import address_of
+from tocsin.simulator.faults import SimulatedFault
+
+AGENTS = "/api/competition/agents"
+UNKNOWN = "0x" + "ab" * 32
+SMALL = Quota(second=100, minute=10_000, month=10_000, is_cap=True)  # 53 calls for the first day's requests
+
+
+async def test_the_verdict_on_a_recorded_swap_needs_no_call(tmp_path: Path) -> None:
+    """Every step is shown, with the legs and the row; the spelling of the id does not matter."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0], "third_token_fee")
+        chain.mine()
+        await made.submit(tx.tx_id)
+        calls = made.world.calls()
+        asked = len(made.performer.asked)
+        answer = await made.get(f"{TRADES}/{tx.tx_id[2:].upper()}")
+        verdict = answer.json()
+
+        assert (answer.status, verdict["status"], verdict["known_from"]) == (200, "verified", "record")
+        assert [step["name"] for step in verdict["steps"]] == [
+            "transaction",
+            "status",
+            "campaign",
+            "kind",
+            "sender",
+            "contract",
+            "record",
+        ]
+        assert all(step["ok"] for step in verdict["steps"])
+        assert [leg["role"] for leg in verdict["legs"]] == ["given", "fee", "received"]
+        assert verdict["trade"]["txid"] == tx.tx_id
+        assert "code" not in verdict
+        assert (made.world.calls(), len(made.performer.asked)) == (calls, asked)
+
+
+async def test_a_refused_trade_says_why_and_what_to_do(tmp_path: Path) -> None:
+    """From the stored refusal, for each kind of reason."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        kinds = {
+            "abort_by_response": ("tx_failed", "status"),
+            "one_sided": ("incomplete_events", "tokens"),
+            "off_list_contract": ("contract_not_allowlisted", "contract"),
+        }
+        for kind, (code, step) in kinds.items():
+            tx = chain.swap(chain.wallets[0], kind)
+            chain.mine()
+            await made.submit(tx.tx_id)
+            verdict = (await made.get(f"{TRADES}/{tx.tx_id}")).json()
+
+            assert (verdict["status"], verdict["code"]) == ("rejected", code), kind
+            assert verdict["known_from"] == "refusal", kind
+            failed = [each["name"] for each in verdict["steps"] if not each["ok"]]
+            assert failed == [step], kind
+            assert verdict["sentence"]
+
+
+async def test_the_chain_is_asked_for_what_is_not_known_and_nothing_is_stored(tmp_path: Path) -> None:
+    """A swap that nobody submitted, a stranger's, one in the mempool, one that is queued, and one that is not there."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        mined, foreign = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
+        chain.mine()
+        waiting = chain.swap(chain.wallets[1], wait_ms=None)
+        verdicts = [(await made.get(f"{TRADES}/{tx.tx_id}")).json() for tx in (mined, foreign, waiting)]
+        stored = await made.stored()
+        await made.submit(waiting.tx_id)
+        queued = (await made.get(f"{TRADES}/{waiting.tx_id}")).json()
+        unknown = await made.get(f"{TRADES}/{UNKNOWN}")
+
+        assert [(each["status"], each.get("code")) for each in verdicts] == [
+            ("verified", None),
+            ("rejected", "sender_not_registered"),
+            ("pending", "pending"),
+        ]
+        assert {each["known_from"] for each in verdicts} == {"chain"}
+        assert verdicts[0]["swap"]["amount_in"] == str(made.world.simulator.truth()[0].amount_in)
+        assert stored == {"swaps": 0, "refusals": 0, "candidates": 0}
+        assert (queued["status"], queued["known_from"]) == ("pending", "queue")
+        assert (unknown.status, unknown.json()["code"], unknown.json()["retryable"]) == (
+            404,
+            "tx_not_found",
+            True,
+        )
+        assert unknown.headers["retry-after"] == "60"
+
+
+async def test_a_bad_id_and_a_failing_upstream_are_explained(tmp_path: Path) -> None:
+    """400 with the form of an id; 502 with a time to wait."""
+    async with competition_site(tmp_path) as made:
+        simulator = made.world.simulator
+        bad = await made.get(f"{TRADES}/0x12")
+        simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+        failed = await made.get(f"{TRADES}/{UNKNOWN}")
+
+        assert (bad.status, bad.json()["code"]) == (400, "bad_request")
+        assert "64 hex digits" in bad.json()["error"]
+        assert (failed.status, failed.json()["code"]) == (502, "tx_fetch_failed")
+        assert int(failed.headers["retry-after"]) >= 1
+
+
+async def test_one_client_cannot_use_up_the_calls_by_asking_for_verdicts(tmp_path: Path) -> None:
+    """Unknown ids one after the other: 429 after a few, with a time to wait."""
+    async with competition_site(tmp_path, plan=SMALL) as made:
+        answers = [await made.get(f"{TRADES}/0x{number:064x}") for number in range(20)]
+        again = await made.get(f"{TRADES}/0x{0:064x}")
+
+        assert [answer.status for answer in answers] == [404] * 3 + [429] * 17
+        assert answers[-1].json()["code"] == "too_many_requests"
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert again.status == 404  # it is remembered, so it costs nothing
+
+
+async def test_an_agent_sees_its_tier_its_ranks_and_its_refusals(tmp_path: Path) -> None:
+    """Eligible with a trade, and a stranger, who is told what is missing."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        first, second = chain.wallets[0], chain.wallets[1]
+        for wallet, count in ((first, 3), (second, 1)):
+            for _ in range(count):
+                tx = chain.swap(wallet)
+                chain.mine()
+                await made.submit(tx.tx_id)
+        failed = chain.swap(second, "abort_by_response")
+        chain.mine()
+        await made.submit(failed.tx_id)
+        agent = (await made.get(f"{AGENTS}/{second.address}")).json()
+        stranger = (await made.get(f"{AGENTS}/{address_of('somebody')}")).json()
+        wrong = await made.get(f"{AGENTS}/SP123")
+
+        assert (agent["tier"], agent["missing"]) == ("eligible", [])
+        assert agent["ranks"]["trades"] == 2
+        assert set(agent["ranks"]) == {"trades", "volume", "pnl", "latest"}
+        assert (agent["ranked"], agent["row"]["tradeCount"]) == (2, 1)
+        assert [refusal["txid"] for refusal in agent["lastRefusals"]] == [failed.tx_id]
+        assert agent["lastRefusals"][0]["code"] == "tx_failed"
+        assert (stranger["tier"], stranger["ranks"], stranger["row"]) == ("not_registered", None, None)
+        assert len(stranger["missing"]) == 3
+        assert (wrong.status, wrong.json()["code"]) == (400, "bad_request")
+
+
+async def test_everybodys_trades_come_newest_first_page_by_page(tmp_path: Path) -> None:
+    """Without an address; the pages together are all swaps, each once."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        for number in range(5):
+            tx = chain.swap(chain.wallets[number % 3])
+            chain.mine()
+            await made.submit(tx.tx_id)
+        seen: list[str] = []
+        target = f"{TRADES}?limit=2"
+        while True:
+            page = (await made.get(target)).json()
+            seen += [trade["txid"] for trade in page["trades"]]
+            if page["next_cursor"] is None:
+                break
+            target = f"{TRADES}?limit=2&cursor={page['next_cursor']}"
+        wrong = await made.get(f"{TRADES}?cursor=abc")
+        empty = await made.get(f"{TRADES}?address=")
+
+        newest = await made.world.all("SELECT txid FROM swaps ORDER BY block_height DESC, tx_index DESC")
+        assert seen == [row["txid"] for row in newest]
+        assert len(seen) == 5
+        assert (wrong.status, empty.status) == (400, 400)
+
+
+async def test_the_guide_names_only_routes_that_exist_and_the_rules_in_force(tmp_path: Path) -> None:
+    """`/llms.txt` and the card, against the API's own document."""
+    async with competition_site(tmp_path) as made:
+        guide = await made.get("/llms.txt")
+        card = (await made.get("/.well-known/agent.json")).json()
+        paths = (await made.get("/openapi.json")).json()["paths"]
+        text = guide.body.decode()
+        named = [
+            line[2:].split(": ")[0].split(" ") for line in text.splitlines() if line.startswith("- GET /")
+        ]
+
+        assert guide.headers["content-type"] == "text/plain; charset=utf-8"
+        assert {path for _, path in named} <= set(paths)
+        assert {(skill["method"].lower(), skill["path"]) for skill in card["skills"]} <= {
+            (method, path) for path, methods in paths.items() for method in methods
+        }
+        assert "Swaps count from " in text
+        assert len(text.splitlines()) <= 45
