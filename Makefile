@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz soak sim month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz mcp soak sim month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,14 @@ test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## all set-up, then al
 
 fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on both platforms [EXAMPLES=60 SEED=1]
 	@PYTHONPATH=tests $(BIN)/python tools/fuzz_api.py $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
+
+.venv-mcp: tools/requirements-mcp.txt
+	@$(PYTHON) -m venv $@
+	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
+	@touch $@
+
+mcp: .venv-mcp ## questions of an agent to a running service, with MCP's official client [TOCSIN_URL=]
+	@.venv-mcp/bin/python tools/try_mcp.py
 
 .venv-mutation: requirements-dev.txt tools/requirements-mutation.txt
 	@$(PYTHON) -m venv $@
@@ -175,6 +183,6 @@ lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed ve
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove what make made
-	rm -rf .venv .venv-fuzz .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	rm -rf .venv .venv-fuzz .venv-mcp .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public

@@ -22,6 +22,7 @@ WORKER_NEEDS = ("starlette", "mashumaro")
 SDK = "workers-runtime-sdk"
 FUZZ = "tools/requirements-fuzz.txt"  # for `make fuzz` alone, in an environment of its own
 MUTATION = "tools/requirements-mutation.txt"  # for `make mutation`, which runs the tests too
+MCP = "tools/requirements-mcp.txt"  # the official client of the protocol, for `make mcp` alone
 COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
 
@@ -34,9 +35,10 @@ def main() -> None:
         _lock([*universal, "--extra=dev", "-c", "requirements.txt"], "requirements-dev.txt")
         _run([*universal, "-", "-o", FUZZ], "schemathesis")
         _run([*universal, "-c", "requirements-dev.txt", "-", "-o", MUTATION], "cosmic-ray\ncoverage")
+        _run([*universal, "-", "-o", MCP], "mcp")
         _lock_worker(uv)
     print(
-        f"requirements.txt, requirements-dev.txt, {FUZZ}, {MUTATION}, tests/cloudflare and deploy/cloudflare"
+        f"requirements.txt, requirements-dev.txt, {FUZZ}, {MUTATION}, {MCP}, tests/cloudflare and deploy/cloudflare"
         " are up to date"
     )
 

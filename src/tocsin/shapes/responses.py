@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tocsin.shapes.base import FreeForm, Shape
+from tocsin.shapes.base import FreeForm, Shape, SnakeShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +87,13 @@ class AgentCard(Shape):
     documentation_url: str
     openapi_url: str
     skills: list[AgentSkill]
+
+
+@dataclass(frozen=True, slots=True)
+class McpMessage(SnakeShape):
+    """A response of JSON-RPC: it has a `result` or an `error`, and the `id` of its request."""
+
+    jsonrpc: str
+    id: int | str | None = None
+    result: FreeForm | None = None
+    error: FreeForm | None = None

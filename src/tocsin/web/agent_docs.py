@@ -2,7 +2,7 @@
 
 from tocsin.chain_model import TXID_PATTERN
 from tocsin.shapes.agents import AgentView, TradeVerdict
-from tocsin.shapes.responses import AgentCard, ErrorBody
+from tocsin.shapes.responses import AgentCard, ErrorBody, McpMessage
 from tocsin.stacks_address import ADDRESS_PATTERN
 from tocsin.web.competition_docs import EXAMPLE_SENDER, EXAMPLE_TXID
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
@@ -64,4 +64,28 @@ CARD = OperationDoc(
     summary="What this service offers to programs.",
     responses={200: ResponseDoc("the card", (AgentCard,))},
     store=False,
+)
+MCP = OperationDoc(
+    operation_id="callMcp",
+    tag="service",
+    summary="The Model Context Protocol: the tools status, rank, submit, explain and allow_list.",
+    description="Streamable HTTP without sessions: one JSON-RPC message in, one out.",
+    body_schema={
+        "type": "object",
+        "required": ["jsonrpc", "method"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["integer", "string"]},
+            "method": {"type": "string"},
+            "params": {"type": "object"},
+        },
+    },
+    body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    responses={
+        200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
+        202: ResponseDoc("a notification was taken"),
+        400: ResponseDoc(
+            "malformed_message: not one JSON-RPC message; malformed_body: not JSON", (ErrorBody,)
+        ),
+    },
 )

@@ -1,5 +1,6 @@
 """What programs that take part ask for: one agent, the verdict on one transaction, and how to take part at all."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from starlette.requests import Request
@@ -10,11 +11,11 @@ from tocsin.bindings import JSON
 from tocsin.chain_model import canonical_txid
 from tocsin.competition.agent_view import BoardRanks, agent_view
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.published_board import BoardReader
+from tocsin.competition.published_board import BoardReader, PublishedBoard
 from tocsin.competition.request_jobs import VERDICT
 from tocsin.competition.verdicts import known_verdict
 from tocsin.errors import RequestRefused
-from tocsin.shapes.agents import TradeVerdict, VerdictAnswer
+from tocsin.shapes.agents import AgentView, TradeVerdict, VerdictAnswer
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.agent_guide import agent_card, guide
 from tocsin.web.deps import WebDeps
@@ -35,28 +36,39 @@ class AgentRoutes:
         self._ranks = BoardRanks()
 
     async def agent(self, request: Request) -> ASGIApp:
-        deps = self._deps
-        board = await self._published.read()
-        if board is None:
-            board = await board_at(deps.db, deps.kv, deps.clock.now())
-        view = await agent_view(deps.db, board, self._ranks, request.path_params["address"])
+        view = await self.view(request.path_params["address"])
         return json_response(view.to_json(), headers=_aged(AGENT_AGE_S))
 
     async def verdict(self, request: Request) -> ASGIApp:
-        deps, txid = self._deps, canonical_txid(request.path_params["txid"])
+        verdict = await self.verdict_on(request.path_params["txid"], networks_of(request.scope))
+        return json_response(verdict.to_json(), headers=_aged(VERDICT_AGE_S))
+
+    async def board(self) -> PublishedBoard:
+        """What the object published; computed here only while nothing is."""
+        deps = self._deps
+        return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now())
+
+    async def view(self, address: str) -> AgentView:
+        return await agent_view(self._deps.db, await self.board(), self._ranks, address)
+
+    async def verdict_on(self, text: str, client: Sequence[str]) -> TradeVerdict:
+        """Raises `RequestRefused` when there is none."""
+        deps, txid = self._deps, canonical_txid(text)
         known = await known_verdict(deps.db, txid, deps.rules)
         if known is None:
-            argument: JSON = {"txid": txid, "client": list(networks_of(request.scope))}
+            argument: JSON = {"txid": txid, "client": list(client)}
             answer = VerdictAnswer.from_json(await deps.scheduler().run_job(VERDICT, argument))
-            known = answer.verdict or self._refuse(answer)
-        return json_response(known.to_json(), headers=_aged(VERDICT_AGE_S))
+            if answer.verdict is None:
+                raise self._refusal(answer)
+            known = answer.verdict
+        return known
 
-    def _refuse(self, answer: VerdictAnswer) -> TradeVerdict:
-        """There is no verdict; raises why."""
+    def _refusal(self, answer: VerdictAnswer) -> RequestRefused:
+        """Why there is no verdict."""
         meaning, now = MEANINGS[Code(answer.code or "")], self._deps.clock.now()
         wait_s = meaning.retry_s if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
         headers = {"Retry-After": str(max(1, wait_s or RETRY_S))} if meaning.retryable else {}
-        raise RequestRefused(
+        return RequestRefused(
             meaning.status,
             answer.code or "",
             meaning.sentence,

@@ -24,6 +24,7 @@ from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
 from tocsin.web.http_metrics import HttpMetrics
+from tocsin.web.mcp import McpRoute
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, foreign_names, is_public, routes_of
@@ -111,6 +112,7 @@ def operations(
         Operation("GET", "/api/admin/scheduler/days", admin.days, operation_docs.DAYS),
         Operation("GET", "/api/admin/scheduler/audit", admin.audit, operation_docs.AUDIT),
         Operation("GET", "/api/admin/scheduler/events", admin.events, operation_docs.EVENTS),
+        Operation("POST", "/mcp", McpRoute(deps, agents, competition).answer, agent_docs.MCP),
         Operation("GET", "/llms.txt", agents.guide, agent_docs.GUIDE),
         Operation("GET", "/.well-known/agent.json", agents.card, agent_docs.CARD),
         Operation("GET", "/healthz", health.alive, operation_docs.HEALTHZ),

@@ -1,6 +1,7 @@
 """The competition: what agents ask for, what they submit, and what visitors see."""
 
 import re
+from collections.abc import Sequence
 from math import ceil
 
 from starlette.datastructures import QueryParams
@@ -68,13 +69,14 @@ class CompetitionRoutes:
     async def submit(self, request: Request) -> ASGIApp:
         body = await json_body(request)
         txid = body.get("txid") if isinstance(body, dict) else None
-        argument: JSON = {
-            "txid": txid.strip() if isinstance(txid, str) else None,
-            "client": list(networks_of(request.scope)),
-        }
+        answer = await self.submit_trade(txid if isinstance(txid, str) else None, networks_of(request.scope))
+        return _submit_response(answer, self._deps.clock.now())
+
+    async def submit_trade(self, txid: str | None, client: Sequence[str]) -> SubmitAnswer:
+        argument: JSON = {"txid": None if txid is None else txid.strip(), "client": list(client)}
         answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, argument))
         self.board.forget()
-        return _submit_response(answer, self._deps.clock.now())
+        return answer
 
     async def allowlist(self, _request: Request) -> ASGIApp:
         return json_response(self._deps.rules.allowlist.view().to_json(), headers=_aged(LIST_AGE_S))

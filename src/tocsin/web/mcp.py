@@ -1,0 +1,216 @@
+"""`POST /mcp`: the Model Context Protocol, for language models that take part (streamable HTTP, stateless).
+
+A request is one JSON-RPC message, and so is its response: no sessions, no streams. The protocol's own SDK would bring
+thirty packages, some compiled, for these five tools; the tests and `make mcp` use its client.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from tocsin.bindings import JSON
+from tocsin.chain_model import TXID_PATTERN, ContractCall
+from tocsin.errors import RequestRefused, TocsinError
+from tocsin.scheduler.service_health import health_of
+from tocsin.shapes.base import FreeForm
+from tocsin.stacks_address import ADDRESS_PATTERN
+from tocsin.web.agent_guide import guide
+from tocsin.web.agent_routes import AgentRoutes
+from tocsin.web.body import json_body
+from tocsin.web.competition_routes import CompetitionRoutes
+from tocsin.web.deps import WebDeps
+from tocsin.web.request_limits import networks_of
+from tocsin.web.respond import json_response, refusal_of
+
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, newest first
+UNKNOWN_METHOD, INVALID_PARAMETERS = -32601, -32602
+NO_STORE = {"Cache-Control": "no-store"}
+
+Arguments: TypeAlias = Mapping[str, JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """Something that a model may call. `texts` are its arguments, with their patterns; all of them are text."""
+
+    name: str
+    description: str
+    texts: Mapping[str, str]
+    run: Callable[[Request, Mapping[str, str]], Awaitable[JSON]]
+    required: bool = True
+    reads: bool = True
+
+    def to_json(self) -> FreeForm:
+        properties: FreeForm = {
+            name: {"type": "string", "pattern": text} for name, text in self.texts.items()
+        }
+        schema: FreeForm = {"type": "object", "properties": properties}
+        if self.required and self.texts:
+            schema["required"] = list(self.texts)
+        return {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": schema,
+            "annotations": {"readOnlyHint": self.reads, "idempotentHint": True},
+        }
+
+
+class _RpcError(Exception):
+    """An error of the protocol, as opposed to one of a tool."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class McpRoute:
+    """Answers with what the routes of the API answer."""
+
+    def __init__(self, deps: WebDeps, agents: AgentRoutes, competition: CompetitionRoutes) -> None:
+        self._deps = deps
+        self._agents = agents
+        self._competition = competition
+        tools = (
+            McpTool("status", "How the service is, and until when swaps are known.", {}, self._status),
+            McpTool(
+                "rank",
+                "An agent's tier and what is missing, its rank in every order, its values, its last refusals.",
+                {"address": ADDRESS_PATTERN},
+                self._rank,
+            ),
+            McpTool(
+                "submit",
+                "Submit a swap, so that it counts at once. It would be found by itself within minutes.",
+                {"txid": TXID_PATTERN},
+                self._submit,
+                reads=False,
+            ),
+            McpTool(
+                "explain",
+                "Whether a transaction counts, and why, step by step. Nothing is stored.",
+                {"txid": TXID_PATTERN},
+                self._explain,
+            ),
+            McpTool(
+                "allow_list",
+                "The contracts and functions that count; or whether one of them does.",
+                {"contract_id": "^[^ ]{1,200}$", "function_name": "^[^ ]{1,128}$"},
+                self._allow_list,
+                required=False,
+            ),
+        )
+        self._tools = {tool.name: tool for tool in tools}
+
+    async def answer(self, request: Request) -> ASGIApp:
+        message = await json_body(request)
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            raise _not_a_message("Send one JSON-RPC 2.0 message as a JSON object.")
+        number, method = message.get("id"), message.get("method")
+        if (
+            not isinstance(method, str) or number is None
+        ):  # a notification, or a response: neither is answered
+            return Response(status_code=202, headers=NO_STORE)
+        if type(number) not in {int, str}:
+            raise _not_a_message("The id of a message is a whole number or text.")
+        parameters = message.get("params")
+        try:
+            result = await self._result(request, method, parameters if isinstance(parameters, dict) else {})
+        except _RpcError as error:
+            return _failed(number, error.code, str(error))
+        return json_response({"jsonrpc": "2.0", "id": number, "result": result}, headers=NO_STORE)
+
+    async def _result(self, request: Request, method: str, parameters: Arguments) -> JSON:
+        match method:
+            case "initialize":
+                return self._introduction(parameters)
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": [tool.to_json() for tool in self._tools.values()]}
+            case "tools/call":
+                return await self._called(request, parameters)
+        raise _RpcError(UNKNOWN_METHOD, f"There is no method {method[:60]!r}.")
+
+    def _introduction(self, parameters: Arguments) -> JSON:
+        wanted = parameters.get("protocolVersion")
+        return {
+            "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
+            "capabilities": {"tools": {"listChanged": False}},
+            "serverInfo": {"name": "tocsin", "version": self._deps.version},
+            "instructions": guide(self._deps.rules),
+        }
+
+    async def _called(self, request: Request, parameters: Arguments) -> JSON:
+        tool, given = self._tools.get(str(parameters.get("name"))), parameters.get("arguments")
+        if tool is None:
+            raise _RpcError(INVALID_PARAMETERS, f"The tools are {', '.join(self._tools)}.")
+        values = {
+            name: value
+            for name, value in (given if isinstance(given, dict) else {}).items()
+            if name in tool.texts and isinstance(value, str)
+        }
+        if tool.required and values.keys() != tool.texts.keys():
+            raise _RpcError(
+                INVALID_PARAMETERS, f"{tool.name} takes these arguments as text: {', '.join(tool.texts)}."
+            )
+        try:
+            result = await tool.run(request, values)
+        except TocsinError as error:
+            refusal = refusal_of(error)
+            shown: FreeForm = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable}
+            return _content({**shown, **refusal.fields}, is_error=True)
+        return _content(result, is_error=False)
+
+    async def _status(self, _request: Request, _values: Mapping[str, str]) -> JSON:
+        snapshot, now = await self._deps.health(), self._deps.clock.now()
+        board = await self._agents.board()
+        return {
+            "service": health_of(snapshot, now).to_json(),
+            "boardAsOf": board.as_of,
+            "pricesAsOf": board.prices_as_of,
+            "agents": len(board.rows),
+        }
+
+    async def _rank(self, _request: Request, values: Mapping[str, str]) -> JSON:
+        return (await self._agents.view(values["address"])).to_json()
+
+    async def _explain(self, request: Request, values: Mapping[str, str]) -> JSON:
+        return (await self._agents.verdict_on(values["txid"], networks_of(request.scope))).to_json()
+
+    async def _submit(self, request: Request, values: Mapping[str, str]) -> JSON:
+        answer = await self._competition.submit_trade(values["txid"], networks_of(request.scope))
+        return answer.to_json()
+
+    async def _allow_list(self, _request: Request, values: Mapping[str, str]) -> JSON:
+        allowlist = self._deps.rules.allowlist
+        contract, function = values.get("contract_id"), values.get("function_name")
+        if contract is None:
+            return allowlist.view().to_json()
+        if function is None:
+            functions: list[JSON] = [*sorted(allowlist.contracts.get(contract, ()))]
+            return {"contract_id": contract, "allowed": bool(functions), "functions": functions}
+        return {
+            "contract_id": contract,
+            "function_name": function,
+            "allowed": allowlist.allows(ContractCall(contract, function)),
+        }
+
+
+def _content(value: JSON, *, is_error: bool) -> JSON:
+    """A tool's result, as text and as what it is."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": is_error}
+
+
+def _not_a_message(sentence: str) -> RequestRefused:
+    return RequestRefused(400, "malformed_message", sentence)
+
+
+def _failed(number: JSON, code: int, sentence: str) -> Response:
+    error: FreeForm = {"code": code, "message": sentence}
+    return json_response({"jsonrpc": "2.0", "id": number, "error": error}, headers=NO_STORE)

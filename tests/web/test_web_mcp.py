@@ -1,0 +1,135 @@
+"""The Model Context Protocol, message by message. `make mcp` tries it with the protocol's own client."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.competition_site import CompetitionSite, competition_site
+from tocsin.simulator.faults import SimulatedFault
+
+MCP = "/mcp"
+
+
+async def call(made: CompetitionSite, method: str, **parameters: Any) -> Any:
+    message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": parameters}
+    answer = await made.post(MCP, message)
+    assert (answer.status, answer.json()["id"]) == (200, 7)
+    return answer.json()
+
+
+async def use(made: CompetitionSite, tool: str, **arguments: str) -> Any:
+    """A tool's result; its text says the same as its content."""
+    result = (await call(made, "tools/call", name=tool, arguments=arguments))["result"]
+    assert [part["type"] for part in result["content"]] == ["text"]
+    return result
+
+
+async def test_a_client_is_introduced_and_told_the_tools(tmp_path: Path) -> None:
+    """The version that it asked for if we speak it; every tool has a description and a schema."""
+    async with competition_site(tmp_path) as made:
+        introduced = (await call(made, "initialize", protocolVersion="2025-06-18"))["result"]
+        newer = (await call(made, "initialize", protocolVersion="2099-01-01"))["result"]
+        noted = await made.post(MCP, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        tools = (await call(made, "tools/list"))["result"]["tools"]
+
+        assert introduced["protocolVersion"] == "2025-06-18"
+        assert newer["protocolVersion"] == "2025-11-25"
+        assert "allow-list" in introduced["instructions"]
+        assert (noted.status, noted.body) == (202, b"")
+        assert [tool["name"] for tool in tools] == ["status", "rank", "submit", "explain", "allow_list"]
+        assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
+        assert [tool["name"] for tool in tools if not tool["annotations"]["readOnlyHint"]] == ["submit"]
+
+
+async def test_the_tools_answer_as_the_routes_do(tmp_path: Path) -> None:
+    """A swap is explained, submitted and counted, and the list knows its contract."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        before = await use(made, "explain", txid=tx.tx_id)
+        submitted = await use(made, "submit", txid=tx.tx_id)
+        explained = await use(made, "explain", txid=tx.tx_id)
+        ranked = await use(made, "rank", address=tx.sender)
+        status = await use(made, "status")
+        contract = submitted["structuredContent"]["trade"]["contract_id"]
+        listed = await use(made, "allow_list", contract_id=contract)
+        unlisted = await use(made, "allow_list", contract_id=contract, function_name="rug-pull")
+        everything = await use(made, "allow_list")
+
+        assert before["structuredContent"]["known_from"] == "chain"
+        assert explained["structuredContent"]["known_from"] == "record"
+        assert ranked["structuredContent"] == (await made.get(f"/api/competition/agents/{tx.sender}")).json()
+        assert ranked["structuredContent"]["ranks"]["pnl"] == 1
+        assert status["structuredContent"]["service"]["ready"] is True
+        assert listed["structuredContent"]["allowed"] is True
+        assert unlisted["structuredContent"]["allowed"] is False
+        assert everything["structuredContent"]["total_contracts"] == 40
+
+
+async def test_a_tool_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
+    """A model can read the sentence and try again; the protocol itself has not failed."""
+    async with competition_site(tmp_path) as made:
+        wrong = await use(made, "rank", address="SP1")
+        made.world.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+        failed = await use(made, "explain", txid="ab" * 32)
+
+        assert (wrong["isError"], wrong["structuredContent"]["code"]) == (True, "bad_request")
+        assert (failed["isError"], failed["structuredContent"]["code"]) == (True, "tx_fetch_failed")
+        assert failed["structuredContent"]["retryable"] is True
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"jsonrpc": "2.0", "id": 1, "method": "resources/list"}, -32601),
+        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "rob"}}, -32602),
+        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "rank"}}, -32602),
+        (
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "rank", "arguments": {"address": 7}},
+            },
+            -32602,
+        ),
+    ],
+)
+async def test_a_message_that_is_wrong_is_an_error_of_the_protocol(
+    tmp_path: Path, message: Any, code: int
+) -> None:
+    """With its code and a sentence."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(MCP, message)
+
+        assert (answer.status, answer.json()["error"]["code"]) == (200, code)
+        assert answer.json()["error"]["message"].endswith(".")
+
+
+async def test_only_posts_are_taken_and_a_ping_is_answered(tmp_path: Path) -> None:
+    """There is no stream to listen to: clients then use posts alone."""
+    async with competition_site(tmp_path) as made:
+        listened = await made.get(MCP)
+        pong = await call(made, "ping")
+
+        assert (listened.status, listened.headers["allow"]) == (405, "POST")
+        assert pong["result"] == {}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        [],
+        {"jsonrpc": "1.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": {}, "method": "ping"},
+        {"jsonrpc": "2.0", "id": True, "method": "ping"},
+    ],
+)
+async def test_what_is_not_a_message_is_refused_like_any_bad_body(tmp_path: Path, message: Any) -> None:
+    """400, in the shape of all errors."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.post(MCP, message)
+
+        assert (answer.status, answer.json()["code"]) == (400, "malformed_message")
