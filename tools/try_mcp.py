@@ -17,7 +17,7 @@ UNKNOWN = "0x" + "ab" * 32
 
 
 def get(path: str) -> Any:
-    with urllib.request.urlopen(f"{URL}{path}", timeout=10) as response:  # noqa: S310 - the service that is tried
+    with urllib.request.urlopen(f"{URL}{path}", timeout=10) as response:
         return json.load(response)
 
 
