@@ -36,8 +36,8 @@ $(DEV): requirements-dev.txt $(RUNTIME)
 
 .venv: $(DEV) ## set up the virtual environment only
 
-demo: $(RUNTIME) ## a living system against the bundled simulator: no key, no network
-	@$(BIN)/tocsin serve --demo
+demo: $(RUNTIME) ## a living system against the bundled simulator: no key, no network [BAD_TIMES=1]
+	@$(BIN)/tocsin serve --demo $(if $(BAD_TIMES),--bad-times)
 
 serve: $(RUNTIME) ## the service against the real upstreams; settings from the environment or .env
 	@$(BIN)/tocsin serve

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tocsin import __version__
-from tocsin.commands import data_commands, operator_commands
+from tocsin.commands import agent_commands, data_commands, operator_commands
 from tocsin.commands.options import AsJson, Host, LocalCommand, Port, Url, print_answer, service_client
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
@@ -44,6 +44,9 @@ def tocsin(
 @app.command(cls=LocalCommand)
 def serve(
     demo: Annotated[bool, typer.Option("--demo", help="Against the bundled simulator.")] = False,
+    bad_times: Annotated[
+        bool, typer.Option("--bad-times", help="The demo, with upstreams that fail every minute.")
+    ] = False,
     host: Annotated[str | None, typer.Option(help="Listen here (TOCSIN_HOST).")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = None,
     data_dir: DataDir = None,
@@ -51,7 +54,7 @@ def serve(
     """Run the service."""
     from tocsin import service
 
-    service.serve(as_demo=demo, host=host, port=port, data_dir=data_dir)
+    service.serve(as_demo=demo or bad_times, bad_times=bad_times, host=host, port=port, data_dir=data_dir)
 
 
 @app.command()
@@ -77,6 +80,7 @@ def status(
 
 
 operator_commands.register(app)
+agent_commands.register(app)
 
 
 @app.command()

@@ -30,7 +30,8 @@ from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.platform.local.logs.library_logs import library_logs
 from tocsin.platform.local.logs.log_sender import LogSender
 from tocsin.platform.local.logs.log_writer import LogWriter
-from tocsin.platform.local.logs.logs import open_logger
+from tocsin.platform.local.logs.logs import LineStream, open_logger
+from tocsin.platform.local.logs.terminal_lines import TerminalLines
 from tocsin.platform.local.logs.worker_logs import WorkerLogs
 from tocsin.platform.local.objects.object_id import LocalObjectId
 from tocsin.platform.local.objects.runtime import Runtime
@@ -96,6 +97,10 @@ class Service:
         """A client with a new stub: one that has seen its object reset is of no use any more."""
         return SchedulerClient(self._namespace.get_by_name(self.settings.instance))
 
+    def announce(self, text: str) -> None:
+        """Show a text to people, where the log is."""
+        self._shown.write(f"{text}\n")
+
     def stop(self, *, failed: bool = False) -> None:
         self.failed = self.failed or failed
         self.stopped.set()
@@ -104,8 +109,10 @@ class Service:
         self._redact = Redactor(secret_values(self.settings))
         self._writer = LogWriter(self._stream, self.clock)
         self._stack.callback(self._writer.close, LINES_FLUSH_S)
+        # People read a terminal, programs read everything else.
+        self._shown: LineStream = TerminalLines(self._writer) if self._stream.isatty() else self._writer
         self._lines = open_logger(
-            self._writer,
+            self._shown,
             self.clock,
             self._redact,
             level_min=self.settings.log_level,
@@ -136,7 +143,7 @@ class Service:
             sender.start()
             self._stack.push_async_callback(sender.close, LOG_FLUSH_S)
             self.logger = open_logger(
-                self._writer,
+                self._shown,
                 self.clock,
                 self._redact,
                 level_min=self.settings.log_level,
@@ -268,13 +275,16 @@ class Service:
         await self._namespace.get(object_id).arm()
 
 
-def serve(*, as_demo: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
+def serve(
+    *, as_demo: bool, bad_times: bool, host: str | None, port: int | None, data_dir: Path | None
+) -> None:
     """Run the service as the command does; ends the process with its exit code."""
     source = SettingsSource(host, port, data_dir)
     settings = read_settings(host=host, port=port, data_dir=data_dir)
     chosen = None if data_dir is None else str(data_dir)
     with _demo_directory(chosen, as_demo=as_demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
-        code = runner.run(run(settings, stream=sys.stdout, say=_say, demo_dir=demo_dir, source=source))
+        serving = run(settings, stream=sys.stdout, demo_dir=demo_dir, source=source, bad_times=bad_times)
+        code = runner.run(serving)
     if code:
         raise SystemExit(code)
 
@@ -293,9 +303,9 @@ async def run(
     settings: Settings,
     *,
     stream: TextIO,
-    say: Callable[[str], None],
     demo_dir: str | None = None,
     source: SettingsSource | None = None,
+    bad_times: bool = False,
 ) -> int:
     """Serve until it is stopped; returns the exit code. With `demo_dir`, against the bundled simulator."""
     inherited = inherited_sockets(os.environ, os.getpid())
@@ -308,7 +318,7 @@ async def run(
             from tocsin.commands import demo  # the simulator is a third of all that is loaded
             from tocsin.commands.import_agents import open_agents
 
-            simulator = demo.build(SystemClock())
+            simulator = demo.build(SystemClock(), bad_times=bad_times)
             settings = demo.demo_settings(settings, server.url, demo_dir)
             with open_agents(settings) as connection:  # before the first sweep
                 demo.register_agents(connection, simulator)
@@ -324,6 +334,7 @@ async def run(
         loop.add_signal_handler(number, service.stop)
     if not _has_terminal():  # whose end is a SIGHUP too, and ends what was started in it
         loop.add_signal_handler(signal.SIGHUP, service.reloader.reload_on_signal)
+    say = service.announce if stream.isatty() else _say
     say(_welcome(server.url, settings, as_demo=demo_dir is not None))
     try:
         await service.stopped.wait()
@@ -357,7 +368,7 @@ def _has_terminal() -> bool:
 
 
 def _say(text: str) -> None:
-    """To the person at the terminal: the log has stdout."""
+    """To the person at the terminal, while the log goes elsewhere."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

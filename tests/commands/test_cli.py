@@ -353,7 +353,7 @@ def test_serve_and_check_pass_options_and_findings_on(
     findings.append("ADMIN_KEY is not set: set it, or the admin routes refuse")
     wrong = runner.invoke(app, ["check"])
 
-    assert seen == [{"as_demo": True, "host": None, "port": 0, "data_dir": tmp_path}]
+    assert seen == [{"as_demo": True, "bad_times": False, "host": None, "port": 0, "data_dir": tmp_path}]
     assert (fine.exit_code, fine.stdout) == (0, "All fine.\n")
     assert (wrong.exit_code, wrong.stdout) == (1, f"{findings[0]}\n")
 

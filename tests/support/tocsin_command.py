@@ -22,7 +22,7 @@ def tocsin(
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command, with the port and the key unless the environment has others."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    known = {**kept, "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
+    known = {**kept, "TZ": "UTC", "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
     return subprocess.run(
         [TOCSIN, *arguments],
         capture_output=True,
@@ -40,7 +40,7 @@ def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.
     with (
         tempfile.TemporaryDirectory() as directory,
         mock.patch.object(sys, "argv", ["tocsin", *arguments]),
-        mock.patch.dict(os.environ, environment, clear=True),
+        mock.patch.dict(os.environ, {"TZ": "UTC", **environment}, clear=True),
         chdir(directory),
         redirect_stdout(out),
         redirect_stderr(error),

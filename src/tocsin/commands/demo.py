@@ -17,6 +17,7 @@ from tocsin.bindings import Clock
 from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
 from tocsin.settings import Settings
+from tocsin.simulator.faults import BadTimes
 from tocsin.simulator.http_app import simulator_app
 from tocsin.simulator.serve import SimulatorOptions, build_simulator
 from tocsin.simulator.simulator import Simulator
@@ -28,6 +29,7 @@ WALLETS = 60
 HISTORY_HOURS = 21 * 24
 PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
 PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
+BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
 ENDLESS = 10**9  # what the simulator reports when it limits nobody
 
 
@@ -63,8 +65,8 @@ def keeping(admin_key: tuple[AccessKey, ...], url: str, data_dir: str) -> Callab
     )
 
 
-def build(clock: Clock) -> Simulator:
-    """A chain and a market: three quiet weeks of history, then busy."""
+def build(clock: Clock, *, bad_times: bool = False) -> Simulator:
+    """A chain and a market: three quiet weeks of history, then busy; with bad times also unreliable."""
     options = SimulatorOptions(
         seed=1,
         wallets=WALLETS,
@@ -73,7 +75,10 @@ def build(clock: Clock) -> Simulator:
         traffic=PAST,
         more_traffic=PRESENT,
     )
-    return build_simulator(options, clock)
+    simulator = build_simulator(options, clock)
+    if bad_times:
+        simulator.faults.schedule = BAD_TIMES
+    return simulator
 
 
 def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:

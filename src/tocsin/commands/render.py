@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.markup import escape as without_markup
 from rich.table import Table
 
@@ -21,6 +21,14 @@ from tocsin.shapes.prices import PriceList
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
 
+OUTCOME_COLOURS = {
+    "ok": "green",
+    "partial": "yellow",
+    "limited": "yellow",
+    "failed": "red",
+    "interrupted": "red",
+    "stopped": "dim",
+}
 PIPE_WIDTH = 200  # a file or a pipe has no edge: cut nothing
 
 
@@ -34,7 +42,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     yield f"Next alarm: {shown_until(status.next_alarm_at, now)} ({shown_instant(status.next_alarm_at)})"
     if status.paused_until is not None and status.paused_until > now:
         yield f"[bold yellow]Paused until {shown_instant(status.paused_until)}[/]: `tocsin resume` ends it"
-    tasks = _table("task", "state", "last complete", "next", "every", "failures", "last error")
+    tasks = table_of("task", "state", "last complete", "next", "every", "failures", "last error")
     for name, task in status.tasks.items():
         tasks.add_row(
             name,
@@ -49,7 +57,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     for name, task in status.tasks.items():
         if task.effective_cadence_ms != task.cadence_ms:
             yield f"{name}: {escape(task.cadence_reason)} (set: every {short_duration(task.cadence_ms)})"
-    budgets = _table("upstream", "left this month", "spent this minute", "closed until")
+    budgets = table_of("upstream", ">left this month", ">spent this minute", "closed until")
     for name, budget in status.budgets.items():
         budgets.add_row(
             name,
@@ -81,22 +89,26 @@ def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:
 
 
 def runs(runs: RunList) -> Iterable[RenderableType]:
-    table = _table("started", "task", "trigger", "outcome", "took", "counters", "error")
+    """In 80 columns the details are cut, and nothing else."""
+    table = table_of("started", "task", "trigger", "outcome", ">took", "details", cut_last=True)
     for run in runs.runs:
+        details = " ".join(
+            part for part in (str(run.error or run.reason or ""), _counters(run.result)) if part
+        )
+        colour = OUTCOME_COLOURS.get(run.outcome, "cyan")
         table.add_row(
             shown_instant(run.started_at),
             run.task,
             run.trigger,
-            run.outcome,
+            f"[{colour}]{run.outcome}[/]",
             "-" if run.duration_ms is None else short_duration(run.duration_ms),
-            escape(_counters(run.result)),
-            escape(str(run.error or run.reason or "")),
+            escape(details),
         )
     yield table if runs.runs else "No such runs."
 
 
 def days(days: DayList) -> Iterable[RenderableType]:
-    table = _table("day (UTC)", "task", "runs", "outcomes", "calls", "items", "mean", "longest")
+    table = table_of("day (UTC)", "task", ">runs", "outcomes", ">calls", ">items", ">mean", ">longest")
     for day in days.days:
         for task, totals in sorted(day.tasks.items()):
             table.add_row(
@@ -113,7 +125,7 @@ def days(days: DayList) -> Iterable[RenderableType]:
 
 
 def audit(audit: AuditList) -> Iterable[RenderableType]:
-    table = _table("at", "key", "client", "action", "target", "outcome", "detail", "reason")
+    table = table_of("at", "key", "client", "action", "target", "outcome", "detail", "reason")
     for record in audit.records:
         table.add_row(
             shown_instant(record.at),
@@ -142,7 +154,7 @@ def reloaded(reloaded: Reloaded) -> Iterable[str]:
 
 
 def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:
-    table = _table("token", "USD", "decimals", "age", "source")
+    table = table_of("token", ">USD", ">decimals", ">age", "source")
     for token, price in prices.prices.items():
         age = "-" if price.source == "peg" else shown_ago(price.fetched_at, now)
         table.add_row(
@@ -158,7 +170,7 @@ def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:
 
 
 def board(board: Board) -> Iterable[RenderableType]:
-    table = _table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "latest")
+    table = table_of(">#", "agent", ">trades", ">volume USD", ">P&L USD", ">P&L %", "latest")
     for row in board.rows:
         table.add_row(
             str(row.rank),
@@ -226,10 +238,24 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+def table_of(*columns: str, cut_last: bool = False) -> Table:
+    """A table with these columns; figures of one that begins with > stand at its right.
+
+    With `cut_last` each row is one line: on a terminal its last column is cut at the edge.
+    """
+    is_narrow = cut_last and sys.stdout.isatty()
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=is_narrow)
+    *figures, last = columns
+    for column in figures:
+        justify: JustifyMethod = "right" if column.startswith(">") else "left"
+        table.add_column(column.removeprefix(">"), overflow="fold", justify=justify, no_wrap=cut_last)
+    table.add_column(
+        last.removeprefix(">"),
+        overflow="ellipsis" if is_narrow else "fold",
+        no_wrap=is_narrow,
+        ratio=1 if is_narrow else None,
+        justify="right" if last.startswith(">") else "left",
+    )
     return table
 
 

@@ -6,9 +6,9 @@ address from the same place as the key, over TLS or within this machine. No redi
 
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -23,6 +23,8 @@ AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 ANSWER_S = 15.0
 REFRESH_S = 1_800.0  # longer than any time slice
+FOLLOW_S = 60.0  # a stream says something every 15 seconds
+QUIET_S = 1.0
 SCHEDULER = "/api/admin/scheduler"
 GIVE_ADDRESS = "Give its --url, or its --host and --port."
 
@@ -40,6 +42,25 @@ class ServiceClient:
 
     def post(self, path: str, query: Mapping[str, str], *, timeout_s: float = ANSWER_S) -> JSON:
         return self._ask("POST", path, query, keyed=True, timeout_s=timeout_s)
+
+    def events(self, path: str, *, follow: bool) -> Iterator[str]:
+        """The data of server-sent events, one by one; without `follow`, until there is a pause."""
+        connection = self._connection(ANSWER_S)
+        try:
+            connection.request("GET", f"{self.address.prefix}{path}", headers=self._key())
+            answer = connection.getresponse()
+            if answer.status != 200:
+                self._read(answer.status, answer.read())
+            if connection.sock is not None:
+                connection.sock.settimeout(FOLLOW_S if follow else QUIET_S)
+            yield from _data_of(answer)
+        except TimeoutError as error:
+            if follow:
+                raise self._unreachable(error, FOLLOW_S) from error
+        except (OSError, HTTPException, UnicodeError) as error:
+            raise self._unreachable(error, ANSWER_S) from error
+        finally:
+            connection.close()
 
     def read(self, shape: type[AnyShape], answer: JSON) -> AnyShape:
         """The answer as the shape that Tocsin sends."""
@@ -162,6 +183,12 @@ def client_of(
     address, used = address_of(known, address_url=url, host=host, port=port)
     of = "ADMIN_KEY" if known.get("ADMIN_KEY") else "TOCSIN_VIEWER_KEY"
     return ServiceClient(address, _first_key(known.get(of, "")), key_refusal=sources.parted(of, used))
+
+
+def _data_of(answer: HTTPResponse) -> Iterator[str]:
+    while line := answer.readline():
+        if line.startswith(b"data: "):
+            yield line[6:].decode().rstrip("\n")
 
 
 def _first_key(keys: str) -> str | None:

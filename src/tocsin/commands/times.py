@@ -1,6 +1,6 @@
 """Times as people write and read them. Pure: now is passed in."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tocsin.durations import parse_duration, short_duration
 from tocsin.errors import UsageError
@@ -48,9 +48,9 @@ def shown_until(at_ms: int | None, now: int) -> str:
 
 
 def shown_instant(at_ms: int | None) -> str:
-    """In UTC; a time beyond all years, which an upstream may have reported, is unknown."""
+    """In the local zone; a time beyond all years, which an upstream may have reported, is unknown."""
     if at_ms is None:
         return "-"
     if not 0 <= at_ms <= INSTANT_MAX_MS:
         return "unknown"
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from tocsin.bindings import Database
 from tocsin.competition.board import SORTS, ranked
-from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.published_board import PublishedBoard
+from tocsin.competition.refusal_list import refusals
 from tocsin.competition.trades import check_address
-from tocsin.shapes.agents import AgentTier, AgentView, RecentRefusal
+from tocsin.shapes.agents import AgentTier, AgentView
 from tocsin.shapes.competition import BoardRow
 
 REFUSALS_MAX = 10
@@ -28,9 +28,6 @@ MISSING: dict[AgentTier, list[str]] = {
 _AGENT = """
 SELECT a.display_name, a.bns_name, a.erc8004_agent_id, t.tier
 FROM agents a JOIN agent_tiers t ON t.stx_address = a.stx_address WHERE a.stx_address = ?"""
-_REFUSALS = """
-SELECT txid, code, reason, burn_block_time, refused_at FROM refusals
-WHERE sender = ? ORDER BY refused_at DESC, txid LIMIT ?"""
 
 
 class BoardRanks:
@@ -62,10 +59,8 @@ def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
 async def agent_view(db: Database, board: PublishedBoard, ranks: BoardRanks, address: str) -> AgentView:
     """One wallet. An address that is not registered is an answer, too."""
     check_address(address)
-    agent, refusals = await db.batch(
-        [db.prepare(_AGENT).bind(address), db.prepare(_REFUSALS).bind(address, REFUSALS_MAX)]
-    )
-    row = agent.results[0] if agent.results else {}
+    row = await db.prepare(_AGENT).bind(address).first() or {}
+    refused = await refusals(db, limit=REFUSALS_MAX, sender=address)
     tier: AgentTier = row.get("tier", "not_registered")
     placed = ranks.find(board, address)
     return AgentView(
@@ -78,17 +73,7 @@ async def agent_view(db: Database, board: PublishedBoard, ranks: BoardRanks, add
         ranks=None if placed is None else placed[1],
         ranked=len(board.rows),
         row=None if placed is None else placed[0],
-        last_refusals=[
-            RecentRefusal(
-                each["txid"],
-                each["code"],
-                each["reason"],
-                MEANINGS[Code(each["code"])].sentence,
-                each["burn_block_time"],
-                each["refused_at"],
-            )
-            for each in refusals.results
-        ],
+        last_refusals=refused.refusals,
         as_of=board.as_of,
         links={
             "trades": f"/api/competition/trades?address={address}",

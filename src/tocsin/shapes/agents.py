@@ -45,14 +45,25 @@ class VerdictAnswer(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RecentRefusal(Shape):
-    """A transaction of the agent that does not count. `sentence` says what can be done."""
+    """A transaction that does not count. `sentence` says what can be done."""
 
     txid: str
     code: str
     reason: str
     sentence: str
+    sender: str
+    contract_id: str | None
+    function_name: str | None
     burn_block_time: int
     refused_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalPage(Shape):
+    """A page of refusals, newest first; `next` is the cursor of the page after it."""
+
+    refusals: list[RecentRefusal]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """The documentation of the operations for programs that take part, for `/openapi.json` and `/api/docs`."""
 
 from tocsin.chain_model import TXID_PATTERN
-from tocsin.shapes.agents import AgentView, TradeVerdict
+from tocsin.competition import page_token
+from tocsin.competition.codes import MEANINGS
+from tocsin.competition.refusal_list import PAGE_DEFAULT, PAGE_MAX
+from tocsin.shapes.agents import AgentView, RefusalPage, TradeVerdict
 from tocsin.shapes.responses import AgentCard, ErrorBody, McpMessage
 from tocsin.stacks_address import ADDRESS_PATTERN
 from tocsin.web.competition_docs import EXAMPLE_SENDER, EXAMPLE_TXID
@@ -88,4 +91,23 @@ MCP = OperationDoc(
             "malformed_message: not one JSON-RPC message; malformed_body: not JSON", (ErrorBody,)
         ),
     },
+)
+REFUSALS = OperationDoc(
+    operation_id="listRefusals",
+    tag="scheduler",
+    summary="Transactions that do not count, newest first, with the reason.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter(
+            "code",
+            {"enum": ["", *(str(code) for code, meaning in MEANINGS.items() if meaning.final)]},
+            "only this reason",
+        ),
+        Parameter("sender", {"type": "string"}, "only this wallet's; not together with code"),
+        Parameter(
+            "limit", {"type": "integer", "minimum": 1}, f"{PAGE_DEFAULT} by default, {PAGE_MAX} at most"
+        ),
+        Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "`next` of the page before"),
+    ),
+    responses={200: ResponseDoc("a page", (RefusalPage,))},
 )

@@ -1,0 +1,104 @@
+"""The commands that look at agents, refusals and events, and what a terminal shows of runs."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from support.patience import PATIENCE_S
+from support.scripted_scheduler import ADMIN_KEY
+from support.statuses import run_record
+from support.tocsin_command import TOCSIN, tocsin
+from support.web_thread import Running, served_in_thread
+from tocsin.simulator.addresses import address_of
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
+        yield made
+
+
+@pytest.mark.slow
+def test_an_agent_is_shown_with_what_it_lacks(running: Running) -> None:
+    """A registered one with its rank, and a stranger; an address that is none is wrong usage."""
+    known = tocsin("board", "--json", port=running.port)
+    address = json.loads(known.stdout)["rows"][0]["stxAddress"]
+    shown = tocsin("agents", "show", address, port=running.port, ADMIN_KEY="")
+    stranger = tocsin("agents", "show", address_of("somebody"), port=running.port)
+    wrong = tocsin("agents", "show", "SP1", port=running.port)
+
+    assert "Rank of " in shown.stdout
+    assert "eligible" in shown.stdout
+    assert stranger.stdout.count("missing: ") == 3
+    assert (wrong.returncode, "Stacks mainnet address" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_refusals_and_events_are_listed(running: Running) -> None:
+    """Both for those with a key; a wrong code names the right ones."""
+    none = tocsin("refusals", port=running.port)
+    wrong = tocsin("refusals", "--code", "bad_luck", port=running.port)
+    without = tocsin("refusals", port=running.port, ADMIN_KEY="")
+    happened = tocsin("events", "--json", port=running.port)
+
+    assert (none.returncode, none.stdout) == (0, "Nothing was refused.\n")
+    assert (wrong.returncode, "tx_failed" in wrong.stderr) == (2, True)
+    assert (without.returncode, "ADMIN_KEY" in without.stderr) == (2, True)
+    assert happened.returncode == 0
+    assert all("event" in json.loads(line) for line in happened.stdout.splitlines())
+
+
+@pytest.mark.slow
+def test_runs_fit_a_terminal_of_80_columns(running: Running) -> None:
+    """One line for each run: only the details are cut, no figure is broken."""
+    running.scheduler.history = [
+        run_record(
+            id=number, task="sweep", outcome="interrupted", result={"scanned": 123_456, "found": 98_765}
+        )
+        for number in range(3, 0, -1)
+    ]
+
+    shown = in_terminal(["runs", "--limit", "3"], running.port, columns=80)
+
+    lines = [line for line in shown.splitlines() if "sweep" in line]
+    assert len(lines) == 3
+    assert all(len(line) <= 80 for line in lines)
+    assert all(
+        re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC +sweep +alarm +interrupted +\S+", line)
+        for line in lines
+    )
+
+
+def in_terminal(arguments: list[str], port: int, columns: int) -> str:
+    """What the command writes to a terminal of this width, without colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "TZ": "UTC", "TOCSIN_PORT": str(port)}
+    with subprocess.Popen(
+        [TOCSIN, *arguments],
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        env={**environment, "ADMIN_KEY": ADMIN_KEY},
+    ) as process:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                part = os.read(ours, 65_536)
+            except OSError:  # the other end was closed
+                break
+            if not part:
+                break
+            written += part
+        process.wait(PATIENCE_S)
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r", "")
