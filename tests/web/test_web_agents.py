@@ -190,3 +190,17 @@ async def test_the_guide_names_only_routes_that_exist_and_the_rules_in_force(tmp
         }
         assert "Swaps count from " in text
         assert len(text.splitlines()) <= 45
+
+
+async def test_a_page_that_is_not_there_is_a_page_for_people_and_json_for_programs(tmp_path: Path) -> None:
+    """By what the client accepts; below /api it is always JSON."""
+    async with competition_site(tmp_path) as made:
+        page = await made.get("/nowhere", accept="text/html,application/xhtml+xml")
+        program = await made.get("/nowhere", accept="*/*")
+        api = await made.get("/api/nowhere", accept="text/html")
+
+        assert (page.status, program.status, api.status) == (404, 404, 404)
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert b"There is no page at this address." in page.body
+        assert program.json()["code"] == api.json()["code"] == "not_found"

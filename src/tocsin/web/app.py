@@ -23,6 +23,7 @@ from tocsin.web.cross_origin import CrossOrigin
 from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
+from tocsin.web.html_page import is_for_people, not_found_page
 from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.mcp import McpRoute
 from tocsin.web.metrics import MetricsRoute
@@ -192,5 +193,9 @@ def _has_admin_key(scope: Scope, keys: Keys) -> bool:
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000, "reason": ""})
+        return
+    if scope["method"] in {"GET", "HEAD"} and is_for_people(scope):
+        page = not_found_page("There is no page at this address.")
+        await page(scope, _receive, send)
         return
     raise RequestRefused(404, "not_found", "There is nothing at this path; /openapi.json lists all paths.")

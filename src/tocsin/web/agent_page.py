@@ -1,0 +1,234 @@
+"""`/agents/{address or id}`: one agent as a page, as a card for other sites, and as a picture for previews."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+
+from tocsin.competition.agent_stats import TradingStats, draw_down
+from tocsin.durations import short_duration
+from tocsin.shapes.agents import AgentView
+from tocsin.shapes.competition import BoardRow, Trade
+from tocsin.shapes.prices import Price
+from tocsin.web.curve import CurvePoint, curve_svg, short_usd
+from tocsin.web.html_page import PageHead
+from tocsin.web.picture import Picture, text_width
+
+NONE = "\u2013"  # a dash
+EXPLORER = "https://explorer.hiro.so/txid/"
+GROUND, INK, MUTED, ACCENT, GOOD, BAD = range(6)
+COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
+IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
+NAME_MAX = 26  # characters that fit into the picture
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """Everything that the page of an agent shows."""
+
+    view: AgentView
+    trades: Sequence[Trade]
+    prices: Mapping[str, Price]
+    curve: Sequence[CurvePoint]  # P&L at current prices, over time
+    stats: TradingStats
+
+    @property
+    def name(self) -> str:
+        return self.view.display_name or self.view.bns_name or _short(self.view.address)
+
+    @property
+    def sentence(self) -> str:
+        """The agent in a sentence, for previews."""
+        row, ranks = self.view.row, self.view.ranks
+        if row is None or ranks is None:
+            return f"{self.name} has not made a trade that counts yet."
+        pnl = "unknown" if row.pnl_usd is None else _signed(row.pnl_usd)
+        return f"Rank {ranks['pnl']} of {self.view.ranked}, P&L {pnl}, {row.trade_count:,} trades."
+
+
+def head_of(facts: AgentFacts, origin: str) -> PageHead:
+    path = f"/agents/{facts.view.address}"
+    return PageHead(facts.name, facts.sentence, f"{origin}{path}", f"{origin}{path}/card.png")
+
+
+def page_body(facts: AgentFacts) -> str:
+    view = facts.view
+    parts = [
+        f'<div class="intro"><h1>{escape(facts.name)}</h1>',
+        f"<p><code>{escape(view.address)}</code>{_identity(view)} · {escape(_tier(view))}</p>",
+        '<button type="button" id="copy-link" hidden>Copy link</button></div>',
+        _missing(view),
+        _tiles(facts),
+        _curve(facts),
+        _trades(facts),
+        _refusals(view),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def card_body(facts: AgentFacts) -> str:
+    """A small part of the page, for other sites."""
+    address = facts.view.address
+    link = f'<a href="/agents/{escape(address)}" target="_blank" rel="noopener">{escape(facts.name)}</a>'
+    curve = curve_svg(facts.curve, f"P&L of {facts.name}") if len(facts.curve) > 1 else ""
+    return f'<div class="card agent-card"><h1>{link}</h1><p>{escape(facts.sentence)}</p>{curve}</div>'
+
+
+def preview(facts: AgentFacts) -> bytes:
+    """The picture that a shared link shows: name, rank, P&L and curve."""
+    picture = Picture(IMAGE_WIDTH, IMAGE_HEIGHT, COLOURS)
+    name = facts.name if len(facts.name) <= NAME_MAX else f"{facts.name[: NAME_MAX - 1]}~"
+    picture.rectangle(0, 0, IMAGE_WIDTH, 12, ACCENT)
+    picture.text(60, 70, "AIBTC TRADING COMPETITION", 4, MUTED)
+    picture.text(60, 130, name, 7, INK)
+    row, ranks = facts.view.row, facts.view.ranks
+    if row is None or ranks is None:
+        picture.text(60, 240, "NO TRADES YET", 6, MUTED)
+        return picture.png()
+    picture.text(60, 230, f"#{ranks['pnl']}", 12, ACCENT)
+    picture.text(60, 330, f"OF {facts.view.ranked}", 4, MUTED)
+    if row.pnl_usd is not None:
+        text = _signed(row.pnl_usd)
+        size = 12 if text_width(text, 12) < IMAGE_WIDTH - 480 else 8
+        picture.text(420, 230, text, size, GOOD if row.pnl_usd >= 0 else BAD)
+        picture.text(420, 330, f"P&L, {row.trade_count:,} TRADES", 4, MUTED)
+    _draw_curve(picture, facts.curve)
+    return picture.png()
+
+
+def _draw_curve(picture: Picture, curve: Sequence[CurvePoint]) -> None:
+    if len(curve) < 2:
+        return
+    low, high = min(point.value for point in curve), max(point.value for point in curve)
+    first, span_s, span = curve[0].at_s, (curve[-1].at_s - curve[0].at_s) or 1, (high - low) or 1.0
+    points = [
+        (
+            60 + (IMAGE_WIDTH - 120) * (point.at_s - first) // span_s,
+            590 - int(190 * (point.value - low) / span),
+        )
+        for point in curve
+    ]
+    picture.line(points, 6, ACCENT)
+
+
+def _tiles(facts: AgentFacts) -> str:
+    row, ranks = facts.view.row, facts.view.ranks
+    if row is None or ranks is None:
+        return '<p class="note">No trade of this agent counts yet.</p>'
+    stats = facts.stats
+    tiles = [
+        ("Rank by P&L", f"{ranks['pnl']} of {facts.view.ranked}"),
+        ("P&L at current prices", _optional(row.pnl_usd, _signed)),
+        *_more_values(row),
+        ("Volume", _optional(row.volume_usd, short_usd)),
+        ("Trades", f"{row.trade_count:,}"),
+        (
+            "Deepest fall of P&L",
+            short_usd(draw_down([point.value for point in facts.curve])) if facts.curve else NONE,
+        ),
+        (
+            "Closed trades that won",
+            NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.closed:,}",
+        ),
+        ("Mean holding time", NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000)),
+    ]
+    shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
+    return f'<dl class="tiles">{shown}</dl>'
+
+
+def _more_values(row: BoardRow) -> list[tuple[str, str]]:
+    percent = row.pnl_percent
+    return [] if percent is None else [("P&L %", f"{percent:+,.2f} %")]
+
+
+def _curve(facts: AgentFacts) -> str:
+    if len(facts.curve) < 2:
+        return (
+            '<section class="card"><h2>P&amp;L over time</h2>'
+            '<p class="note">The history begins with the next full hour.</p></section>'
+        )
+    rows = "".join(
+        f"<tr><td>{_time(point.at_s)}</td><td>{escape(_signed(point.value))}</td></tr>"
+        for point in reversed(facts.curve[-48:])
+    )
+    return (
+        '<section class="card"><h2>P&amp;L over time, at the prices of each hour</h2>'
+        f"{curve_svg(facts.curve, f'P&L of {facts.name} over time')}"
+        f"<details><summary>As a table</summary><table><thead><tr><th>Time</th><th>P&amp;L</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></details></section>"
+    )
+
+
+def _trades(facts: AgentFacts) -> str:
+    if not facts.trades:
+        return ""
+    rows = "".join(
+        f"<tr><td>{_time(trade.burn_block_time)}</td>"
+        f'<td class="num">{_amount(trade.amount_in, trade.token_in, facts.prices)}</td>'
+        f'<td class="num">{_amount(trade.amount_out, trade.token_out, facts.prices)}</td>'
+        f'<td><a href="{EXPLORER}{escape(trade.txid)}?chain=mainnet" rel="noopener">'
+        f"{escape(trade.txid[:10])}…</a></td></tr>"
+        for trade in facts.trades
+    )
+    return (
+        '<section class="card"><h2>Latest trades</h2><table><thead><tr><th>Time</th><th>Gave</th><th>Received</th>'
+        f"<th>Transaction</th></tr></thead><tbody>{rows}</tbody></table></section>"
+    )
+
+
+def _refusals(view: AgentView) -> str:
+    if not view.last_refusals:
+        return ""
+    rows = "".join(
+        f"<tr><td>{_time(refusal.burn_block_time)}</td><td>{escape(refusal.reason)}</td>"
+        f'<td><a href="/api/competition/trades/{escape(refusal.txid)}">{escape(refusal.txid[:10])}…</a></td></tr>'
+        for refusal in view.last_refusals
+    )
+    return (
+        '<section class="card"><h2>Transactions that do not count</h2><table><thead><tr><th>Time</th><th>Why</th>'
+        f"<th>Verdict</th></tr></thead><tbody>{rows}</tbody></table></section>"
+    )
+
+
+def _missing(view: AgentView) -> str:
+    if not view.missing:
+        return ""
+    steps = "".join(f"<li>{escape(step)}</li>" for step in view.missing)
+    return f'<section class="card"><h2>Before its swaps count</h2><ol>{steps}</ol></section>'
+
+
+def _identity(view: AgentView) -> str:
+    return "" if view.agent_id is None else f" · agent {view.agent_id}"
+
+
+def _tier(view: AgentView) -> str:
+    return "eligible" if view.tier == "eligible" else f"not eligible ({view.tier})"
+
+
+def _amount(text: str, token: str, prices: Mapping[str, Price]) -> str:
+    """Exact, in whole tokens where the decimals are known."""
+    price = prices.get(token)
+    name = escape(token.rpartition("::")[2].upper() if "::" in token else token.upper())
+    if price is None or price.decimals is None:
+        return f"{int(text):,} units of {name}"
+    digits = text.rjust(price.decimals + 1, "0")
+    whole, fraction = digits[: len(digits) - price.decimals], digits[len(digits) - price.decimals :]
+    shown = fraction.rstrip("0")[:6]
+    return f"{int(whole):,}{f'.{shown}' if shown else ''} {name}"
+
+
+def _time(seconds: int) -> str:
+    moment = datetime.fromtimestamp(min(seconds, 253_402_300_799), UTC)
+    return f'<time datetime="{moment.isoformat()}">{moment.strftime("%b %d, %H:%M")}</time>'
+
+
+def _signed(usd: float) -> str:
+    return f"+{short_usd(usd)}" if usd > 0 else short_usd(usd)
+
+
+def _optional(usd: float | None, shown: Callable[[float], str]) -> str:
+    return NONE if usd is None else shown(usd)
+
+
+def _short(address: str) -> str:
+    return f"{address[:6]}…{address[-4:]}"

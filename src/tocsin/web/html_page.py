@@ -1,0 +1,87 @@
+"""Pages that are written here, not by scripts: readable without JavaScript, with a title and a preview of their own."""
+
+from dataclasses import dataclass
+from html import escape
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+SITE = "AIBTC trading competition"
+
+
+@dataclass(frozen=True, slots=True)
+class PageHead:
+    """What a page says about itself. `image` and `url` are for previews of links."""
+
+    title: str
+    description: str
+    url: str | None = None
+    image: str | None = None
+
+
+def html_page(
+    head: PageHead, body: str, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """A whole page around this body, which is HTML already."""
+    return Response(_document(head, body), status, headers or {}, "text/html; charset=utf-8")
+
+
+def not_found_page(sentence: str) -> Response:
+    head = PageHead("Not found", sentence)
+    body = f'<h1>Not found</h1><p>{escape(sentence)}</p><p><a href="/leaderboard">To the leaderboard</a></p>'
+    return html_page(head, body, status=404, headers={"Cache-Control": "no-store"})
+
+
+def is_for_people(scope: Scope) -> bool:
+    """Whether a browser asks for a page, not a program for data."""
+    if scope["path"].startswith("/api/"):
+        return False
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return b"text/html" in accepted
+
+
+def _document(head: PageHead, body: str) -> str:
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{escape(head.title)} · Tocsin</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="description" content="{escape(head.description)}">
+{_preview(head)}<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css">
+<link rel="stylesheet" href="/static/agent.css">
+<script type="module" src="/static/js/agent.js"></script>
+</head>
+<body>
+<header class="top">
+<a class="brand" href="/leaderboard"><img src="/static/icon.svg" alt="" width="28" height="28">Tocsin</a>
+<nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a></nav>
+</header>
+<main>
+{body}
+</main>
+<footer class="foot">
+<a href="/api/docs">API</a> <a href="/llms.txt">For agents</a> <a href="/readyz">Status</a>
+</footer>
+</body>
+</html>
+"""
+
+
+def _preview(head: PageHead) -> str:
+    properties = {
+        "og:type": "website",
+        "og:site_name": SITE,
+        "og:title": head.title,
+        "og:description": head.description,
+    }
+    if head.url is not None:
+        properties["og:url"] = head.url
+    if head.image is not None:
+        properties |= {"og:image": head.image, "og:image:width": "1200", "og:image:height": "630"}
+    lines = [
+        f'<meta property="{name}" content="{escape(content)}">\n' for name, content in properties.items()
+    ]
+    return "".join(lines) + '<meta name="twitter:card" content="summary_large_image">\n'

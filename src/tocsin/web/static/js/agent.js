@@ -1,0 +1,11 @@
+/** The page of an agent is complete without this: it only adds the button that copies its address. */
+
+const button = document.getElementById("copy-link");
+
+if (button !== null && navigator.clipboard !== undefined) {
+	button.hidden = false;
+	button.addEventListener("click", async () => {
+		await navigator.clipboard.writeText(location.href);
+		button.textContent = "Copied";
+	});
+}
