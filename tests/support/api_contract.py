@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from support.schemas import violations
+from tocsin.web.path_patterns import PathPatterns
 
 DOCUMENT = "/openapi.json"
 ERROR = {"$ref": "#/components/schemas/ErrorBody"}
