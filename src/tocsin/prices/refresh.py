@@ -1,5 +1,7 @@
 """One refresh: the price of every tracked token, into KV. `tasks/refresh_prices.py` makes it a task.
 
+Accepted prices go into the price series, too.
+
 The list comes first, a hundred tokens a call; then single calls for what it lacks, a few in each refresh; none for
 stablecoins with a peg. What was learned is written at once, so a refresh that is cut off has kept it.
 
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from tocsin.bindings import KV, Logger
 from tocsin.chain_model import TokenPrice
 from tocsin.errors import MalformedShape
+from tocsin.prices import series
 from tocsin.prices.cache import CachedPrice, RemainingCalls, get_cached_token_prices, put_token_price
 from tocsin.prices.pricing import peg_of
 from tocsin.prices.rotation import (
@@ -28,7 +31,7 @@ from tocsin.prices.rotation import (
     plan_refresh,
 )
 from tocsin.prices.tracked_tokens import publish_tokens
-from tocsin.prices.verdict import judge
+from tocsin.prices.verdict import judge, known_decimals
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
@@ -81,6 +84,8 @@ async def refresh_prices(context: TaskContext, tracked: Sequence[str], options: 
     try:
         await refresh.ask_all()
     finally:
+        if refresh.accepted:
+            await context.db.batch(series.append(context.db, refresh.accepted))
         await context.kv.put(MEMORY_KEY, json.dumps(memory_to_json(refresh.memory)))
     return refresh.result()
 
@@ -100,6 +105,7 @@ class _Refresh:
     unpriced: int = 0
     held: int = 0
     written: int = 0
+    accepted: list[series.PricePoint] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
     asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
@@ -181,6 +187,8 @@ class _Refresh:
             logger.warn("price.gone_missing", kept=was)
         held = HeldPrice(seen.price_usd, seen.decimals) if verdict.kind == "held" else None
         self.memory[token_id] = replace(memory, held=held)
+        if verdict.kind == "priced" or (verdict.kind == "unpriced" and was is None):
+            self.accepted.append(series.accepted_point(seen, known_decimals(seen, cached), seen_at))
         if verdict.entry is not None:
             await put_token_price(self.context.kv, token_id, verdict.entry)
             self.cached[token_id] = verdict.entry

@@ -36,8 +36,7 @@ def judge(
     jump_factor: float,
 ) -> Verdict:
     """`cached` is what readers see now, `held` what the last refresh held back."""
-    decimals = seen.decimals if seen.decimals is not None or cached is None else cached.decimals
-    entry = CachedPrice(seen.price_usd, decimals, now, rate_limit)
+    entry = CachedPrice(seen.price_usd, known_decimals(seen, cached), now, rate_limit)
     if seen.price_usd is None:
         has_price = cached is not None and cached.price_usd is not None
         return Verdict("unpriced", None if has_price or _is_same(entry, cached) else entry)
@@ -45,6 +44,11 @@ def judge(
     if jumped and (held is None or _is_jump(held, seen, jump_factor)):
         return Verdict("held", None, jumped=True)
     return Verdict("priced", None if _is_same(entry, cached) else entry, jumped)
+
+
+def known_decimals(seen: TokenPrice, cached: CachedPrice | None) -> int | None:
+    """Decimals that the source leaves out this time are kept."""
+    return seen.decimals if seen.decimals is not None or cached is None else cached.decimals
 
 
 def _is_same(entry: CachedPrice, cached: CachedPrice | None) -> bool:
