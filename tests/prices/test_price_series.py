@@ -53,7 +53,7 @@ async def test_each_refresh_appends_what_it_accepted(tmp_path: Path) -> None:
         (STSTX, 300_000, "0.0000001"),
         (STSTX, 600_000, "0.0000001"),
     ]
-    assert {(each.decimals, each.source, each.liquidity_usd) for each in found} == {(6, "tenero", None)}
+    assert {(each.decimals, each.source, each.liquidity_usd) for each in found} == {(6, "tenero", "250000")}
 
 
 async def test_what_pools_hold_is_kept_with_the_price(tmp_path: Path) -> None:

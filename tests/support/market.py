@@ -38,8 +38,11 @@ class Market:
         return example_response("tenero/token_404")
 
     def row(self, token_id: str, usd: float | None) -> dict[str, object]:
-        row: dict[str, object] = {"address": token_address(token_id), "price_usd": usd, "decimals": 6}
-        if token_id not in self.pools:
-            return row
-        liquidity, volume = self.pools[token_id]
-        return {**row, "total_liquidity_usd": liquidity, "metrics": {"volume_1d_usd": volume}}
+        liquidity, volume = self.pools.get(token_id, (250_000.0, 18_000.0))
+        return {
+            "address": token_address(token_id),
+            "price_usd": usd,
+            "decimals": 6,
+            "total_liquidity_usd": liquidity,
+            "metrics": {"volume_1d_usd": volume},
+        }

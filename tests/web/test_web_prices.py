@@ -17,8 +17,9 @@ from tocsin.web.response_cache import RESPONSES_MAX
 
 SBTC, STSTX = STATIC_TOKENS[1:]
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
-STX = {"priceUsd": 0.85, "decimals": 6, "fetchedAt": START_MS, "stale": False, "source": "tenero"}
-PEG = {"priceUsd": 1, "decimals": 6, "fetchedAt": None, "stale": False, "source": "peg"}
+POOLS = {"liquidityUsd": None, "volumeUsd": None}
+STX = {"priceUsd": 0.85, "decimals": 6, "fetchedAt": START_MS, "stale": False, "source": "tenero", **POOLS}
+PEG = {"priceUsd": 1, "decimals": 6, "fetchedAt": None, "stale": False, "source": "peg", **POOLS}
 
 
 async def stocked(scene: Scene) -> ASGIApp:

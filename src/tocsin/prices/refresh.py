@@ -21,6 +21,7 @@ from tocsin.chain_model import TokenPrice
 from tocsin.errors import MalformedShape
 from tocsin.prices import series
 from tocsin.prices.cache import CachedPrice, RemainingCalls, get_cached_token_prices, put_token_price
+from tocsin.prices.pool_floors import PoolFloors
 from tocsin.prices.pricing import peg_of
 from tocsin.prices.rotation import (
     NEW,
@@ -60,10 +61,11 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """How much one refresh asks, and from which factor on a price counts as a jump."""
+    """How much one refresh asks, from which factor on a price counts as a jump, and which pools make it plausible."""
 
     jump_factor: float
     slice_ms: int
+    floors: PoolFloors
     pages_max: int = 3
     singles_max: int = 4
 
@@ -171,6 +173,7 @@ class _Refresh:
             now=seen_at,
             rate_limit=self._remaining_calls(),
             jump_factor=self.options.jump_factor,
+            floors=self.options.floors,
         )
         was = None if cached is None else cached.price_usd
         logger = self.context.logger.bind(token=token_id)
@@ -182,6 +185,7 @@ class _Refresh:
                 seen=seen.price_usd,
                 decimals=seen.decimals,
                 factor=self.options.jump_factor,
+                why=verdict.why,
             )
         elif verdict.kind == "unpriced" and was is not None:
             logger.warn("price.gone_missing", kept=was)

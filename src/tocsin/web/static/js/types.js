@@ -156,7 +156,8 @@
  * What a token costs.
  *
  * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
- * amount of the token has no value: they are never guessed.
+ * amount of the token has no value: they are never guessed. `liquidityUsd` is what the token's pools hold and
+ * `volumeUsd` what they trade in a day, null where the source does not tell.
  *
  * @typedef {{
  *   priceUsd: number | null,
@@ -164,6 +165,8 @@
  *   fetchedAt: number | null,
  *   stale: boolean,
  *   source: "tenero" | "peg",
+ *   liquidityUsd?: number | null,
+ *   volumeUsd?: number | null,
  * }} Price
  */
 
