@@ -179,6 +179,11 @@ class Settings:
         "TOCSIN_MIN_DAY_VOLUME_USD", number(0, 1e12), 500.0, "500",
         "a token of which less is traded in a day does not count; 0: no floor", reload=True,
     )  # fmt: skip
+    history_hourly_days: int = _setting(
+        "TOCSIN_HISTORY_HOURLY_DAYS", integer(1, 3_650), 90, "90",
+        "how many days of history are kept in full; of older ones a point a day of each agent, a price an hour",
+        reload=True,
+    )  # fmt: skip
     feed_enabled: bool = _setting(
         "TOCSIN_FEED_ENABLED", yes_or_no, True, "no",
         "follow the network's list of transactions; without it every sweep reads every contract's list", reload=True,

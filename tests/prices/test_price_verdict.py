@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.virtual_time import START_MS
 from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RemainingCalls
-from tocsin.prices.pool_floors import PoolFloors
 from tocsin.prices.verdict import Verdict, judge
+from tocsin.shapes.pool_floors import PoolFloors
 
 LIMIT = RemainingCalls(9, 900)
 FLOORS = PoolFloors(10_000.0, 500.0)

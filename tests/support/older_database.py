@@ -21,6 +21,16 @@ def downgrade(path: Path, to: int) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
             """
+            DROP TABLE agent_days;
+            DROP TRIGGER swap_unfollowed;
+            DROP TRIGGER swap_followed;
+            DROP INDEX swaps_in_order;
+            DROP TABLE outlays_due;
+            DROP TABLE outlays;
+            DROP VIEW sender_values_recounted;
+            DROP TABLE sender_values;
+            DROP TABLE swaps_to_value;
+            DROP TABLE swap_values;
             DROP TABLE price_points;
             DROP TABLE price_tokens;
             DROP VIEW agent_swap_stats;

@@ -65,7 +65,7 @@ async def trades_of(
     db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None
 ) -> TradePage:
     """A page of a wallet's swaps, newest first, from the cursor `after` on."""
-    _check_address(address)
+    check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
     before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
@@ -79,7 +79,7 @@ async def trades_of(
 
 async def trade_counts(db: Database, address: str) -> TradeCounts:
     """A wallet's counts; zeros for an unregistered one."""
-    _check_address(address)
+    check_address(address)
     row = await db.prepare(_STATUS).bind(address).first() or {}
     trades = row.get("trades") or 0
     return TradeCounts(
@@ -93,7 +93,8 @@ async def trade_counts(db: Database, address: str) -> TradeCounts:
     )
 
 
-def _check_address(address: str) -> None:
+def check_address(address: str) -> None:
+    """Raises `UsageError` for anything else than a mainnet address."""
     try:
         decode_address(address)
     except ValueError as error:

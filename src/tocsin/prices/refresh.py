@@ -21,7 +21,6 @@ from tocsin.chain_model import TokenPrice
 from tocsin.errors import MalformedShape
 from tocsin.prices import series
 from tocsin.prices.cache import CachedPrice, RemainingCalls, get_cached_token_prices, put_token_price
-from tocsin.prices.pool_floors import PoolFloors
 from tocsin.prices.pricing import peg_of
 from tocsin.prices.rotation import (
     NEW,
@@ -36,6 +35,7 @@ from tocsin.prices.verdict import judge, known_decimals
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.pool_floors import PoolFloors
 from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Unauthorised
 from tocsin.upstream.tenero import TeneroClient
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RemainingCalls
-from tocsin.prices.pool_floors import PoolFloors
+from tocsin.shapes.pool_floors import PoolFloors
 
 REWRITE_AFTER_MS = 3_600_000
 

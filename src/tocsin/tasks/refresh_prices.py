@@ -1,8 +1,8 @@
 """The task `tenero`: refreshes the price of every tracked token."""
 
+from tocsin.competition.rules import floors_of
 from tocsin.competition.totals import traded_tokens
 from tocsin.durations import long_duration
-from tocsin.prices.pool_floors import PoolFloors
 from tocsin.prices.refresh import EMPTY_RESULT, RefreshOptions, refresh_prices
 from tocsin.prices.tracked_tokens import tracked_tokens
 from tocsin.scheduler.task import Task, TaskResult
@@ -13,7 +13,7 @@ LONG_MONTH_MS = 31 * 86_400_000
 
 
 def refresh_prices_task(settings: Settings) -> Task:
-    options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice, pool_floors(settings))
+    options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice, floors_of(settings))
 
     async def run(context: TaskContext) -> TaskResult:
         tracked = tracked_tokens(await traded_tokens(context.db))
@@ -31,10 +31,6 @@ def refresh_prices_task(settings: Settings) -> Task:
         empty_result=EMPTY_RESULT,
         why=_why(settings.tenero_cadence),
     )
-
-
-def pool_floors(settings: Settings) -> PoolFloors:
-    return PoolFloors(settings.min_liquidity_usd, settings.min_day_volume_usd)
 
 
 def _why(cadence_ms: int) -> str:
