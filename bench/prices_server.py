@@ -73,7 +73,7 @@ async def site(directory: Path, tokens: int, agents: int) -> ASGIApp:
         await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
     await publish_tokens(kv, token_ids)
     rows = [agent_row(number) for number in range(agents)]
-    await publish(kv, PublishedBoard(rows, clock.now(), clock.now()))
+    await publish(kv, PublishedBoard(rows, clock.now(), clock.now(), final=False))
 
     async def healthy() -> HealthSnapshot:
         return HealthSnapshot(0.0, None, None)
@@ -107,9 +107,13 @@ def agent_row(number: int) -> BoardRow:
         trade_count=10_000 - number,
         latest_trade_at=1_778_787_000_000 + number,
         volume_usd=1204.5321 * (number + 1),
+        capital_usd=310.4,
         pnl_usd=-3.1234567 * number,
         pnl_percent=-0.2612345,
+        pnl_at_trade_usd=2.4,
+        valued_trade_count=12,
         unpriced_tokens=[],
+        thin_tokens=[],
         wallets=[address],
     )
 

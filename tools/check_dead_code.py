@@ -38,6 +38,7 @@ EXCEPTIONS = {
     "objects_reset": METRIC,
     "mtime": "tarfile writes it",
     "syncs": "bench/objects_server.py reports it",
+    "history_of_all": "bench/measure_history.py measures it, for curves of all agents",
     "SimulatedFetch": "tests and benchmarks use the simulator without a socket",
     "get_cached_token_price": "the reference has it: one price, as get_cached_token_prices gives many",
     "fetch_token_price_usd": "the reference has it: one price without a cache",

@@ -130,15 +130,21 @@ class BalanceChange:
 DECIMALS_MAX = 38
 PRICE_USD_MIN = 1e-18  # a dollar would buy 10^18 tokens
 PRICE_USD_MAX = 1e12  # beyond all the money there is
+POOL_USD_MAX = 1e15
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
-    """What a price source reports for a token. No price is None, never 0; decimals are never guessed."""
+    """What a price source reports for a token. No price is None, never 0; decimals are never guessed.
+
+    `liquidity_usd` is what all its pools hold, `volume_usd` what was traded in the last day; None where it is not told.
+    """
 
     token_id: str
     price_usd: float | None
     decimals: int | None
+    liquidity_usd: float | None = None
+    volume_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

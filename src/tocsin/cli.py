@@ -133,7 +133,7 @@ def prices(
 
 @app.command()
 def board(
-    sort: Annotated[str, typer.Option(help="trades, volume, pnl or latest.")] = "trades",
+    sort: Annotated[str, typer.Option(help="trades, volume, pnl or latest.")] = "pnl",
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     as_json: AsJson = False,
     url: Url = None,

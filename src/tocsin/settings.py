@@ -104,22 +104,14 @@ class Settings:
         "Tenero's Starter plan; it lowers the limits to 10 calls a minute", is_secret=True,
     )  # fmt: skip
     hiro_api_url: str = _setting(
-        "HIRO_API_URL",
-        hiro_url,
-        "https://api.mainnet.hiro.so",
-        "https://api.mainnet.hiro.so",
-        "where Hiro is",
-    )
+        "HIRO_API_URL", hiro_url, "https://api.mainnet.hiro.so", "https://api.mainnet.hiro.so", "where Hiro is"
+    )  # fmt: skip
     tenero_api_url: str = _setting(
         "TENERO_API_URL", tenero_url, "https://api.tenero.io", "https://api.tenero.io", "where Tenero is"
     )
     worker_logs_url: str | None = _setting(
-        "WORKER_LOGS_URL",
-        url,
-        None,
-        "https://logs.aibtc.com",
-        "the log service; without it lines go to stdout only",
-    )
+        "WORKER_LOGS_URL", url, None, "https://logs.aibtc.com", "the log service; without it lines go to stdout only"
+    )  # fmt: skip
     worker_logs_key: str | None = _setting(
         "WORKER_LOGS_KEY", secret, None, "a-long-random-text", "the log service's key", is_secret=True
     )
@@ -128,13 +120,9 @@ class Settings:
         "first second of the campaign, by burn block time", reload=True,
     )  # fmt: skip
     competition_end: int | None = _setting(
-        "COMPETITION_END",
-        integer(0, 10**11),
-        None,
-        "1786476600",
-        "second at which the campaign ends; none: open",
+        "COMPETITION_END", integer(0, 10**11), None, "1786476600", "second at which the campaign ends; none: open",
         reload=True,
-    )
+    )  # fmt: skip
     host: str = _setting("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
     port: int = _setting(
         "TOCSIN_PORT", integer(0, 65_535), 8787, "8787", "port to listen on; 0: any free one"
@@ -166,13 +154,8 @@ class Settings:
         "how often prices are refreshed; one list page per run fits the smallest plan", reload=True,
     )  # fmt: skip
     tenero_slice: int = _setting(
-        "TOCSIN_TENERO_SLICE",
-        time_slice,
-        4 * MINUTE_MS,
-        "4m",
-        "the longest a price refresh may take",
-        reload=True,
-    )
+        "TOCSIN_TENERO_SLICE", time_slice, 4 * MINUTE_MS, "4m", "the longest a price refresh may take", reload=True
+    )  # fmt: skip
     tenero_plan_minute: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; the headers correct it"
     )
@@ -185,7 +168,21 @@ class Settings:
     )  # fmt: skip
     price_jump_factor: float = _setting(
         "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
-        "a price that moves by more than this is held back until it is seen twice", reload=True,
+        "a price that moves by more than this is held back until it is seen twice, in a pool that is not thin",
+        reload=True,
+    )  # fmt: skip
+    min_liquidity_usd: float = _setting(
+        "TOCSIN_MIN_LIQUIDITY_USD", number(0, 1e12), 10_000.0, "10000",
+        "a token whose pools hold less does not count; 0: no floor", reload=True,
+    )  # fmt: skip
+    min_day_volume_usd: float = _setting(
+        "TOCSIN_MIN_DAY_VOLUME_USD", number(0, 1e12), 500.0, "500",
+        "a token of which less is traded in a day does not count; 0: no floor", reload=True,
+    )  # fmt: skip
+    history_hourly_days: int = _setting(
+        "TOCSIN_HISTORY_HOURLY_DAYS", integer(1, 3_650), 90, "90",
+        "how many days of history are kept in full; of older ones a point a day of each agent, a price an hour",
+        reload=True,
     )  # fmt: skip
     feed_enabled: bool = _setting(
         "TOCSIN_FEED_ENABLED", yes_or_no, True, "no",
@@ -217,13 +214,9 @@ class Settings:
         "never more Hiro calls than the plan, whatever the headers say: for a key that others use too",
     )  # fmt: skip
     allowlist: str | None = _setting(
-        "TOCSIN_ALLOWLIST",
-        str.strip,
-        None,
-        "allowlist.json",
-        "contracts that count besides the built-in ones: a file, or the JSON itself",
-        reload=True,
-    )
+        "TOCSIN_ALLOWLIST", str.strip, None, "allowlist.json",
+        "contracts that count besides the built-in ones: a file, or the JSON itself", reload=True,
+    )  # fmt: skip
     breaker_failures: int = _setting(
         "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
         "after this many failures in a row a task waits an hour before it tries again; 0: never",

@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 # In the future: workerd has a real clock, where an alarm in the past would ring at once.
 START_MS = 2_000_000_000_000
 TABLES = ("agents", "claims", "swaps", "refusals", "candidates", "marks", "nonces", "competition_state")
-TASKS = ("tenero", "feed", "sweep")
+TASKS = ("tenero", "feed", "sweep", "snapshot")
 PATHS = (
     "/api/prices",
     "/api/prices?token=stx",

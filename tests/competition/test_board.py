@@ -75,15 +75,16 @@ async def test_figures_are_those_of_the_swaps(unpriced: tuple[str, ...], tmp_pat
         assert (row.trade_count, row.latest_trade_at) == (line["trades"], line["latest"])
         assert row.unpriced_tokens == sorted(line["unpriced"])
         if line["priced"] == 0:
-            assert (row.volume_usd, row.pnl_usd, row.pnl_percent) == (None, None, None)
+            assert (row.volume_usd, row.capital_usd, row.pnl_usd, row.pnl_percent) == (None, None, None, None)
         else:
             assert row.volume_usd == pytest.approx(line["given"])
             assert row.pnl_usd == pytest.approx(
                 line["gotten"] - line["given"], rel=1e-6, abs=1e-6 * line["given"]
             )
             assert row.pnl_usd is not None
-            assert row.volume_usd is not None
-            assert row.pnl_percent == pytest.approx(row.pnl_usd / row.volume_usd * 100)
+            assert row.capital_usd is not None
+            assert 0 < row.capital_usd <= line["given"] * 1.000001
+            assert row.pnl_percent == pytest.approx(row.pnl_usd / row.capital_usd * 100)
     assert as_json(board)
 
 
@@ -212,8 +213,8 @@ async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
         ({"limit": 0}, "limit is 1 to"),
         ({"limit": PAGE_MAX + 1}, "limit is 1 to"),
         ({"after": "x"}, "cursor must be next of the page before"),
-        ({"after": page_token.write(["trades:desc", -1])}, "cursor must be next of the page before"),
-        ({"after": page_token.write(["pnl:desc", 5])}, "cursor must be next of the page before"),
+        ({"after": page_token.write(["pnl:desc", -1])}, "cursor must be next of the page before"),
+        ({"after": page_token.write(["trades:desc", 5])}, "cursor must be next of the page before"),
         ({"after": "é" * 9}, "cursor must be next of the page before"),
         ({"after": "A" * 10_000}, "cursor must be next of the page before"),
     ],

@@ -42,18 +42,20 @@ def by(world: World, sort: str, *, reverse: bool) -> list[str]:
     return [row["stxAddress"] for row in priced + unpriced]
 
 
-def test_shows_every_agent_by_trades(page: Page, world: World) -> None:
-    """The first view is by trades, with rank, identity, figures and signs, not colours alone."""
+def test_shows_every_agent_by_pnl(page: Page, world: World) -> None:
+    """The first view is by P&L, with rank, identity, figures and signs, not colours alone."""
     open_board(page)
 
-    assert keys(page) == by(world, "trades", reverse=True)
+    assert keys(page) == by(world, "pnl", reverse=True)
     assert column(page, "rank") == [str(rank + 1) for rank in range(len(world.rows))]
     best = max(world.rows, key=lambda row: (row["tradeCount"], row["latestTradeAt"]))
     row = row_of(page, best["stxAddress"])
     expect(row.locator(".trades")).to_have_text(str(best["tradeCount"]))
     expect(row.locator(".volume > span")).to_have_text(f"${best['volumeUsd']:,.2f}")
     sign = "+" if best["pnlUsd"] > 0 else MINUS
-    expect(row.locator(".pnl")).to_have_text(f"{sign}${abs(best['pnlUsd']):,.2f}")
+    expect(row.locator(".pnl > span").first).to_have_text(f"{sign}${abs(best['pnlUsd']):,.2f}")
+    at_trade = f"{sign}${abs(best['pnlAtTradeUsd']):,.2f} at trade"
+    expect(row.locator(".at-trade")).to_have_text(at_trade)
     expect(row.locator("small")).to_contain_text(f"#{best['erc8004AgentId']}")
 
 
@@ -78,7 +80,7 @@ def test_sorts_by_each_column_in_both_directions(page: Page, world: World) -> No
 def test_search_finds_names_addresses_and_identities(page: Page, world: World) -> None:
     """Search narrows the board, keeps each agent's rank, and has a message when no agent matches."""
     open_board(page)
-    wanted = by(world, "trades", reverse=True)[7]
+    wanted = by(world, "pnl", reverse=True)[7]
     row = next(row for row in world.rows if row["stxAddress"] == wanted)
 
     for text in (wanted.lower(), row["btcAddress"], f"#{row['erc8004AgentId']}"):
@@ -104,7 +106,7 @@ def test_pages_of_a_thousand_agents(page: Page, world: World) -> None:
     page.get_by_role("button", name="Next").click()
 
     expect(page.locator("#page")).to_have_text("Page 2 of 40")
-    assert keys(page) == by(world, "trades", reverse=True)[25:50]
+    assert keys(page) == by(world, "pnl", reverse=True)[25:50]
     expect(page).to_have_url(re.compile(r"/leaderboard\?page=2$"))
     page.go_back()
     expect(page.locator("#page")).to_have_text("Page 1 of 40")
@@ -114,9 +116,8 @@ def test_a_link_keeps_the_view(page: Page, world: World) -> None:
     """Sort, direction, search and page are in the address bar, and a shared link shows the same."""
     open_board(page)
     sort_by(page, "pnl")
-    sort_by(page, "pnl")
     page.get_by_role("searchbox").fill("a")
-    expect(page).to_have_url(re.compile(r"\?sort=pnl&dir=asc&q=a$"))
+    expect(page).to_have_url(re.compile(r"\?dir=asc&q=a$"))
     shown, address = names(page), page.url
 
     page.goto("about:blank")
@@ -132,7 +133,7 @@ def test_a_malformed_link_shows_the_board(page: Page, world: World) -> None:
     for query in ("?sort=evil&dir=up&page=-3", "?page=999999&agent=<b>", "?sort=__proto__"):
         open_board(page, query)
 
-        assert keys(page) == by(world, "trades", reverse=True)
+        assert keys(page) == by(world, "pnl", reverse=True)
         expect(page.locator("#panel")).to_be_hidden()
 
 
@@ -148,7 +149,7 @@ def test_a_new_swap_changes_the_row_in_place(page: Page, world: World) -> None:
     page.clock.fast_forward(31_000)
 
     expect(row_of(page, last).locator(".trades")).to_have_text("100,000")
-    expect(row_of(page, last).locator(".pnl")).to_have_text("+$12.50")
+    expect(row_of(page, last).locator(".pnl > span").first).to_have_text("+$12.50")
     assert keys(page)[0] == last
     assert page.evaluate("([a, b]) => a === b", [mine, row_of(page, last).element_handle()])
 

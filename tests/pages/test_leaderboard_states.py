@@ -55,7 +55,7 @@ def test_no_prices_yet(page: Page, world: World) -> None:
     open_board(page)
 
     expect(state(page)).to_contain_text("No prices yet")
-    expect(page.locator(f"{ROWS} .pnl").first).to_have_text(NONE)
+    expect(page.locator(f"{ROWS} .pnl > span").first).to_have_text(NONE)
     expect(page.locator("#sum-volume")).to_have_text(NONE)
 
 

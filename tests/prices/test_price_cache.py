@@ -27,16 +27,20 @@ USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
 async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None:
     """Other readers of the same KV rely on these names."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS, RemainingCalls(99, 49_000)))
+        await put_token_price(
+            kv, "stx", CachedPrice(0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5, None)
+        )
 
         assert json.loads(await kv.get("tenero:price:stx") or "") == {
             "priceUsd": 0.85,
             "decimals": 6,
             "fetchedAt": START_MS,
             "rateLimit": {"minute": 99, "month": 49_000},
+            "liquidityUsd": 2.5,
+            "volumeUsd": None,
         }
         assert await get_cached_token_price(kv, "stx") == CachedPrice(
-            0.85, 6, START_MS, RemainingCalls(99, 49_000)
+            0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5
         )
         assert await get_cached_token_price(kv, USDCX) is None
 

@@ -1,5 +1,8 @@
 """What becomes of a price that the source gave."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,27 +11,29 @@ from support.virtual_time import START_MS
 from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RemainingCalls
 from tocsin.prices.verdict import Verdict, judge
+from tocsin.shapes.pool_floors import PoolFloors
 
 LIMIT = RemainingCalls(9, 900)
+FLOORS = PoolFloors(10_000.0, 500.0)
 NOW = START_MS
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 
 
 def seen(price_usd: float | None, decimals: int | None = 6) -> TokenPrice:
-    return TokenPrice("stx", price_usd, decimals)
+    return TokenPrice("stx", price_usd, decimals, 20_000.0, 700.0)
 
 
 def cached(price_usd: float | None, age_ms: int = MINUTE_MS, decimals: int | None = 6) -> CachedPrice:
-    return CachedPrice(price_usd, decimals, NOW - age_ms)
+    return CachedPrice(price_usd, decimals, NOW - age_ms, LIMIT, 20_000.0, 700.0)
 
 
 def judged(price: TokenPrice, known: CachedPrice | None, held: TokenPrice | None = None) -> Verdict:
-    return judge(price, known, held, now=NOW, rate_limit=LIMIT, jump_factor=5.0)
+    return judge(price, known, held, now=NOW, rate_limit=LIMIT, jump_factor=5.0, floors=FLOORS)
 
 
 def entry(price_usd: float | None, decimals: int | None = 6) -> CachedPrice:
-    return CachedPrice(price_usd, decimals, NOW, LIMIT)
+    return CachedPrice(price_usd, decimals, NOW, LIMIT, 20_000.0, 700.0)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ def test_a_good_price_is_never_overwritten_by_none(known: CachedPrice | None, ex
 @pytest.mark.parametrize("price", [4.26, 0.169, 1e300, 5e-324])
 def test_a_jump_is_held_back(price: float) -> None:
     """More than five times up or down is not believed at first sight."""
-    assert judged(seen(price), cached(0.85)) == Verdict("held", None, jumped=True)
+    assert judged(seen(price), cached(0.85)) == Verdict("held", None, jumped=True, why="seen once")
 
 
 @pytest.mark.parametrize("price", [4.25, 0.17, 1.7])
@@ -85,6 +90,50 @@ def test_five_times_is_not_a_jump_yet(price: float) -> None:
 def test_a_jump_seen_twice_is_believed() -> None:
     """The second sighting need not be the same to the digit; the newer one is written."""
     assert judged(seen(9.1), cached(0.85), held=seen(9.0)) == Verdict("priced", entry(9.1), jumped=True)
+
+
+@pytest.mark.parametrize(
+    ("liquidity", "why"),
+    [
+        (9_999.9, "its pools hold 9,999.90 USD, less than 10,000.00"),
+        (500.0, "its pools hold 500.00 USD, less than 10,000.00"),
+        (None, "the source does not tell what its pools hold"),
+    ],
+)
+def test_a_jump_of_a_small_pool_is_never_believed(liquidity: float | None, why: str) -> None:
+    """However often it is seen; and the price that is kept is thin from then on."""
+    known = cached(0.85)
+    verdict = judged(replace(seen(9.1), liquidity_usd=liquidity), known, held=seen(9.0))
+    again = judged(replace(seen(9.1), liquidity_usd=liquidity), verdict.entry, held=seen(9.0))
+
+    assert verdict == Verdict("held", replace(known, liquidity_usd=liquidity), jumped=True, why=why)
+    assert again == Verdict("held", None, jumped=True, why=why)
+
+
+def test_without_a_floor_the_second_sighting_is_enough() -> None:
+    """As before there was one."""
+    options: dict[str, Any] = {
+        "now": NOW,
+        "rate_limit": LIMIT,
+        "jump_factor": 5.0,
+        "floors": PoolFloors(0, 0),
+    }
+    price = replace(seen(9.1), liquidity_usd=None)
+
+    assert judge(price, cached(0.85), seen(9.0), **options).kind == "priced"
+
+
+@pytest.mark.parametrize(
+    ("liquidity", "volume", "written"),
+    [(10_000.0, 500.0, False), (9_999.0, 700.0, True), (20_000.0, 499.0, True), (20_000.0, None, True)],
+)
+def test_a_token_that_becomes_thin_is_written_at_once(
+    liquidity: float, volume: float | None, written: bool
+) -> None:
+    """Other changes of its pools wait for the next hour, like an unchanged price."""
+    verdict = judged(replace(seen(0.85), liquidity_usd=liquidity, volume_usd=volume), cached(0.85))
+
+    assert (verdict.kind, verdict.entry is not None) == ("priced", written)
 
 
 def test_another_jump_is_held_back_again() -> None:
@@ -114,7 +163,9 @@ def test_whatever_the_source_sends_a_price_stays_and_moves_only_when_confirmed(
     before: float | None = None
     for number, price_usd in enumerate(prices):
         price = seen(price_usd)
-        verdict = judge(price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor)
+        verdict = judge(
+            price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor, floors=FLOORS
+        )
         if verdict.entry is not None:
             was = None if known is None else known.price_usd
             if was is not None:

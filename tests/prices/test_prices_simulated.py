@@ -6,10 +6,9 @@ from random import Random
 import pytest
 
 from support.captured_log import CapturedLog
-from support.local_store import open_database, open_kv
+from support.local_store import open_competition, open_kv
 from support.scripted_fetch import always, response
 from support.simulated import quiet_simulator
-from support.task_run import TRADED as TRADED_TABLE
 from support.task_run import TaskBench
 from support.upstreams import Wired
 from support.virtual_time import VirtualClock
@@ -42,7 +41,7 @@ def wired_to_simulator(quota: Quota) -> tuple[Wired, SimulatedFetch]:
 async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -> None:
     """Numbers, texts, zero, null, unlisted and unknown tokens: all priced but the one that has no price."""
     wired, _ = wired_to_simulator(STARTER)
-    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)
         await bench.traded(*PAIRS)
 
@@ -61,7 +60,7 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
     """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
     wired, fetch = wired_to_simulator(STARTER)
     fetch._simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
-    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)
         await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLER_TOKENS[::6]])
         ends = wired.clock.now() + 8 * 3_600_000
@@ -79,7 +78,7 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
 async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> None:
     """Others use up the shared limit: it is a failure with log lines, and the next refresh works."""
     wired, fetch = wired_to_simulator(Quota(minute=100, month=50_000))
-    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)
         await bench.run(TASK)
         fetch._simulator.faults.add(
@@ -106,7 +105,7 @@ async def test_a_price_is_as_old_as_its_own_page(tmp_path: Path) -> None:
     fetch._simulator.faults.add(
         SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100)
     )
-    async with open_database(tmp_path, TRADED_TABLE) as db, open_kv(tmp_path, wired.clock) as kv:
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)
         await bench.traded(*PAIRS)
 

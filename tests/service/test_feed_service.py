@@ -2,9 +2,7 @@
 
 import asyncio
 import re
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,12 @@ import pytest
 
 from support.competition import chain_of
 from support.feed_service import busy, clock_of, feed_result, lateness, most_within
+from support.older_database import downgrade
 from support.whole_service import SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
 from tocsin.bindings import FetchResponse
 from tocsin.budget.budget import Quota
-from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.competition.feed_choice import ASK_AGAIN_MS
 from tocsin.competition.walk import list_ages
-from tocsin.platform.local.sqlite.migrations import load
 from tocsin.settings import Settings
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
@@ -354,7 +351,7 @@ async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_l
     simulator = busy()
     async with service(tmp_path, simulator, settings=SWEEP_ALONE):
         await asyncio.sleep(HOUR_S + MINUTE_S)
-    _downgrade(tmp_path / "db.sqlite", 3)
+    downgrade(tmp_path / "db.sqlite", 3)
     await asyncio.sleep(10 * MINUTE_S)
     async with service(tmp_path, simulator) as made:
         await asyncio.sleep(HOUR_S)
@@ -367,34 +364,3 @@ async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_l
     assert late[-1] <= SWEEP_S + 10 * MINUTE_S
     assert result["completeUntilBlock"] is not None
     assert (health.ready, health.state) == (True, "ready")
-
-
-def _downgrade(path: Path, to: int) -> None:
-    """The database as the migrations up to this one left it, with its rows."""
-    newer = load(COMPETITION_MIGRATIONS)[to:]
-    assert [migration.name for migration in newer] == [
-        "0004_follow_the_network_list",
-        "0005_rank_candidates",
-        "0006_keep_legs",
-        "0007_know_the_block_of_candidates",
-    ]
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(
-            """
-            DROP VIEW agent_swap_stats;
-            ALTER TABLE swaps DROP COLUMN scored_at;
-            ALTER TABLE swaps DROP COLUMN scored_value;
-            ALTER TABLE swaps DROP COLUMN tx_status;
-            ALTER TABLE swaps DROP COLUMN raw_event_json;
-            DROP INDEX candidates_by_block;
-            ALTER TABLE candidates DROP COLUMN block_height;
-            DROP INDEX candidates_by_rank;
-            ALTER TABLE candidates DROP COLUMN rank;
-            CREATE INDEX candidates_by_due ON candidates (due_at);
-            DROP INDEX swaps_by_position;
-            DROP TABLE nonces;
-            ALTER TABLE candidates DROP COLUMN contract_id;
-            DELETE FROM competition_state WHERE key = 'competition_feed';
-            """
-        )
-        connection.execute("DELETE FROM tocsin_migrations WHERE number > ?", (to,))

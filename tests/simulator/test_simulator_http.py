@@ -223,6 +223,10 @@ async def test_commands_control_the_simulator() -> None:
         await caller.control("price", token="stx", usd=3.5, quoting="text")
         _, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens/stx")
         assert json.loads(body)["data"]["price_usd"] == "3.5"
+        await caller.control("price", token="stx", liquidity=12.5, volume=None)
+        _, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens/stx")
+        row = json.loads(body)["data"]
+        assert (row["total_liquidity_usd"], row["metrics"]["volume_1d_usd"]) == (12.5, None)
 
         _, swaps = await caller.control("swap", wallet=1, kind="refund", count=26)
         _, block = await caller.control("mine")

@@ -233,7 +233,7 @@ async def leaderboard(
 ) -> BoardPage:
     """A page of the board, computed from the database."""
     query = board_query(limit=limit, **order)
-    return page_of(await all_rows(db, prices), query)
+    return page_of(await all_rows(db, prices, follow_max=10_000), query)
 
 
 async def started(world: World) -> None:

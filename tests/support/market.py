@@ -17,6 +17,9 @@ class Market:
     headers: dict[str, str] = field(default_factory=dict)
     broken: Callable[[Request], FetchResponse | None] = lambda _: None
     asked: list[str] = field(default_factory=list)  # paths
+    pools: dict[str, tuple[float | None, float | None]] = field(
+        default_factory=dict
+    )  # liquidity, volume of a day
 
     def __call__(self, request: Request) -> FetchResponse:
         path = request.url.removeprefix("https://tenero.test/v1/stacks/tokens")
@@ -34,6 +37,12 @@ class Market:
                 return response({"data": self.row(token_id, usd)}, headers=self.headers)
         return example_response("tenero/token_404")
 
-    @staticmethod
-    def row(token_id: str, usd: float | None) -> dict[str, object]:
-        return {"address": token_address(token_id), "price_usd": usd, "decimals": 6}
+    def row(self, token_id: str, usd: float | None) -> dict[str, object]:
+        liquidity, volume = self.pools.get(token_id, (250_000.0, 18_000.0))
+        return {
+            "address": token_address(token_id),
+            "price_usd": usd,
+            "decimals": 6,
+            "total_liquidity_usd": liquidity,
+            "metrics": {"volume_1d_usd": volume},
+        }

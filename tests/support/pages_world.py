@@ -68,9 +68,13 @@ def sample_row(random: Random, index: int, now: int) -> BoardRow:
         trade_count=0,
         latest_trade_at=now - int(random.expovariate(1 / (9 * HOUR))) - 30_000,
         volume_usd=None,
+        capital_usd=None,
         pnl_usd=None,
         pnl_percent=None,
+        pnl_at_trade_usd=None,
+        valued_trade_count=0,
         unpriced_tokens=[],
+        thin_tokens=[],
         wallets=[wallet],
     )
 
@@ -103,8 +107,11 @@ def with_trades(row: BoardRow, trades: list[Trade]) -> BoardRow:
         trade_count=len(trades),
         latest_trade_at=trades[0].burn_block_time * 1000,
         volume_usd=round(given, 2),
+        capital_usd=round(given / 3, 2),
         pnl_usd=round(received - given, 2),
-        pnl_percent=round((received - given) / given * 100, 2) if given else None,
+        pnl_percent=round((received - given) / given * 300, 2) if given else None,
+        pnl_at_trade_usd=round((received - given) / 2, 2) if given else None,
+        valued_trade_count=len(trades) - 1,
         unpriced_tokens=sorted(tokens - set(PRICES)),
     )
 

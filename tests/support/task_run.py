@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from support.local_store import open_database, open_kv
+from support.local_store import open_competition, open_kv
 from support.scripted_fetch import Handler
 from support.upstreams import ROOMY, Wired, wired_tenero
 from tocsin.bindings import KV, Database
@@ -16,7 +16,6 @@ from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import ContextBindings, TaskContext
 from tocsin.shapes.base import FreeForm
 
-TRADED = "CREATE TABLE token_totals (token TEXT PRIMARY KEY NOT NULL, trades INTEGER NOT NULL) WITHOUT ROWID"
 _COUNT = "INSERT INTO token_totals VALUES (?, 1) ON CONFLICT (token) DO UPDATE SET trades = trades + 1"
 
 
@@ -66,5 +65,5 @@ async def count_trades(db: Database, *pairs: tuple[str, str]) -> None:
 @asynccontextmanager
 async def task_bench(directory: Path, handler: Handler, quota: Quota = ROOMY) -> AsyncIterator[TaskBench]:
     wired = wired_tenero(handler, quota)
-    async with open_database(directory, TRADED) as db, open_kv(directory, wired.clock) as kv:
+    async with open_competition(directory) as db, open_kv(directory, wired.clock) as kv:
         yield TaskBench(db, kv, wired)

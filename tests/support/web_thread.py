@@ -13,7 +13,7 @@ from support.scripted_scheduler import ScriptedScheduler, scene
 from support.web_server import serving
 from tocsin.bindings import Database
 from tocsin.platform.local.clock import SystemClock
-from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.prices.cache import NOT_REPORTED, CachedPrice, put_token_price
 from tocsin.prices.pricing import PEGS
 from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
@@ -70,7 +70,11 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
 
     async def main() -> None:
         async with scene(directory, SystemClock()) as made:
-            await put_token_price(made.site.kv, "stx", CachedPrice(0.85, 6, made.site.clock.now()))
+            await put_token_price(
+                made.site.kv,
+                "stx",
+                CachedPrice(0.85, 6, made.site.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0),
+            )
             await one_trade(made.site.db)
             async with serving(create_app(made.site)) as port:
                 started.set_result(Running(port, made.scheduler, asyncio.get_running_loop()))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from support.local_store import open_database, open_kv
+from support.local_store import open_competition, open_kv
 from support.market import Market
 from support.scheduler import Scheduler, scheduler
 from support.scripted_fetch import Handler, Request, ScriptedFetch, response
-from support.task_run import TRADED, count_trades
+from support.task_run import count_trades
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import KV, Database, FetchResponse
 from tocsin.budget.budget import Quota
@@ -42,7 +42,7 @@ async def priced(
     **options: Any,
 ) -> AsyncIterator[tuple[Scheduler, Database, KV]]:
     """A scheduler with the real price task, a database in which this many tokens were traded, and this market."""
-    async with open_database(directory, TRADED) as db, open_kv(directory, clock) as kv:
+    async with open_competition(directory) as db, open_kv(directory, clock) as kv:
         await count_trades(db, *[(CONTRACT.format(n=n), "stx") for n in range(tokens)])
         task, fetch = refresh_prices_task(settings or Settings()), ScriptedFetch(market, 0.05)
         async with scheduler(directory, task, clock=clock, fetch=fetch, db=db, kv=kv, **options) as made:

@@ -11,6 +11,7 @@ from tocsin.bindings import JSON
 from tocsin.budget.call_session import task_session
 from tocsin.competition.board import board_query, page_of
 from tocsin.competition.published_board import KEY, BoardReader
+from tocsin.competition.rules import rules_of
 from tocsin.competition.totals import traded_tokens
 from tocsin.errors import RunStopped
 from tocsin.platform.local.sqlite.kv import SqliteKV
@@ -44,7 +45,7 @@ async def test_a_sweep_publishes_what_the_database_has(tmp_path: Path) -> None:
         for number, wallet in enumerate(chain.wallets):
             chain.burst(wallet, number + 1)
         chain.mine()
-        task = publishing(sweep_task(Settings(), world.rules), always=True)
+        task = publishing(sweep_task(Settings(), world.rules), world.rules, always=True)
         await task.run(context_of(world, kv))
         published = await BoardReader(kv).read()
         assert published is not None
@@ -56,7 +57,8 @@ async def test_a_sweep_publishes_what_the_database_has(tmp_path: Path) -> None:
                 rest = page_of(published.rows, board_query(sort, direction, 9, page.next))
                 assert len(page.rows + rest.rows) == 7
 
-    assert [row.trade_count for row in published.rows] == [7, 6, 5, 4, 3, 2, 1]
+    assert sorted(row.trade_count for row in published.rows) == [1, 2, 3, 4, 5, 6, 7]
+    assert [row.rank for row in published.rows] == [1, 2, 3, 4, 5, 6, 7]
     assert published.as_of == world.clock.now()
 
 
@@ -75,7 +77,7 @@ async def test_a_run_without_a_change_publishes_nothing(
     """One that was stopped may have recorded something."""
     async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
         try:
-            await publishing(task_with(result), always=False).run(context_of(world, kv))
+            await publishing(task_with(result), world.rules, always=False).run(context_of(world, kv))
         except RunStopped:
             assert isinstance(result, RunStopped)
         text = await kv.get(KEY)
@@ -90,7 +92,7 @@ async def test_a_request_that_recorded_something_publishes(tmp_path: Path) -> No
         return argument
 
     async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
-        made = publishing_job(job, lambda answer: answer == "new")
+        made = publishing_job(job, world.rules, lambda answer: answer == "new")
         await made(context_of(world, kv), "old")
         before = await kv.get(KEY)
         await made(context_of(world, kv), "new")
@@ -112,4 +114,4 @@ def test_tasks_keep_everything_else() -> None:
     """Only the run of a task is another."""
     task = sweep_task(Settings())
 
-    assert replace(publishing(task, always=True), run=task.run) == task
+    assert replace(publishing(task, rules_of(Settings()), always=True), run=task.run) == task

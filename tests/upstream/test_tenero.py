@@ -47,8 +47,8 @@ async def test_one_page_prices_everything_it_has() -> None:
     result = await wired.tenero.prices(["stx", SBTC_ID], wired.task())
 
     assert result.prices == {
-        "stx": TokenPrice("stx", 0.85, 6),
-        SBTC_ID: TokenPrice(SBTC_ID, 103420.5, 8),
+        "stx": TokenPrice("stx", 0.85, 6, 1.0, 1.0),
+        SBTC_ID: TokenPrice(SBTC_ID, 103420.5, 8, 1.0, 1.0),
     }
     assert (result.failures, result.unasked) == ({}, ())
     assert paths(wired.fetch.requests) == ["/tokens?limit=100"]
@@ -148,7 +148,8 @@ async def test_fetch_token_price_usd_returns_price_and_decimals() -> None:
     ):
         wired = wired_tenero(always(example_response(f"tenero/{name}")))
         answer = await wired.tenero.fetch_token_price_usd(SBTC_ID, log)
-        assert answer == Ok(TokenPrice(SBTC_ID, price, decimals))
+        pool = None if name == "token_404" else 1.0
+        assert answer == Ok(TokenPrice(SBTC_ID, price, decimals, pool, pool))
         assert wired.client.limits.minute.remaining == 99
         assert wired.client.limits.month.remaining == 49000
     assert log.lines == []

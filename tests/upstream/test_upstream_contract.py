@@ -159,10 +159,10 @@ def test_tenero_examples_mean_what_we_think() -> None:
         ("token_price_zero", None, 8),
     ):
         body = example(f"tenero/{name}")["body"]
-        assert tenero.token_price(body, "id", SBTC) == TokenPrice("id", price, decimals)
+        assert tenero.token_price(body, "id", SBTC) == TokenPrice("id", price, decimals, 1.0, 1.0)
 
     page = tenero.list_page(example("tenero/tokens_list_page")["body"])
-    assert page.prices["stx"] == TokenPrice("stx", 0.85, 6)
+    assert page.prices["stx"] == TokenPrice("stx", 0.85, 6, 1.0, 1.0)
     assert page.next_cursor == "CURSOR"
 
 
@@ -203,6 +203,39 @@ def test_a_price_is_finite_and_above_zero_or_none(price: JSON, expected: float |
     body: JSON = {"data": {"address": SBTC, "price_usd": price, "decimals": None}}
 
     assert tenero.token_price(body, SBTC, SBTC) == TokenPrice(SBTC, expected, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        (250_000, 250_000.0),
+        ("1234.5", 1234.5),
+        (0, 0.0),
+        (1e15, 1e15),
+        (1.1e15, None),
+        (10**400, None),
+        ("1e999", None),
+        (-1, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (True, None),
+        ("n/a", None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_what_a_pool_holds_is_a_number_or_not_known(told: JSON, known: float | None) -> None:
+    """Liquidity and the volume of a day come with the price, and never make it unreadable."""
+    row: dict[str, JSON] = {
+        "address": SBTC,
+        "price_usd": 2,
+        "total_liquidity_usd": told,
+        "metrics": {"volume_1d_usd": told},
+    }
+
+    assert tenero.token_price({"data": row}, SBTC, SBTC) == TokenPrice(SBTC, 2.0, None, known, known)
+    assert tenero.list_page({"data": {"rows": [row]}}).prices[SBTC].volume_usd == known
+    assert tenero.token_price({"data": {**row, "metrics": 5}}, SBTC, SBTC).volume_usd is None
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ async def traded(made: CompetitionSite) -> None:
 
 
 async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
-    """Most trades first; the next page continues; prices have a date; an unchanged board is a 304."""
+    """The greatest P&L first; the next page continues; prices have a date; an unchanged board is a 304."""
     async with competition_site(tmp_path, wallets=3) as made:
         await traded(made)
         whole = await made.get(BOARD)
@@ -203,7 +203,8 @@ async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
         unchanged = await made.get(BOARD, **{"if-none-match": whole.headers["etag"]})
         rows = whole.json()["rows"]
 
-        assert [row["tradeCount"] for row in rows] == [3, 2, 1]
+        gains = [row["pnlUsd"] for row in rows]
+        assert (gains, [row["rank"] for row in rows]) == (sorted(gains, reverse=True), [1, 2, 3])
         assert first["rows"] + second["rows"] == rows
         assert (whole.json()["next"], second["next"]) == (None, None)
         assert all(row["volumeUsd"] > 0 and row["unpricedTokens"] == [] for row in rows)

@@ -170,7 +170,7 @@ def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:
 
 
 def board(board: Board) -> Iterable[RenderableType]:
-    table = table_of(">#", "agent", ">trades", ">volume USD", ">P&L USD", ">P&L %", "latest")
+    table = table_of(">#", "agent", ">trades", ">volume USD", ">P&L USD", ">P&L %", ">at trade USD", "latest")
     for row in board.rows:
         table.add_row(
             str(row.rank),
@@ -179,9 +179,21 @@ def board(board: Board) -> Iterable[RenderableType]:
             _money(row.volume_usd),
             _money(row.pnl_usd),
             _money(row.pnl_percent),
+            _money(row.pnl_at_trade_usd),
             shown_instant(row.latest_trade_at),
         )
-    yield table if board.rows else "Nobody has traded yet."
+    if not board.rows:
+        yield "Nobody has traded yet."
+        return
+    yield table
+    prices = "the end of the competition" if board.final else "now"
+    yield (
+        f"P&L is at the prices of {prices}, and in per cent of the capital used;"
+        " at trade takes each swap at the prices of its own time."
+    )
+    thin = sorted({token for row in board.rows for token in row.thin_tokens})
+    if thin:
+        yield f"Thin, and not counted: {escape(', '.join(thin))}"
 
 
 def explained(explanation: Explanation) -> Iterable[RenderableType]:

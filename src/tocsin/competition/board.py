@@ -1,19 +1,22 @@
-"""The leaderboard: what eligible agents traded, valued at cached prices. Reads totals, never swaps.
+"""The leaderboard: what eligible agents traded, valued at given prices. Reads totals, never swaps.
 
-A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss. Tokens without
-a price are named. An agent is one identity (ERC-8004): wallets that were rotated are one row, under the wallet that
-traded last. Sums in USD have twelve digits; the amounts they are made of are exact.
+A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss. A token that is
+thin counts like one without a price; both are named. An agent is one identity (ERC-8004): wallets that were rotated are
+one row, under the wallet that traded last. Sums in USD have twelve digits; the amounts they are made of are exact.
+
+There are two P&Ls: unrealised, with all amounts at the given prices, and with each swap at the prices of its own time.
 """
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from tocsin.bindings import Database, Row
-from tocsin.competition import page_token
+from tocsin.competition import outlays, page_token
 from tocsin.errors import UsageError
 from tocsin.shapes.competition import BoardRow
 
@@ -22,6 +25,7 @@ Direction: TypeAlias = Literal["asc", "desc"]
 
 SORTS: tuple[Sort, ...] = get_args(Sort)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+SORT_DEFAULT: Sort = "pnl"  # never the number of trades, which costs nothing to raise
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
@@ -29,10 +33,12 @@ _OFFSET_MAX = 10**6
 _VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
 
 _AGENTS = """
-SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at
+SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at,
+  v.valued, v.given_micros, v.received_micros
 FROM sender_totals t
 JOIN agents a ON a.stx_address = t.sender
 JOIN agent_tiers e ON e.stx_address = t.sender
+LEFT JOIN sender_values v ON v.sender = t.sender
 WHERE e.tier = 'eligible'"""
 # The CAST gives the column a type, without which SQLite would scan all tokens instead of looking them up.
 _VALUES = """
@@ -47,8 +53,8 @@ FROM pair_totals t
 JOIN price i ON i.token = t.token_in
 JOIN price o ON o.token = t.token_out
 GROUP BY t.sender"""
-_UNPRICED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
-_UNPRICED_OF = """
+_UNCOUNTED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
+_UNCOUNTED_OF = """
 SELECT sender, token_in, token_out FROM pair_totals
 WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?))"""
 
@@ -78,6 +84,13 @@ class _Line:
     trades: int = 0
     given_usd: float | None = None
     gotten_usd: float | None = None
+    valued: int = 0
+    gain_micros: int = 0  # of the swaps whose value at their own time is known
+    capital_usd: float | None = None
+
+    @property
+    def agent_id(self) -> int:
+        return int(self.wallets[0]["erc8004_agent_id"])
 
     @property
     def last_trade_at(self) -> int:
@@ -94,14 +107,14 @@ class _Line:
 class BoardQuery:
     """A page of the board: its order, and where it begins."""
 
-    sort: str = "trades"
+    sort: str = SORT_DEFAULT
     direction: str = "desc"
     limit: int = PAGE_DEFAULT
     offset: int = 0
 
 
 def board_query(
-    sort: str = "trades", direction: str = "desc", limit: int = PAGE_DEFAULT, after: str | None = None
+    sort: str = SORT_DEFAULT, direction: str = "desc", limit: int = PAGE_DEFAULT, after: str | None = None
 ) -> BoardQuery:
     """The page from the cursor `after` on. Raises `UsageError` for what does not exist."""
     if sort not in SORTS:
@@ -124,20 +137,50 @@ def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
     return BoardPage(page, page_token.write([order, end]) if more else None)
 
 
-async def all_rows(db: Database, prices: Mapping[str, PricedToken]) -> list[BoardRow]:
-    """Every agent with a trade, in the default order."""
-    units = {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
-    agents, worth, unknown = await db.batch(
+async def all_rows(
+    db: Database,
+    prices: Mapping[str, PricedToken],
+    thin: AbstractSet[str] = frozenset(),
+    *,
+    follow_max: int = 0,
+) -> list[BoardRow]:
+    """Every agent with a trade, in the default order.
+
+    With `follow_max` the capital used is brought up to date first, which reads about so many swaps at most.
+    """
+    priced = {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
+    units = {token: usd for token, usd in priced.items() if token not in thin}
+    agents, worth, uncounted = await db.batch(
         [
             db.prepare(_AGENTS),
             db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
-            db.prepare(_UNPRICED).bind(json.dumps(list(units))),
+            db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
         ]
     )
     lines = _lines(agents.results, worth.results)
-    unpriced = await _unpriced(db, {row["token"] for row in unknown.results})
-    rows = ranked([_row(line, unpriced) for line in lines], "trades", "desc")
+    left_out = await _left_out(db, {row["token"] for row in uncounted.results})
+    traders = {line.agent_id: _trader(line, left_out) for line in lines}
+    if follow_max:
+        await outlays.follow(db, list(traders.values()), follow_max)
+    capital = await outlays.capital(db, list(traders.values()))
+    for line in lines:
+        if line.given_usd is not None:
+            line.capital_usd = _worth(capital.get(line.agent_id), units)
+    rows = ranked([_row(line, traders[line.agent_id], set(priced)) for line in lines], SORT_DEFAULT, "desc")
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
+
+
+def _trader(line: _Line, left_out: Mapping[str, set[str]]) -> outlays.Trader:
+    wallets = sorted(wallet["stx_address"] for wallet in line.wallets)
+    tokens = {token for wallet in wallets for token in left_out.get(wallet, ())}
+    return outlays.Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
+
+
+def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> float | None:
+    """What amounts of tokens are worth; None while they are not known."""
+    if amounts is None:
+        return None
+    return _rounded(sum(amount * units[token] for token, amount in sorted(amounts.items())))
 
 
 def _per_unit(price: PricedToken) -> float | None:
@@ -156,6 +199,9 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
         line = lines.setdefault(agent["erc8004_agent_id"], _Line([]))
         line.wallets.append(agent)
         line.trades += agent["trades"]
+        if agent["valued"]:
+            line.valued += agent["valued"]
+            line.gain_micros += agent["received_micros"] - agent["given_micros"]
         value = values.get(agent["stx_address"])
         if value is not None and None not in value.values():  # SQLite's sum is NULL where it is not a number
             line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
@@ -182,20 +228,19 @@ def ranked(rows: Sequence[BoardRow], sort: str, direction: str) -> list[BoardRow
     return sorted(rows, key=key)
 
 
-async def _unpriced(db: Database, tokens: Collection[str]) -> dict[str, set[str]]:
-    """The tokens of each wallet that have no price."""
-    unpriced: dict[str, set[str]] = {}
+async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, set[str]]:
+    """The tokens of each wallet that do not count."""
+    left_out: dict[str, set[str]] = {}
     if not tokens:
-        return unpriced
+        return left_out
     names = json.dumps(sorted(tokens))
-    for row in (await db.prepare(_UNPRICED_OF).bind(names, names).all()).results:
-        unpriced.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
-    return unpriced
+    for row in (await db.prepare(_UNCOUNTED_OF).bind(names, names).all()).results:
+        left_out.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
+    return left_out
 
 
-def _row(line: _Line, unpriced: Mapping[str, set[str]]) -> BoardRow:
-    shown, volume, pnl = line.wallets[0], line.given_usd, line.pnl_usd
-    tokens = {token for wallet in line.wallets for token in unpriced.get(wallet["stx_address"], ())}
+def _row(line: _Line, trader: outlays.Trader, priced: Collection[str]) -> BoardRow:
+    shown, pnl = line.wallets[0], line.pnl_usd
     return BoardRow(
         rank=0,
         stx_address=shown["stx_address"],
@@ -205,19 +250,23 @@ def _row(line: _Line, unpriced: Mapping[str, set[str]]) -> BoardRow:
         erc8004_agent_id=shown["erc8004_agent_id"],
         trade_count=line.trades,
         latest_trade_at=line.last_trade_at * 1000,
-        volume_usd=volume,
+        volume_usd=line.given_usd,
+        capital_usd=line.capital_usd,
         pnl_usd=pnl,
-        pnl_percent=_percent(pnl, volume),
-        unpriced_tokens=sorted(tokens),
+        pnl_percent=_percent(pnl, line.capital_usd),
+        pnl_at_trade_usd=line.gain_micros / 1e6 if line.valued else None,
+        valued_trade_count=line.valued,
+        unpriced_tokens=[token for token in trader.left_out if token not in priced],
+        thin_tokens=[token for token in trader.left_out if token in priced],
         wallets=[wallet["stx_address"] for wallet in line.wallets],
     )
 
 
-def _percent(pnl: float | None, volume: float | None) -> float | None:
+def _percent(pnl: float | None, capital: float | None) -> float | None:
     """None also where the quotient is too large for a number: JSON has no infinity."""
-    if pnl is None or not volume:
+    if pnl is None or not capital:
         return None
-    percent = pnl / volume * 100
+    percent = pnl / capital * 100
     return percent if isfinite(percent) else None
 
 

@@ -16,11 +16,12 @@ KEY = "board:v1"
 
 @dataclass(frozen=True, slots=True)
 class PublishedBoard(Shape):
-    """All rows, in the default order."""
+    """All rows, in the default order. A final one is valued at the prices of the competition's end."""
 
     rows: list[BoardRow]
     as_of: int
     prices_as_of: int | None
+    final: bool
 
 
 async def publish(kv: KV, board: PublishedBoard) -> None:

@@ -15,6 +15,7 @@ from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import REFUSED, Tier
 from tocsin.errors import UsageError
 from tocsin.settings import Settings
+from tocsin.shapes.pool_floors import NO_FLOORS, PoolFloors
 
 DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may send anything
 
@@ -32,11 +33,15 @@ FAILED = frozenset(("abort_by_response", "abort_by_post_condition", "problematic
 
 @dataclass(frozen=True)
 class Rules:
-    """The allow-list and the campaign: burn block times from `start_s` until before `end_s`."""
+    """The allow-list and the campaign: burn block times from `start_s` until before `end_s`.
+
+    A token whose pools are below the floors counts like one without a price.
+    """
 
     allowlist: AllowList
     start_s: int
     end_s: int | None = None
+    floors: PoolFloors = NO_FLOORS
 
     def __post_init__(self) -> None:
         if self.end_s is not None and self.end_s <= self.start_s:
@@ -55,7 +60,12 @@ class Rules:
 
 def rules_of(settings: Settings) -> Rules:
     """The rules as the settings want them."""
-    return Rules(with_added(settings.allowlist), settings.competition_start, settings.competition_end)
+    allowlist = with_added(settings.allowlist)
+    return Rules(allowlist, settings.competition_start, settings.competition_end, floors_of(settings))
+
+
+def floors_of(settings: Settings) -> PoolFloors:
+    return PoolFloors(settings.min_liquidity_usd, settings.min_day_volume_usd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Totals per agent, pair and token. Triggers of the schema keep them in the same transaction as the swap they count.
+"""Totals per agent, pair and token. Triggers of the schema keep them in the same transaction as what they count.
 
 So a total cannot drift because of a forgotten update. This module reads, compares and rebuilds them.
 """
@@ -22,6 +22,9 @@ _DRIFT = (
     """SELECT 'token_totals' AS totals, count(*) AS rows FROM (
       SELECT * FROM (SELECT * FROM token_totals EXCEPT SELECT * FROM token_totals_recounted)
       UNION ALL SELECT * FROM (SELECT * FROM token_totals_recounted EXCEPT SELECT * FROM token_totals))""",
+    """SELECT 'sender_values' AS totals, count(*) AS rows FROM (
+      SELECT * FROM (SELECT * FROM sender_values EXCEPT SELECT * FROM sender_values_recounted)
+      UNION ALL SELECT * FROM (SELECT * FROM sender_values_recounted EXCEPT SELECT * FROM sender_values))""",
 )
 _REBUILD = (
     "DELETE FROM pair_totals",
@@ -30,6 +33,9 @@ _REBUILD = (
     "INSERT INTO sender_totals SELECT * FROM sender_totals_recounted",
     "DELETE FROM token_totals",
     "INSERT INTO token_totals SELECT * FROM token_totals_recounted",
+    "DELETE FROM sender_values",
+    "INSERT INTO sender_values SELECT * FROM sender_values_recounted",
+    "DELETE FROM outlays",  # the next runs read them again from the swaps
 )
 
 

@@ -109,6 +109,7 @@ async def trade_counts(db: Database, address: str) -> TradeCounts:
 
 
 def check_address(address: str) -> None:
+    """Raises `UsageError` for anything else than a mainnet address."""
     try:
         decode_address(address)
     except ValueError as error:

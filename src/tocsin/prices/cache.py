@@ -1,4 +1,4 @@
-"""`tenero:price:{tokenId}` in KV: `{priceUsd, decimals, fetchedAt, rateLimit}`.
+"""`tenero:price:{tokenId}` in KV: `{priceUsd, decimals, fetchedAt, rateLimit, liquidityUsd, volumeUsd}`.
 
 A null price means that the source says it has none. A missing entry means that it was never asked, or that a week has
 passed. `verdict.py` decides what replaces what.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tocsin.bindings import KV
-from tocsin.chain_model import DECIMALS_MAX, PRICE_USD_MAX, PRICE_USD_MIN
+from tocsin.chain_model import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN
 from tocsin.errors import MalformedShape
 from tocsin.shapes.base import Shape
 
@@ -40,12 +40,14 @@ NOT_REPORTED = RemainingCalls()
 
 @dataclass(frozen=True, slots=True)
 class CachedPrice(Shape):
-    """What the source last said about a token, and when."""
+    """What the source last said about a token and its pools, and when."""
 
     price_usd: float | None
     decimals: int | None
     fetched_at: int
     rate_limit: RemainingCalls = NOT_REPORTED
+    liquidity_usd: float | None = None
+    volume_usd: float | None = None
 
     def __post_init__(self) -> None:
         price, decimals = self.price_usd, self.decimals
@@ -53,6 +55,9 @@ class CachedPrice(Shape):
             raise ValueError("a price is finite and above 0")
         if decimals is not None and not 0 <= decimals <= DECIMALS_MAX:
             raise ValueError(f"decimals are 0 to {DECIMALS_MAX}")
+        for usd in (self.liquidity_usd, self.volume_usd):
+            if usd is not None and not 0 <= usd <= POOL_USD_MAX:
+                raise ValueError(f"what a pool holds or trades is 0 to {POOL_USD_MAX:g}")
 
 
 def price_key(token_id: str) -> str:

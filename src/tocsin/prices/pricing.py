@@ -45,7 +45,15 @@ def price_of(token_id: str, cached: CachedPrice | None, now: int) -> Price | Non
     if cached is None:
         return None
     stale = not 0 <= now - cached.fetched_at <= STALE_AFTER_MS
-    return Price(cached.price_usd, cached.decimals, cached.fetched_at, stale=stale, source="tenero")
+    return Price(
+        cached.price_usd,
+        cached.decimals,
+        cached.fetched_at,
+        stale=stale,
+        source="tenero",
+        liquidity_usd=cached.liquidity_usd,
+        volume_usd=cached.volume_usd,
+    )
 
 
 async def prices_of(kv: KV, token_ids: Sequence[str], now: int) -> dict[str, Price]:

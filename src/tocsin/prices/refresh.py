@@ -1,5 +1,7 @@
 """One refresh: the price of every tracked token, into KV. `tasks/refresh_prices.py` makes it a task.
 
+Accepted prices go into the price series, too.
+
 The list comes first, a hundred tokens a call; then single calls for what it lacks, a few in each refresh; none for
 stablecoins with a peg. What was learned is written at once, so a refresh that is cut off has kept it.
 
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from tocsin.bindings import KV, Logger
 from tocsin.chain_model import TokenPrice
 from tocsin.errors import MalformedShape
+from tocsin.prices import series
 from tocsin.prices.cache import CachedPrice, RemainingCalls, get_cached_token_prices, put_token_price
 from tocsin.prices.pricing import peg_of
 from tocsin.prices.rotation import (
@@ -28,10 +31,11 @@ from tocsin.prices.rotation import (
     plan_refresh,
 )
 from tocsin.prices.tracked_tokens import publish_tokens
-from tocsin.prices.verdict import judge
+from tocsin.prices.verdict import judge, known_decimals
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.pool_floors import PoolFloors
 from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Unauthorised
 from tocsin.upstream.tenero import TeneroClient
 
@@ -57,10 +61,11 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """How much one refresh asks, and from which factor on a price counts as a jump."""
+    """How much one refresh asks, from which factor on a price counts as a jump, and which pools make it plausible."""
 
     jump_factor: float
     slice_ms: int
+    floors: PoolFloors
     pages_max: int = 3
     singles_max: int = 4
 
@@ -81,6 +86,8 @@ async def refresh_prices(context: TaskContext, tracked: Sequence[str], options: 
     try:
         await refresh.ask_all()
     finally:
+        if refresh.accepted:
+            await context.db.batch(series.append(context.db, refresh.accepted))
         await context.kv.put(MEMORY_KEY, json.dumps(memory_to_json(refresh.memory)))
     return refresh.result()
 
@@ -100,6 +107,7 @@ class _Refresh:
     unpriced: int = 0
     held: int = 0
     written: int = 0
+    accepted: list[series.PricePoint] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
     asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
@@ -165,6 +173,7 @@ class _Refresh:
             now=seen_at,
             rate_limit=self._remaining_calls(),
             jump_factor=self.options.jump_factor,
+            floors=self.options.floors,
         )
         was = None if cached is None else cached.price_usd
         logger = self.context.logger.bind(token=token_id)
@@ -176,11 +185,14 @@ class _Refresh:
                 seen=seen.price_usd,
                 decimals=seen.decimals,
                 factor=self.options.jump_factor,
+                why=verdict.why,
             )
         elif verdict.kind == "unpriced" and was is not None:
             logger.warn("price.gone_missing", kept=was)
         held = HeldPrice(seen.price_usd, seen.decimals) if verdict.kind == "held" else None
         self.memory[token_id] = replace(memory, held=held)
+        if verdict.kind == "priced" or (verdict.kind == "unpriced" and was is None):
+            self.accepted.append(series.accepted_point(seen, known_decimals(seen, cached), seen_at))
         if verdict.entry is not None:
             await put_token_price(self.context.kv, token_id, verdict.entry)
             self.cached[token_id] = verdict.entry

@@ -2,14 +2,16 @@
 
 - A good price is never overwritten by none.
 - An unchanged price is not rewritten within an hour.
-- A jump beyond a factor, up or down, or other decimals, is held back until the next refresh sees it again.
+- A jump beyond a factor, up or down, or other decimals, is held back until the next refresh sees it again and the
+  token's pools hold enough to make it plausible.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tocsin.chain_model import TokenPrice
 from tocsin.prices.cache import CachedPrice, RemainingCalls
+from tocsin.shapes.pool_floors import PoolFloors
 
 REWRITE_AFTER_MS = 3_600_000
 
@@ -19,11 +21,15 @@ PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`entry` is what to write, None when the cache stays as it is; `jumped` marks a jump, held back or not."""
+    """`entry` is what to write, None when the cache stays as it is.
+
+    `jumped` marks a jump, held back or not; `why` says why it is held back.
+    """
 
     kind: PriceKind
     entry: CachedPrice | None
     jumped: bool = False
+    why: str | None = None
 
 
 def judge(
@@ -34,24 +40,49 @@ def judge(
     now: int,
     rate_limit: RemainingCalls,
     jump_factor: float,
+    floors: PoolFloors,
 ) -> Verdict:
     """`cached` is what readers see now, `held` what the last refresh held back."""
-    decimals = seen.decimals if seen.decimals is not None or cached is None else cached.decimals
-    entry = CachedPrice(seen.price_usd, decimals, now, rate_limit)
+    decimals = known_decimals(seen, cached)
+    entry = CachedPrice(seen.price_usd, decimals, now, rate_limit, seen.liquidity_usd, seen.volume_usd)
     if seen.price_usd is None:
         has_price = cached is not None and cached.price_usd is not None
-        return Verdict("unpriced", None if has_price or _is_same(entry, cached) else entry)
+        return Verdict("unpriced", None if has_price or _is_same(entry, cached, floors) else entry)
     jumped = cached is not None and _is_jump(cached, seen, jump_factor)
     if jumped and (held is None or _is_jump(held, seen, jump_factor)):
-        return Verdict("held", None, jumped=True)
-    return Verdict("priced", None if _is_same(entry, cached) else entry, jumped)
+        return Verdict("held", None, jumped=True, why="seen once")
+    if jumped and not floors.holds_enough(seen.liquidity_usd):
+        return Verdict(
+            "held", _thinned(cached, seen), jumped=True, why=_small_pool(seen.liquidity_usd, floors)
+        )
+    return Verdict("priced", None if _is_same(entry, cached, floors) else entry, jumped)
 
 
-def _is_same(entry: CachedPrice, cached: CachedPrice | None) -> bool:
-    """Whether the cache has the same already, and not too old."""
+def known_decimals(seen: TokenPrice, cached: CachedPrice | None) -> int | None:
+    """Decimals that the source leaves out this time are kept."""
+    return seen.decimals if seen.decimals is not None or cached is None else cached.decimals
+
+
+def _thinned(cached: CachedPrice | None, seen: TokenPrice) -> CachedPrice | None:
+    """The price that is kept, with what its pools hold now: whoever empties a pool does not keep its price."""
+    if cached is None or cached.liquidity_usd == seen.liquidity_usd:
+        return None
+    return replace(cached, liquidity_usd=seen.liquidity_usd, volume_usd=seen.volume_usd)
+
+
+def _small_pool(liquidity_usd: float | None, floors: PoolFloors) -> str:
+    if liquidity_usd is None:
+        return "the source does not tell what its pools hold"
+    return f"its pools hold {liquidity_usd:,.2f} USD, less than {floors.liquidity_usd:,.2f}"
+
+
+def _is_same(entry: CachedPrice, cached: CachedPrice | None, floors: PoolFloors) -> bool:
+    """Whether the cache has the same already, and not too old. Of the pools only thin or not thin matters."""
     return (
         cached is not None
         and (cached.price_usd, cached.decimals) == (entry.price_usd, entry.decimals)
+        and floors.is_thin(cached.liquidity_usd, cached.volume_usd)
+        == floors.is_thin(entry.liquidity_usd, entry.volume_usd)
         and 0 <= entry.fetched_at - cached.fetched_at < REWRITE_AFTER_MS
     )
 

@@ -16,7 +16,14 @@ _AMOUNTS = {"amount_in": {"pattern": "^[0-9]+$"}, "amount_out": {"pattern": "^[0
 
 @dataclass(frozen=True, slots=True)
 class BoardRow(Shape):
-    """One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first."""
+    """One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first.
+
+    `pnl_usd` is unrealised: what was received less what was given, all of it at the prices of the board.
+    `pnl_at_trade_usd` takes each trade at the prices of its own time, for the `valued_trade_count` trades whose prices
+    are known. `pnl_percent` is per cent of `capital_usd`, the capital used: for each token the largest net amount that
+    was given at any time. `thin_tokens` have a price at which hardly anybody could trade: trades with them do not count
+    in USD, nor do those with `unpriced_tokens`.
+    """
 
     rank: int
     stx_address: str
@@ -27,9 +34,13 @@ class BoardRow(Shape):
     trade_count: int
     latest_trade_at: int
     volume_usd: float | None
+    capital_usd: float | None
     pnl_usd: float | None
     pnl_percent: float | None
+    pnl_at_trade_usd: float | None
+    valued_trade_count: int
     unpriced_tokens: list[str]
+    thin_tokens: list[str]
     wallets: list[str]
 
 
@@ -38,7 +49,8 @@ class Board(Shape):
     """A page of the board; `next` is the cursor of the page after it.
 
     `swept_at` is when the chain was last read completely, null if that is not known. `service` says how the service
-    is, as `/readyz` does. `complete` says until which block the record is proven complete.
+    is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the competition
+    has ended, and the board is valued at the prices of its end.
     """
 
     rows: list[BoardRow]
@@ -48,6 +60,7 @@ class Board(Shape):
     swept_at: int | None
     service: Health
     complete: Completeness | None = None  # null: of an older service
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

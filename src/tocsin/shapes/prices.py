@@ -15,7 +15,8 @@ class Price(Shape):
     """What a token costs.
 
     `price_usd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
-    amount of the token has no value: they are never guessed.
+    amount of the token has no value: they are never guessed. `liquidity_usd` is what the token's pools hold and
+    `volume_usd` what they trade in a day, null where the source does not tell.
     """
 
     CONSTRAINTS: ClassVar = _CONSTRAINTS
@@ -25,6 +26,8 @@ class Price(Shape):
     fetched_at: int | None
     stale: bool
     source: PriceSource
+    liquidity_usd: float | None = None
+    volume_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,11 @@ def limits(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
 
 
 def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
-    """Change how Tenero quotes a token, or fix its price (null: let it drift again)."""
-    _check_names(values, "token", "quoting", "usd")
+    """Change how Tenero quotes a token, or fix its price (null: let it drift again).
+
+    `liquidity` and `volume` fix what its pools hold and trade in a day (null: Tenero does not tell).
+    """
+    _check_names(values, "token", "quoting", "usd", "liquidity", "volume")
     token = _get(values, "token", str, "")
     simulator.tenero.price(token, simulator.chain.now_ms)  # raises for an unknown token
     if "quoting" in values:
@@ -125,6 +128,12 @@ def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     if "usd" in values:
         usd = None if values["usd"] is None else _number(values, "usd", 0.0, high=USD_MAX)
         simulator.tenero.set_price(token, usd)
+    if "liquidity" in values or "volume" in values:
+        liquidity, volume = (
+            None if values.get(name) is None else _number(values, name, 0.0, high=USD_MAX)
+            for name in ("liquidity", "volume")
+        )
+        simulator.tenero.set_pool(token, liquidity, volume)
     return state(simulator)
 
 

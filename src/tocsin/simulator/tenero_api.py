@@ -1,6 +1,6 @@
 """Tenero's token endpoints on the model: the list with cursors, and one token by address.
 
-Not modelled: candles, wallets, trades. `quote` and `set_price` change how a token is quoted.
+Not modelled: candles, wallets, trades. `quote`, `set_price` and `set_pool` change how a token is quoted.
 """
 
 import base64
@@ -16,6 +16,8 @@ TENERO_PATH = "/v1/stacks"
 PAGE_DEFAULT = 50
 PAGE_MAX = 100
 DAY_MS = 86_400_000
+LIQUIDITY_USD = 250_000.0  # of a token whose pool nobody set
+VOLUME_USD = 18_000.0
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class TeneroApi:
         default_factory=lambda: {token.address: token for token in (*TRADED_TOKENS, *FILLER_TOKENS)}
     )
     fixed_prices: dict[str, float] = field(default_factory=dict)
+    pools: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
     def reply(self, request: SimulatedRequest, now_ms: int) -> SimulatedReply:
         """The reply to a request, without limits and faults."""
@@ -50,6 +53,10 @@ class TeneroApi:
         self.fixed_prices.pop(address, None)
         if usd is not None:
             self.fixed_prices[address] = usd
+
+    def set_pool(self, token_id: str, liquidity_usd: float | None, volume_usd: float | None) -> None:
+        """Fix what a token's pools hold and trade in a day; None: Tenero does not tell."""
+        self.pools[self._token(token_id).address] = (liquidity_usd, volume_usd)
 
     def price(self, token_id: str, now_ms: int) -> float:
         """The price of a token now, however Tenero quotes it."""
@@ -83,6 +90,7 @@ class TeneroApi:
         price = self.price(token.id, now_ms)
         day_ago = price_usd(token, now_ms - DAY_MS)
         supply = 1_000_000_000
+        liquidity, volume = self.pools.get(token.address, (LIQUIDITY_USD, VOLUME_USD))
         return {
             "address": token.address,
             "symbol": token.symbol,
@@ -93,10 +101,10 @@ class TeneroApi:
             "total_supply": supply,
             "price_usd": _quoted(token.quoting, price),
             "marketcap_usd": round(price * supply, 2),
-            "total_liquidity_usd": 250_000,
+            "total_liquidity_usd": liquidity,
             "pool_count": 3,
             "metrics": {
-                "volume_1d_usd": 18_000,
+                "volume_1d_usd": volume,
                 "swaps_1d": 240,
                 "buys_1d": 130,
                 "sells_1d": 110,

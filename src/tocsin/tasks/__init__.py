@@ -10,25 +10,29 @@ from tocsin.settings import Settings
 from tocsin.tasks.follow_network import follow_network_tasks
 from tocsin.tasks.publish_board import publishing, publishing_job
 from tocsin.tasks.refresh_prices import refresh_prices_task
+from tocsin.tasks.snapshot_history import snapshot_task
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.tasks.watch_chainhook import watch_chainhook_tasks
 
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
     """All jobs, as the settings want them."""
+    rules = rules_of(settings)
     return (
-        publishing(refresh_prices_task(settings), always=True),
-        *(publishing(task, always=False) for task in follow_network_tasks(settings)),
-        publishing(sweep_task(settings), always=True),
+        publishing(refresh_prices_task(settings), rules, always=True),
+        *(publishing(task, rules, always=False) for task in follow_network_tasks(settings)),
+        publishing(sweep_task(settings), rules, always=True),
+        snapshot_task(settings),
         *watch_chainhook_tasks(settings),
     )
 
 
 def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
     """What the object does for requests, by name."""
-    jobs = dict(competition_jobs(rules_of(settings)))
+    rules = rules_of(settings)
+    jobs = dict(competition_jobs(rules))
     for name, changed in ((SUBMIT, _is_recorded), (RECHECK, _is_answered), (VERIFY_QUEUED, _is_verified)):
-        jobs[name] = publishing_job(jobs[name], changed)
+        jobs[name] = publishing_job(jobs[name], rules, changed)
     return jobs
 
 

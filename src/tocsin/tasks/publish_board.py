@@ -1,55 +1,121 @@
-"""Publishes the board after a run or a request that may have changed it."""
+"""Publishes the board after a run or a request that may have changed it.
 
-from collections.abc import Callable
-from dataclasses import replace
+Until the end of the competition it is valued at current prices, from then on at the prices of the end: those do not
+change any more, and neither does what they give.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from tocsin.bindings import JSON, KV, Database
-from tocsin.competition.board import all_rows
+from tocsin.competition.board import PricedToken, all_rows
 from tocsin.competition.published_board import PublishedBoard, publish
+from tocsin.competition.rules import Rules
 from tocsin.competition.totals import traded_tokens
 from tocsin.errors import RunStopped
+from tocsin.history.trade_values import value_swaps
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import tracked_tokens
+from tocsin.rounds.closing_prices import closing_prices
 from tocsin.scheduler.task import RequestJob, Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext, WorkContext
+from tocsin.shapes.pool_floors import PoolFloors
 
 CHANGES = ("inserted", "withdrawn")  # counters of swaps that came or went
+FOLLOW_MAX = 10_000  # swaps of which the capital used is found out in one run
 
 
-async def board_at(db: Database, kv: KV, now: int) -> PublishedBoard:
-    """The board at the cached prices."""
-    prices = await prices_of(kv, tracked_tokens(await traded_tokens(db)), now)
+@dataclass(frozen=True, slots=True)
+class _ClosingPrice:
+    price_usd: float
+    decimals: int
+
+
+@dataclass(frozen=True, slots=True)
+class _BoardPrices:
+    """What the board is valued at. `thin` tokens do not count."""
+
+    prices: Mapping[str, PricedToken]
+    thin: frozenset[str]
+    as_of: int | None
+    final: bool = False
+
+
+async def board_at(db: Database, kv: KV, now: int, rules: Rules, *, follow_max: int = 0) -> PublishedBoard:
+    """The board as it is now. With `follow_max` the capital used is brought up to date first."""
+    token_ids = tracked_tokens(await traded_tokens(db))
+    valued = None
+    if rules.end_s is not None and now >= rules.end_s * 1000:
+        valued = await _final_prices(db, token_ids, rules.end_s, rules.floors)
+    if valued is None:
+        valued = await _current_prices(kv, token_ids, now, rules.floors)
+    rows = await all_rows(db, valued.prices, valued.thin, follow_max=follow_max)
+    return PublishedBoard(rows, now, valued.as_of, valued.final)
+
+
+async def _current_prices(kv: KV, token_ids: tuple[str, ...], now: int, floors: PoolFloors) -> _BoardPrices:
+    prices = await prices_of(kv, token_ids, now)
     fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
-    return PublishedBoard(await all_rows(db, prices), now, max(fetched, default=None))
+    thin = {
+        token_id
+        for token_id, price in prices.items()
+        if price.source != "peg" and floors.is_thin(price.liquidity_usd, price.volume_usd)
+    }
+    return _BoardPrices(prices, frozenset(thin), max(fetched, default=None))
 
 
-async def publish_board(context: WorkContext) -> None:
-    await publish(context.kv, await board_at(context.db, context.kv, context.clock.now()))
+async def _final_prices(
+    db: Database, token_ids: tuple[str, ...], end_s: int, floors: PoolFloors
+) -> _BoardPrices | None:
+    """The prices of the end; None when no price was kept then, because the series began later."""
+    closing = await closing_prices(db, token_ids, end_s)
+    if all(price.source == "peg" for price in closing):
+        return None
+    thin = {
+        price.token_id
+        for price in closing
+        if price.source == "tenero" and floors.is_thin(_usd(price.liquidity_usd), _usd(price.volume_usd))
+    }
+    prices = {price.token_id: _ClosingPrice(float(price.price_usd), price.decimals) for price in closing}
+    return _BoardPrices(prices, frozenset(thin), end_s * 1000, final=True)
 
 
-def publishing(task: Task, *, always: bool) -> Task:
-    """The task, which publishes the board after each run, or after those that recorded or withdrew a swap."""
+def _usd(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int = 0) -> None:
+    now = context.clock.now()
+    await publish(context.kv, await board_at(context.db, context.kv, now, rules, follow_max=follow_max))
+
+
+def publishing(task: Task, rules: Rules, *, always: bool) -> Task:
+    """The task, which publishes the board after each run, or after those that recorded or withdrew a swap.
+
+    Before that it values the swaps that are new.
+    """
 
     async def run(context: TaskContext) -> TaskResult:
         try:
             result = await task.run(context)
         except RunStopped:
-            await publish_board(context)
+            await publish_board(context, rules)
             raise
         if always or any(result.counters.get(name) for name in CHANGES):
-            await publish_board(context)
+            await value_swaps(context.db, context.clock.now(), rules.floors)
+            await publish_board(context, rules, follow_max=FOLLOW_MAX)
         return result
 
     return replace(task, run=run)
 
 
-def publishing_job(job: RequestJob, changed: Callable[[JSON], bool]) -> RequestJob:
+def publishing_job(job: RequestJob, rules: Rules, changed: Callable[[JSON], bool]) -> RequestJob:
     """The job, which publishes the board when its answer says that something changed."""
 
     async def run(context: WorkContext, argument: JSON) -> JSON:
         answer = await job(context, argument)
         if changed(answer):
-            await publish_board(context)
+            await publish_board(context, rules)
         return answer
 
     return run

@@ -1,5 +1,6 @@
 """The task `tenero`: refreshes the price of every tracked token."""
 
+from tocsin.competition.rules import floors_of
 from tocsin.competition.totals import traded_tokens
 from tocsin.durations import long_duration
 from tocsin.prices.refresh import EMPTY_RESULT, RefreshOptions, refresh_prices
@@ -12,7 +13,7 @@ LONG_MONTH_MS = 31 * 86_400_000
 
 
 def refresh_prices_task(settings: Settings) -> Task:
-    options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice)
+    options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice, floors_of(settings))
 
     async def run(context: TaskContext) -> TaskResult:
         tracked = tracked_tokens(await traded_tokens(context.db))

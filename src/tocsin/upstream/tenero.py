@@ -13,7 +13,7 @@ from tocsin.bindings import JSON, Logger
 from tocsin.budget.budget import Quota
 from tocsin.budget.call_session import CallSession, task_session
 from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.chain_model import DECIMALS_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice
+from tocsin.chain_model import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice
 from tocsin.errors import MalformedBody, UsageError
 from tocsin.stacks_address import is_token_id
 from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
@@ -163,8 +163,7 @@ class TeneroClient:
             listing.refused.update(row.address for row in page.refused)
             for token_id, address in list(missing.items()):
                 if address in page.prices:
-                    price = page.prices[address]
-                    result.prices[token_id] = TokenPrice(token_id, price.price_usd, price.decimals)
+                    result.prices[token_id] = replace(page.prices[address], token_id=token_id)
                     result.seen_at[token_id] = self.client.now()
                     del missing[token_id]
             cursor = page.next_cursor
@@ -184,7 +183,7 @@ def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
     row = record(as_record(body, "body"), "data")
     if text(row, "address") != address:
         raise MalformedBody("address: another token than the one asked for")
-    return TokenPrice(token_id, _price_usd(row), _decimals(row))
+    return _token_price(token_id, row)
 
 
 def list_page(body: JSON) -> _ListPage:
@@ -199,12 +198,19 @@ def list_page(body: JSON) -> _ListPage:
         address = None
         try:
             address = text(as_record(row, "row"), "address")
-            prices[address] = TokenPrice(address, _price_usd(row), _decimals(row))
+            prices[address] = _token_price(address, row)
         except MalformedBody as error:
             refused.append(_UnreadableRow(address, str(error)))
     if refused and not prices:
         raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0].reason}")
     return _ListPage(prices, optional_text(data, "next"), tuple(refused))
+
+
+def _token_price(token_id: str, row: JsonObject) -> TokenPrice:
+    metrics = row.get("metrics")
+    volume = metrics.get("volume_1d_usd") if isinstance(metrics, dict) else None
+    liquidity = row.get("total_liquidity_usd")
+    return TokenPrice(token_id, _price_usd(row), _decimals(row), _pool_usd(liquidity), _pool_usd(volume))
 
 
 def _price_usd(row: JsonObject) -> float | None:
@@ -229,6 +235,15 @@ def _decimals(row: JsonObject) -> int | None:
     if value is None or (type(value) is int and 0 <= value <= DECIMALS_MAX):
         return value
     raise MalformedBody(f"decimals: expected 0 to {DECIMALS_MAX}")
+
+
+def _pool_usd(value: JSON) -> float | None:
+    """What a pool holds or trades. Whatever it cannot be is not known: the price beside it is good all the same."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= POOL_USD_MAX else None
 
 
 def _float(value: str | float) -> float:

@@ -39,6 +39,7 @@ from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
+HISTORY_PATH = "/api/competition/history"
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
 
 
@@ -58,7 +59,11 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     listed = operations(deps, prices, competition, http)
     public = {operation.path for operation in listed if is_public(operation)}
     cross_origin.paths = PathPatterns(public | DOCUMENTS)
-    cached: dict[str, ResponseCache[Any]] = {PRICES_PATH: prices, BOARD_PATH: competition.board}
+    cached: dict[str, ResponseCache[Any]] = {
+        PRICES_PATH: prices,
+        BOARD_PATH: competition.board,
+        HISTORY_PATH: competition.history,
+    }
     for path, cache in cached.items():
         cache.foreign = foreign_names(listed, path) | {"docs"}
     routes = [*routes_of(listed, limits, compress=deps.compress), *pages]
@@ -90,6 +95,7 @@ def operations(
     every += [
         Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES, is_prepared=True),
         Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
+        Operation("GET", HISTORY_PATH, competition.history.show, competition_docs.HISTORY, is_prepared=True),
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
         Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
         Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),

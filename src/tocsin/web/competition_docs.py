@@ -18,9 +18,11 @@ from tocsin.shapes.competition import (
     TradeSubmission,
 )
 from tocsin.shapes.completeness import Completeness
+from tocsin.shapes.history import HistoryPoint, HistoryView
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import Health
 from tocsin.stacks_address import ADDRESS_PATTERN
+from tocsin.web.history_routes import PERIOD_DEFAULT, PERIODS
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 
 EXAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
@@ -72,9 +74,12 @@ def _submit_responses() -> dict[int, ResponseDoc]:
 BOARD = OperationDoc(
     operation_id="getLeaderboard",
     tag="competition",
-    summary="The leaderboard, valued at cached prices. A pair counts when both its tokens are priced.",
+    summary=(
+        "The leaderboard. `pnlUsd` is unrealised, at current prices or, after the competition, at those of its end;"
+        " `pnlAtTradeUsd` takes each trade at the prices of its own time."
+    ),
     parameters=(
-        Parameter("sort", {"enum": list(board.SORTS)}, "trades by default"),
+        Parameter("sort", {"enum": list(board.SORTS)}, f"{board.SORT_DEFAULT} by default"),
         Parameter("dir", {"enum": list(board.DIRECTIONS)}, "desc by default"),
         _limit(board.PAGE_DEFAULT, board.PAGE_MAX),
         _CURSOR,
@@ -95,9 +100,13 @@ BOARD = OperationDoc(
                         trade_count=34,
                         latest_trade_at=1778787000000,
                         volume_usd=1204.5,
+                        capital_usd=310.4,
                         pnl_usd=-3.1,
                         pnl_percent=-0.26,
+                        pnl_at_trade_usd=2.4,
+                        valued_trade_count=12,
                         unpriced_tokens=[_STSTX],
+                        thin_tokens=[],
                         wallets=[EXAMPLE_SENDER],
                     )
                 ],
@@ -107,6 +116,29 @@ BOARD = OperationDoc(
                 swept_at=1778786400000,
                 service=Health(ready=True, state="ready", reasons=[], notes=[]),
                 complete=Completeness(7_912_345, 1778787050000, 0, None),
+            ),
+        ),
+        304: ResponseDoc("unchanged since the ETag that was sent"),
+    },
+)
+HISTORY = OperationDoc(
+    operation_id="getHistory",
+    tag="competition",
+    summary="How an agent did over time: the board's row of it at each hour. Hours that were not kept are left out.",
+    parameters=(
+        _ADDRESS,
+        Parameter("period", {"enum": list(PERIODS)}, f"{PERIOD_DEFAULT} by default"),
+    ),
+    responses={
+        200: ResponseDoc(
+            "the points, oldest first; of days long ago the last one only",
+            (HistoryView,),
+            HistoryView(
+                address=EXAMPLE_SENDER,
+                erc8004_agent_id=12,
+                period="24h",
+                as_of=1778787060000,
+                points=[HistoryPoint(1778785200000, 1, 34, 1204.5, -3.1, 2.4)],
             ),
         ),
         304: ResponseDoc("unchanged since the ETag that was sent"),

@@ -22,6 +22,7 @@ from tocsin.shapes.scheduler import Status
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.body import json_body
 from tocsin.web.deps import WebDeps
+from tocsin.web.history_routes import history_cache
 from tocsin.web.proof import ProofReader
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import RETRY_S, json_response
@@ -52,6 +53,7 @@ class CompetitionRoutes:
             headers=headers,
             compress=deps.compress,
         )
+        self.history = history_cache(deps, headers)
 
     async def status(self, request: Request) -> ASGIApp:
         counts = await trades.trade_counts(self._deps.db, request.query_params.get("address", ""))
@@ -98,7 +100,7 @@ class CompetitionRoutes:
         deps, now = self._deps, self._deps.clock.now()
         published = await self._published.read()
         if published is None:
-            published = await board_at(deps.db, deps.kv, now)
+            published = await board_at(deps.db, deps.kv, now, deps.rules)
         page = board.page_of(published.rows, query)
         snapshot = await deps.health()
         return Board(
@@ -109,12 +111,13 @@ class CompetitionRoutes:
             swept_at=None if snapshot.status is None else _swept_at(snapshot.status),
             service=health_of(snapshot, now),
             complete=await self._proof.read(None if snapshot.status is None else snapshot.status.tasks),
+            final=published.final,
         )
 
 
 def _board_query(query: QueryParams) -> BoardQuery:
     return board.board_query(
-        query.get("sort", "trades"),
+        query.get("sort", board.SORT_DEFAULT),
         query.get("dir", "desc"),
         _limit(query, board.PAGE_DEFAULT, board.PAGE_MAX),
         query.get("cursor") or None,

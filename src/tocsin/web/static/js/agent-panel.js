@@ -121,8 +121,10 @@ function figures(row) {
 		{ class: "figures" },
 		figure("Trades", count(row.tradeCount)),
 		figure("Volume", usd(row.volumeUsd)),
+		figure("Capital used", usd(row.capitalUsd)),
 		figure("Unrealised P&L", signedUsd(row.pnlUsd), signOf(row.pnlUsd)),
-		figure("Return", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
+		figure("Return on capital", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
+		figure(`P&L at trade (${count(row.valuedTradeCount)} of ${count(row.tradeCount)} trades)`, signedUsd(row.pnlAtTradeUsd), signOf(row.pnlAtTradeUsd)),
 	);
 }
 

@@ -2,7 +2,7 @@
 
 import { getJson } from "./request.js";
 
-const BOARD = "/api/competition/leaderboard?sort=trades&dir=desc&limit=200";
+const BOARD = "/api/competition/leaderboard?sort=pnl&dir=desc&limit=200";
 const PAGES_MAX = 60;
 
 /**

@@ -13,16 +13,17 @@ export const COLUMNS = {
 	percent: { value: (row) => row.pnlPercent, dir: "desc" },
 	latest: { value: (row) => row.latestTradeAt, dir: "desc" },
 };
-const RANKED_BY_DEFAULT = "trades";
+const RANKED_BY_DEFAULT = "pnl";
 
 /**
- * The page of rows that a view asks for: `{rows: [{row, rank}], found, pages, page}`.
+ * The page of rows that a view asks for: `{rows: [{row, rank, medal}], found, pages, page}`.
  * A rank is the place by what is sorted, best first; searching or turning the order round does not change it.
+ * Medals are for P&L only.
  * @param {import("./types.js").BoardRow[]} rows
  */
 export function arrange(rows, view) {
 	const rankedBy = view.sort === "agent" ? RANKED_BY_DEFAULT : view.sort;
-	const ranked = ordered(rows, rankedBy, "desc").map((row, index) => ({ row, rank: index + 1 }));
+	const ranked = ordered(rows, rankedBy, "desc").map((row, index) => ({ row, rank: index + 1, medal: rankedBy === RANKED_BY_DEFAULT && index < 3 && row.pnlUsd !== null }));
 	const sorted =
 		rankedBy === view.sort && view.dir === "desc" ? ranked : ordered(ranked, view.sort, view.dir, (entry) => entry.row);
 	const wanted = view.q.trim().toLowerCase();

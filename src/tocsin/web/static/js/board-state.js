@@ -33,7 +33,7 @@ export function stateOf({ board, prices, poll, remembered, at }) {
 	const fresh = freshness(prices);
 	if (prices ? fresh.mostlyStale : at - board.pricesAsOf > PRICES_OLD_MS) {
 		const since = span(at - (fresh.oldestAt ?? board.pricesAsOf));
-		const text = `The newest known prices are used; the oldest is ${since} old. Trades and ranks by trades are current.`;
+		const text = `The newest known prices are used; the oldest is ${since} old. Trades are current.`;
 		return { mood: "warn", title: "Prices are stale", text };
 	}
 	return serviceState(board, at);

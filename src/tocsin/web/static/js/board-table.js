@@ -9,7 +9,7 @@ import { signedPercent, signedUsd, usd } from "./money.js";
 
 const body = byId("rows");
 
-/** @param {{row: import("./types.js").BoardRow, rank: number}[]} entries */
+/** @param {{row: import("./types.js").BoardRow, rank: number, medal: boolean}[]} entries */
 export function drawRows(entries, view) {
 	keyed(body, entries, ({ row }) => row.stxAddress, makeRow, updateRow);
 	for (const button of document.querySelectorAll("#board thead button")) {
@@ -31,25 +31,27 @@ function makeRow({ row }) {
 		cell("agent", identicon(row.stxAddress), el("div", {}, link, el("small"))),
 		cell("trades num"),
 		cell("volume num", el("span"), el("abbr", { class: "unpriced", hidden: true })),
-		cell("pnl num"),
+		cell("pnl num", el("span"), el("span", { class: "at-trade" })),
 		cell("percent num"),
 		cell("latest num"),
 	);
 }
 
-function updateRow(node, { row, rank }, isNew) {
+function updateRow(node, { row, rank, medal }, isNew) {
 	const [rankCell, agent, trades, volume, pnl, percent, latest] = node.children;
 	setText(rankCell.firstChild, count(rank));
-	setAttribute(rankCell, "data-medal", rank <= 3 ? String(rank) : null);
+	setAttribute(rankCell, "data-medal", medal ? String(rank) : null);
 	updateAgent(agent, row);
 	const changed = [
 		setText(trades, count(row.tradeCount)) && trades,
 		setText(volume.firstChild, usd(row.volumeUsd)) && volume,
-		setText(pnl, signedUsd(row.pnlUsd)) && pnl,
+		setText(pnl.firstChild, signedUsd(row.pnlUsd)) && pnl,
 		setText(percent, signedPercent(row.pnlPercent)) && percent,
 	];
 	for (const money of [pnl, percent]) setAttribute(money, "data-sign", signOf(row.pnlUsd));
-	updateUnpriced(volume.lastChild, row.unpricedTokens.length);
+	setText(pnl.lastChild, row.pnlAtTradeUsd === null ? "" : `${signedUsd(row.pnlAtTradeUsd)} at trade`);
+	setAttribute(pnl, "title", atTradeOf(row));
+	updateUncounted(volume.lastChild, row.unpricedTokens.length, row.thinTokens.length);
 	updateLatest(latest, row.latestTradeAt);
 	if (!isNew) changed.filter(Boolean).forEach(flash);
 }
@@ -63,12 +65,15 @@ function updateAgent(cellNode, row) {
 	setAttribute(small, "title", row.stxAddress);
 }
 
-function updateUnpriced(node, tokens) {
-	node.hidden = tokens === 0;
-	if (tokens === 0) return;
-	setText(node, `${tokens} unpriced`);
-	node.title = `${tokens} of this agent's tokens have no price: swaps with them are not in volume and P&L`;
+function updateUncounted(node, unpriced, thin) {
+	node.hidden = unpriced + thin === 0;
+	if (node.hidden) return;
+	setText(node, [unpriced && `${unpriced} unpriced`, thin && `${thin} thin`].filter(Boolean).join(", "));
+	node.title = "Tokens of this agent without a price, or with one that hardly anybody could trade at: swaps with them are not in volume and P&L";
 }
+
+/** @param {import("./types.js").BoardRow} row */
+export const atTradeOf = (row) => `At trade: each swap at the prices of its own time; they are known of ${count(row.valuedTradeCount)} of ${count(row.tradeCount)}.`;
 
 function updateLatest(cellNode, at) {
 	if (at === null) setText(cellNode, NONE);

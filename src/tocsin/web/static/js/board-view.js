@@ -2,7 +2,7 @@
 
 import { COLUMNS } from "./board-order.js";
 
-export const DEFAULT_VIEW = { sort: "trades", dir: "desc", q: "", page: 1, agent: null };
+export const DEFAULT_VIEW = { sort: "pnl", dir: "desc", q: "", page: 1, agent: null };
 const QUERY_MAX = 100;
 
 export function parseView(search) {

@@ -35,7 +35,9 @@
  *
  * `sweptAt` is when the chain was last read completely, null if that is not known. `service` says how the
  * service
- * is, as `/readyz` does. `complete` says until which block the record is proven complete.
+ * is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the
+ * competition
+ * has ended, and the board is valued at the prices of its end.
  *
  * @typedef {{
  *   rows: BoardRow[],
@@ -45,11 +47,20 @@
  *   sweptAt: number | null,
  *   service: Health,
  *   complete?: Completeness | null,
+ *   final?: boolean,
  * }} Board
  */
 
 /**
  * One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first.
+ *
+ * `pnlUsd` is unrealised: what was received less what was given, all of it at the prices of the board.
+ * `pnlAtTradeUsd` takes each trade at the prices of its own time, for the `valuedTradeCount` trades whose prices
+ * are known. `pnlPercent` is per cent of `capitalUsd`, the capital used: for each token the largest net amount
+ * that
+ * was given at any time. `thinTokens` have a price at which hardly anybody could trade: trades with them do not
+ * count
+ * in USD, nor do those with `unpricedTokens`.
  *
  * @typedef {{
  *   rank: number,
@@ -61,9 +72,13 @@
  *   tradeCount: number,
  *   latestTradeAt: number,
  *   volumeUsd: number | null,
+ *   capitalUsd: number | null,
  *   pnlUsd: number | null,
  *   pnlPercent: number | null,
+ *   pnlAtTradeUsd: number | null,
+ *   valuedTradeCount: number,
  *   unpricedTokens: string[],
+ *   thinTokens: string[],
  *   wallets: string[],
  * }} BoardRow
  */
@@ -156,7 +171,8 @@
  * What a token costs.
  *
  * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
- * amount of the token has no value: they are never guessed.
+ * amount of the token has no value: they are never guessed. `liquidityUsd` is what the token's pools hold and
+ * `volumeUsd` what they trade in a day, null where the source does not tell.
  *
  * @typedef {{
  *   priceUsd: number | null,
@@ -164,6 +180,8 @@
  *   fetchedAt: number | null,
  *   stale: boolean,
  *   source: "tenero" | "peg",
+ *   liquidityUsd?: number | null,
+ *   volumeUsd?: number | null,
  * }} Price
  */
 

@@ -1,0 +1,196 @@
+"""The capital that agents used: for each token the largest net amount that they had given at any time.
+
+Kept per agent as far as its swaps were read, in the order of the chain, so that a new swap costs one step. A swap that
+arrives late, leaves, or counts no longer lies below that position: then the agent's swaps are read again from the
+first. Swaps with a token that does not count are left out, as in every other figure of the board.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tocsin.bindings import Database, Row, Statement
+
+_SWAPS = """
+SELECT block_height, tx_index, txid, token_in, amount_in, token_out, amount_out FROM swaps
+WHERE sender = ? AND (block_height, tx_index, txid) > (?, ?, ?)
+ORDER BY block_height, tx_index, txid LIMIT ?"""
+_STATES = "SELECT agent_id, wallets, left_out, peaks, is_complete FROM outlays"
+_DUE = "SELECT sender, changes, block_height, tx_index FROM outlays_due"
+_SOME = "SELECT * FROM outlays WHERE agent_id IN (SELECT value FROM json_each(?))"
+_WRITE = """
+INSERT INTO outlays VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (agent_id) DO UPDATE SET wallets = excluded.wallets, left_out = excluded.left_out,
+  peaks = excluded.peaks, net = excluded.net, block_height = excluded.block_height, tx_index = excluded.tx_index,
+  txid = excluded.txid, is_complete = excluded.is_complete, version = excluded.version
+WHERE outlays.version = excluded.version - 1"""
+# What was read is done, unless something changed meanwhile, or another run wrote first.
+_DONE = """
+DELETE FROM outlays_due WHERE sender = ? AND changes = ?
+  AND EXISTS (SELECT 1 FROM outlays WHERE agent_id = ? AND version = ? AND net = ?)"""
+_FORGET = "DELETE FROM outlays_due WHERE sender IN (SELECT value FROM json_each(?))"
+
+START = (-1, -1, "")
+TOGETHER = 200  # agents whose swaps are read in one call
+FIRST_READ = 50  # swaps of each
+
+
+@dataclass(frozen=True, slots=True)
+class Trader:
+    """An agent: the wallets whose swaps count, and those tokens among them that do not."""
+
+    agent_id: int
+    wallets: tuple[str, ...]  # sorted
+    left_out: tuple[str, ...]  # sorted
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOutlays:
+    """How far an agent's swaps were read, and what that gives."""
+
+    trader: Trader
+    position: tuple[int, int, str] = START  # of the last swap that was read
+    net: dict[str, int] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+    version: int = 0
+
+    def given(self, swaps: Iterable[Row]) -> "AgentOutlays":
+        """With further swaps, in the order of the chain."""
+        net, peaks, position = dict(self.net), dict(self.peaks), self.position
+        for swap in swaps:
+            position = (swap["block_height"], swap["tx_index"], swap["txid"])
+            token_in, token_out = swap["token_in"], swap["token_out"]
+            if token_in in self.trader.left_out or token_out in self.trader.left_out:
+                continue
+            net[token_in] = net.get(token_in, 0) + int(swap["amount_in"])
+            net[token_out] = net.get(token_out, 0) - int(swap["amount_out"])
+            if net[token_in] > peaks.get(token_in, 0):
+                peaks[token_in] = net[token_in]
+        return replace(self, position=position, net=net, peaks=peaks)
+
+
+async def capital(db: Database, traders: Sequence[Trader]) -> dict[int, dict[str, int]]:
+    """For each agent whose swaps were all read: the largest net amount given, by token."""
+    states, due_rows = await db.batch([db.prepare(_STATES), db.prepare(_DUE)])
+    rows = {row["agent_id"]: row for row in states.results}
+    due = {row["sender"] for row in due_rows.results}
+    return {
+        trader.agent_id: _amounts(rows[trader.agent_id]["peaks"])
+        for trader in traders
+        if _is_current(rows.get(trader.agent_id), trader) and due.isdisjoint(trader.wallets)
+    }
+
+
+async def follow(db: Database, traders: Sequence[Trader], swaps_max: int) -> None:
+    """Read the swaps that came since the last time, about so many at most. The rest waits for the next time.
+
+    Everybody's newest swaps come first: agents of whom many are to be read do not delay the others.
+    """
+    states, due_rows = await db.batch([db.prepare(_STATES), db.prepare(_DUE)])
+    due = {row["sender"]: row for row in due_rows.results}
+    known = {row["agent_id"]: row for row in states.results}
+    targets = []
+    for trader in traders:
+        changes = [due[wallet] for wallet in trader.wallets if wallet in due]
+        if changes or not _is_current(known.get(trader.agent_id), trader):
+            targets.append(_Target(trader, changes))
+    behind: list[Trader] = []
+    for start in range(0, len(targets), TOGETHER):
+        behind += await _read_on(db, targets[start : start + TOGETHER], FIRST_READ)
+    left = swaps_max
+    while behind and left > 0:
+        share = min(left, max(FIRST_READ, swaps_max // 4))
+        behind = behind[1:] + await _read_on(db, [_Target(behind[0], [])], share)
+        left -= share
+    strangers = set(due) - {wallet for trader in traders for wallet in trader.wallets}
+    if strangers:  # once they are traders, all their swaps are read
+        await db.prepare(_FORGET).bind(json.dumps(sorted(strangers))).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """An agent whose swaps are to be read, and what changed of them."""
+
+    trader: Trader
+    changes: Sequence[Row]
+
+
+async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> list[Trader]:
+    """Read up to so many swaps of each agent; returns those of whom there are more."""
+    asked = json.dumps([target.trader.agent_id for target in targets])
+    rows = {row["agent_id"]: row for row in (await db.prepare(_SOME).bind(asked).all()).results}
+    states = [_resumed(rows.get(target.trader.agent_id), target) for target in targets]
+    swaps = await _swaps_after(db, states, limit)
+    statements: list[Statement] = []
+    behind: list[Trader] = []
+    for target, state, found in zip(targets, states, swaps, strict=True):
+        is_complete = len(found) < limit
+        grown = replace(state.given(found), is_complete=is_complete, version=state.version + 1)
+        statements += _written(db, grown, target.changes)
+        behind += [] if is_complete else [target.trader]
+    await db.batch(statements)
+    return behind
+
+
+async def _swaps_after(db: Database, states: Sequence[AgentOutlays], limit: int) -> list[list[Row]]:
+    """Of each agent the next swaps of all its wallets, in the order of the chain."""
+    wallets = [(number, wallet) for number, state in enumerate(states) for wallet in state.trader.wallets]
+    parts = await db.batch(
+        [db.prepare(_SWAPS).bind(wallet, *states[number].position, limit) for number, wallet in wallets]
+    )
+    swaps: list[list[Row]] = [[] for _ in states]
+    for (number, _), part in zip(wallets, parts, strict=True):
+        swaps[number] += part.results
+    for found in swaps:
+        found.sort(key=lambda swap: (swap["block_height"], swap["tx_index"], swap["txid"]))
+    return [found[:limit] for found in swaps]
+
+
+def _written(db: Database, state: AgentOutlays, changes: Sequence[Row]) -> list[Statement]:
+    trader, net = state.trader, _text(state.net)
+    write = db.prepare(_WRITE).bind(
+        trader.agent_id,
+        json.dumps(trader.wallets),
+        json.dumps(trader.left_out),
+        _text(state.peaks),
+        net,
+        *state.position,
+        int(state.is_complete),
+        state.version,
+    )
+    done = [
+        db.prepare(_DONE).bind(row["sender"], row["changes"], trader.agent_id, state.version, net)
+        for row in changes
+    ]
+    return [write, *done]
+
+
+def _resumed(row: Row | None, target: _Target) -> AgentOutlays:
+    """Where to read on: after the last swap that was read, or from the first if what was read is not true any more."""
+    trader, changes = target.trader, target.changes
+    if row is None:
+        return AgentOutlays(trader)
+    version = int(row["version"])
+    first_change = min(((change["block_height"], change["tx_index"]) for change in changes), default=None)
+    if not _is_of(row, trader) or (first_change and first_change <= (row["block_height"], row["tx_index"])):
+        return AgentOutlays(trader, version=version)
+    position = (row["block_height"], row["tx_index"], row["txid"])
+    return AgentOutlays(trader, position, _amounts(row["net"]), _amounts(row["peaks"]), version=version)
+
+
+def _is_current(row: Row | None, trader: Trader) -> bool:
+    return row is not None and bool(row["is_complete"]) and _is_of(row, trader)
+
+
+def _is_of(row: Row, trader: Trader) -> bool:
+    """Whether it was computed for these wallets and tokens."""
+    return (row["wallets"], row["left_out"]) == (json.dumps(trader.wallets), json.dumps(trader.left_out))
+
+
+def _text(amounts: Mapping[str, int]) -> str:
+    return json.dumps({token: str(amount) for token, amount in sorted(amounts.items())})
+
+
+def _amounts(text: str) -> dict[str, int]:
+    return {token: int(amount) for token, amount in json.loads(text).items()}

@@ -1,0 +1,144 @@
+"""What each swap was worth when it was made: both sides at the price in force at its burn block time.
+
+Where no price was in force, the first one of the hour after it is taken; where there is none either, the side is not
+known, and the swap is marked so. A token that was thin then is not known. Values have six digits after the point.
+
+A trigger queues every swap that is recorded, and one removes the value with the swap. So a run finds its work without
+looking at other swaps, and repeats nothing.
+"""
+
+import json
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Literal, TypeAlias
+
+from tocsin.bindings import Database, Row
+from tocsin.exact_decimals import EXACT, decimal_of_float, read_decimal, usd_value
+from tocsin.prices.pricing import STALE_AFTER_MS, peg_of
+from tocsin.shapes.pool_floors import PoolFloors
+
+BATCH = 500
+BATCHES_MAX = 4  # of one call
+AFTER_MS = 3_600_000  # how long after a swap its first price may come
+RETRY_MS = 300_000
+MICROS_MAX = 10**15  # no swap is worth more than a billion dollars: then a price or an amount is wrong
+
+_WORK = """
+WITH due AS MATERIALIZED (
+  SELECT due_at, txid FROM swaps_to_value WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?
+),
+s AS MATERIALIZED (
+  SELECT d.due_at, d.txid, s.block_hash, s.token_in, s.amount_in, s.token_out, s.amount_out,
+    s.burn_block_time * 1000 AS at, ? AS stale_after, ? AS first_within
+  FROM due d LEFT JOIN swaps s ON s.txid = d.txid
+)
+SELECT s.*,
+  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
+   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
+   WHERE t.token = s.token_in AND p.at <= s.at AND p.at >= s.at - s.stale_after
+   ORDER BY p.at DESC LIMIT 1) AS in_before,
+  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
+   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
+   WHERE t.token = s.token_in AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
+   ORDER BY p.at LIMIT 1) AS in_after,
+  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
+   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
+   WHERE t.token = s.token_out AND p.at <= s.at AND p.at >= s.at - s.stale_after
+   ORDER BY p.at DESC LIMIT 1) AS out_before,
+  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
+   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
+   WHERE t.token = s.token_out AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
+   ORDER BY p.at LIMIT 1) AS out_after
+FROM s"""
+# Only for the swap that was read: meanwhile it may have left, or moved to another block.
+_VALUE = """
+INSERT INTO swap_values (txid, sender, given_micros, received_micros)
+SELECT s.txid, s.sender, json_extract(v.value, '$[2]'), json_extract(v.value, '$[3]')
+FROM json_each(?) v
+JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
+WHERE true
+ON CONFLICT (txid) DO NOTHING"""
+_DONE = """
+DELETE FROM swaps_to_value
+WHERE (due_at, txid) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"""
+_LATER = """
+INSERT INTO swaps_to_value (due_at, txid)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?) WHERE true
+ON CONFLICT DO NOTHING"""
+
+# micros: the value. None: it will not be known. "later": a price may still come.
+SideValue: TypeAlias = int | Literal["later"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    price_usd: Decimal | None
+    decimals: int | None
+    thin: bool
+
+
+async def value_swaps(db: Database, now: int, floors: PoolFloors) -> int:
+    """Value swaps that wait for it, a bounded number; returns how many got their value or are marked as unknown."""
+    done = 0
+    for _ in range(BATCHES_MAX):
+        rows = (await db.prepare(_WORK).bind(now, BATCH, STALE_AFTER_MS, AFTER_MS).all()).results
+        if not rows:
+            break
+        done += await _value_some(db, rows, now, floors)
+        if len(rows) < BATCH:
+            break
+    return done
+
+
+async def _value_some(db: Database, rows: list[Row], now: int, floors: PoolFloors) -> int:
+    values, later = [], []
+    for row in rows:
+        if row["block_hash"] is None:  # the swap is gone
+            continue
+        given, received = _side(row, "in", now, floors), _side(row, "out", now, floors)
+        if given == "later" or received == "later":
+            later.append([min(now + RETRY_MS, row["at"] + AFTER_MS + 1), row["txid"]])
+        else:
+            values.append([row["txid"], row["block_hash"], given, received])
+    done = [[row["due_at"], row["txid"]] for row in rows]
+    statements = [
+        db.prepare(_VALUE).bind(json.dumps(values)),
+        db.prepare(_DONE).bind(json.dumps(done)),
+        db.prepare(_LATER).bind(json.dumps(later)),
+    ]
+    await db.batch(statements)
+    return len(values)
+
+
+def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) -> SideValue:
+    """What was given or received was worth."""
+    token_id, amount = row[f"token_{side}"], int(row[f"amount_{side}"])
+    peg = peg_of(token_id)
+    if peg is not None:
+        return _micros(amount, decimal_of_float(peg.price_usd), peg.decimals)
+    point = _point(row[f"{side}_before"], floors)
+    if point is None or point.price_usd is None:
+        point = _point(row[f"{side}_after"], floors)
+    if point is None:
+        return "later" if now <= row["at"] + AFTER_MS else None
+    if point.thin or point.price_usd is None or point.decimals is None:
+        return None
+    return _micros(amount, point.price_usd, point.decimals)
+
+
+def _point(text: str | None, floors: PoolFloors) -> _Point | None:
+    if text is None:
+        return None
+    price, decimals, liquidity, volume = json.loads(text)
+    is_thin = floors.is_thin(
+        None if liquidity is None else float(liquidity), None if volume is None else float(volume)
+    )
+    return _Point(None if price is None else read_decimal(price), decimals, is_thin)
+
+
+def _micros(amount: int, price_usd: Decimal, decimals: int) -> int | None:
+    """In millionths of a dollar, rounded once."""
+    micros = EXACT.scaleb(usd_value(amount, price_usd, decimals), 6)
+    if micros > MICROS_MAX:
+        return None
+    return int(micros.to_integral_value(rounding=ROUND_HALF_EVEN))

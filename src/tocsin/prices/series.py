@@ -1,0 +1,95 @@
+"""The price series: every accepted price with its time, in `price_points`. Gaps are gaps: nothing is interpolated.
+
+The price *in force* at a time is the newest point at or before it, if that is not older than a price may be. Pegs are
+not in the series: they are in force always.
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tocsin.bindings import Database, Row, Statement
+from tocsin.chain_model import TokenPrice
+from tocsin.exact_decimals import decimal_of_float, decimal_text
+from tocsin.prices.pricing import STALE_AFTER_MS
+
+SOURCE = "tenero"
+
+_ADD_TOKENS = """
+INSERT INTO price_tokens (token) SELECT json_extract(value, '$[0]') FROM json_each(?) WHERE true
+ON CONFLICT (token) DO NOTHING"""
+_ADD_POINTS = """
+INSERT INTO price_points (token, at, price_usd, decimals, source, liquidity_usd, volume_usd)
+SELECT t.id, json_extract(p.value, '$[1]'), json_extract(p.value, '$[2]'), json_extract(p.value, '$[3]'),
+  json_extract(p.value, '$[4]'), json_extract(p.value, '$[5]'), json_extract(p.value, '$[6]')
+FROM json_each(?) p
+JOIN price_tokens t ON t.token = json_extract(p.value, '$[0]')
+WHERE true
+ON CONFLICT (token, at) DO NOTHING"""
+# CROSS JOIN keeps this order: the tokens that were asked for, then their points by the primary key.
+_BETWEEN = """
+SELECT t.token AS token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd
+FROM json_each(?) asked
+CROSS JOIN price_tokens t ON t.token = CAST(asked.value AS TEXT)
+CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at <= ?
+ORDER BY p.token, p.at"""
+
+
+@dataclass(frozen=True, slots=True)
+class PricePoint:
+    """A price and when it was seen (unix ms). Numbers are exact decimal text. No price: the source had none then."""
+
+    token_id: str
+    at: int
+    price_usd: str | None
+    decimals: int | None
+    source: str
+    liquidity_usd: str | None
+    volume_usd: str | None
+
+
+def accepted_point(seen: TokenPrice, decimals: int | None, at: int) -> PricePoint:
+    """The point of a price that was just accepted."""
+    price = None if seen.price_usd is None else decimal_text(decimal_of_float(seen.price_usd))
+    return PricePoint(
+        seen.token_id, at, price, decimals, SOURCE, _cents(seen.liquidity_usd), _cents(seen.volume_usd)
+    )
+
+
+def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
+    """Statements that append these points. A point that is there already stays as it is."""
+    if not points:
+        return []
+    rows = json.dumps(
+        [[p.token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd] for p in points]
+    )
+    return [db.prepare(_ADD_TOKENS).bind(rows), db.prepare(_ADD_POINTS).bind(rows)]
+
+
+async def points_between(
+    db: Database, token_ids: Sequence[str], first_ms: int, last_ms: int
+) -> dict[str, list[PricePoint]]:
+    """The points of these tokens within a time, oldest first; a token without one is left out."""
+    asked = json.dumps(sorted(set(token_ids)))
+    found: dict[str, list[PricePoint]] = {}
+    for row in (await db.prepare(_BETWEEN).bind(asked, first_ms, last_ms).all()).results:
+        found.setdefault(row["token_id"], []).append(_point(row))
+    return found
+
+
+def in_force(points: Sequence[PricePoint], at: int) -> PricePoint | None:
+    """Of one token's points, oldest first: the one in force at that time; None when that is not known."""
+    index = bisect_right(points, at, key=lambda point: point.at)
+    if not index or at - points[index - 1].at > STALE_AFTER_MS:
+        return None
+    return points[index - 1]
+
+
+def _point(row: Row) -> PricePoint:
+    return PricePoint(**row)
+
+
+def _cents(usd: float | None) -> str | None:
+    """Pools are not known more exactly."""
+    return None if usd is None else decimal_text(decimal_of_float(round(usd, 2)))

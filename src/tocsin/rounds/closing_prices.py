@@ -1,0 +1,48 @@
+"""The prices of a round's end, from the price series: the same whenever they are asked for.
+
+Of each token the median of the prices in force at 13 instants of the last hour, the end among them. A spike of a few
+minutes does not move it. A token whose price was known at fewer than seven of them has none.
+"""
+
+from collections.abc import Sequence
+
+from tocsin.bindings import Database
+from tocsin.exact_decimals import decimal_of_float, decimal_text, read_decimal
+from tocsin.prices.pricing import STALE_AFTER_MS, peg_of
+from tocsin.prices.series import PricePoint, in_force, points_between
+from tocsin.shapes.rounds import RoundPrice
+
+INSTANTS = 13
+APART_MS = 5 * 60_000
+KNOWN_MIN = 7
+
+
+async def closing_prices(db: Database, token_ids: Sequence[str], ends_at: int) -> list[RoundPrice]:
+    """The prices at `ends_at` (unix seconds) of those tokens that have one, in order of their ids."""
+    end_ms = ends_at * 1000
+    first_ms = end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS
+    series = await points_between(db, token_ids, first_ms, end_ms)
+    prices = [
+        closing_price(token_id, series.get(token_id, []), end_ms) for token_id in sorted(set(token_ids))
+    ]
+    return [price for price in prices if price is not None]
+
+
+def closing_price(token_id: str, points: Sequence[PricePoint], end_ms: int) -> RoundPrice | None:
+    """The price of one token, whose points are given oldest first."""
+    peg = peg_of(token_id)
+    if peg is not None:
+        price_usd = decimal_text(decimal_of_float(peg.price_usd))
+        return RoundPrice(token_id, price_usd, peg.decimals, "peg", end_ms)
+    known = []
+    for number in range(INSTANTS):
+        point = in_force(points, end_ms - number * APART_MS)
+        if point is not None and point.price_usd is not None and point.decimals is not None:
+            known.append((read_decimal(point.price_usd), point.at, point.decimals, point))
+    if len(known) < KNOWN_MIN:
+        return None
+    _, at, decimals, point = sorted(known, key=lambda each: each[:2])[(len(known) - 1) // 2]
+    assert point.price_usd is not None, "only points with a price are known"
+    return RoundPrice(
+        token_id, point.price_usd, decimals, "tenero", at, point.liquidity_usd, point.volume_usd
+    )

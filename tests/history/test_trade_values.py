@@ -1,0 +1,216 @@
+"""What swaps were worth when they were made."""
+
+import sqlite3
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
+from support.local_store import open_competition
+from support.virtual_time import run_virtual
+from tocsin.bindings import Database
+from tocsin.competition import COMPETITION_MIGRATIONS, totals
+from tocsin.history import trade_values
+from tocsin.history.trade_values import value_swaps
+from tocsin.platform.local.sqlite.migrations import load
+from tocsin.prices.series import PricePoint, append
+from tocsin.shapes.pool_floors import PoolFloors
+
+FLOORS = PoolFloors(10_000.0, 500.0)
+ONE, TWO = "SP1", "SP2"
+TOKEN = "A.a::a"
+USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
+HOUR_MS = 3_600_000
+T_S = 1_800_000_000
+T_MS = T_S * 1000
+
+
+def point(token_id: str, at: int, price_usd: str | None, liquidity_usd: str | None = "20000") -> PricePoint:
+    return PricePoint(token_id, at, price_usd, 6, "tenero", liquidity_usd, "700")
+
+
+async def values(db: Database) -> dict[str, tuple[int | None, int | None]]:
+    rows = (await db.prepare("SELECT * FROM swap_values").all()).results
+    return {row["txid"]: (row["given_micros"], row["received_micros"]) for row in rows}
+
+
+async def waiting(db: Database) -> list[int]:
+    rows = (await db.prepare("SELECT due_at FROM swaps_to_value ORDER BY due_at").all()).results
+    return [row["due_at"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("points", "given_micros"),
+    [
+        ([point("stx", T_MS, "0.85")], 1_700_000),
+        ([point("stx", T_MS - 2 * HOUR_MS, "0.85"), point("stx", T_MS + 1, "9")], 1_700_000),
+        ([point("stx", T_MS - 2 * HOUR_MS - 1, "0.85"), point("stx", T_MS + HOUR_MS, "0.9")], 1_800_000),
+        (
+            [point("stx", T_MS - 1, None), point("stx", T_MS + 1, None), point("stx", T_MS + 2, "1")],
+            2_000_000,
+        ),
+        ([point("stx", T_MS - 2 * HOUR_MS - 1, "0.85"), point("stx", T_MS + HOUR_MS + 1, "0.9")], None),
+        ([point("stx", T_MS - 1, "0.85", "9999"), point("stx", T_MS + 1, "0.9")], None),  # thin then
+        ([point("stx", T_MS - 1, "0.85", None)], None),
+        ([point("stx", T_MS - 1, "0.00000000025")], 0),  # half a millionth: to the even one
+        ([point("stx", T_MS - 1, "1000000000000")], None),  # beyond belief
+        ([], None),
+    ],
+)
+async def test_a_swap_is_valued_at_the_price_in_force(
+    points: list[PricePoint], given_micros: int | None, tmp_path: Path
+) -> None:
+    """Else at the first price of the next hour, else it is marked as unknown. Pegs are always known."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch([*append(db, points), *append(db, [point("other", T_MS, "5")])])
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 2_000_000, USDA, 1_500_000, T_S)])
+        done = await value_swaps(db, T_MS + 2 * HOUR_MS, FLOORS)
+
+        assert (done, await values(db)) == (1, {f"0x{1:064x}": (given_micros, 1_500_000)})
+        assert await waiting(db) == []
+        assert await totals.drift(db) == {}
+
+
+async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
+    """It is looked at again every five minutes, and taken when the price is there."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await add_swaps(db, [PlainSwap(n, ONE, "stx", 1_000_000, TOKEN, 1, T_S) for n in (1, 2)])
+        await db.batch(append(db, [point("stx", T_MS, "1")]))
+        seen = [await value_swaps(db, T_MS + minutes * 60_000, FLOORS) for minutes in (0, 4)]
+        waits = await waiting(db)
+        await value_swaps(db, T_MS + 58 * 60_000, FLOORS)
+        at_last = await waiting(db)
+        await db.batch(append(db, [point(TOKEN, T_MS + 58 * 60_000, "2000000")]))
+        done = await value_swaps(db, T_MS + HOUR_MS + 1, FLOORS)
+
+        assert (seen, waits) == ([0, 0], [T_MS + 300_000] * 2)
+        assert at_last == [T_MS + HOUR_MS + 1] * 2
+        assert (done, set((await values(db)).values())) == (2, {(1_000_000, 2_000_000)})
+
+
+async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
+    """In the same statement; the swap is valued anew when it comes back, as it is then."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, [point("stx", T_MS, "1")]))
+        swap = PlainSwap(1, ONE, "stx", 3_000_000, USDA, 1_000_000, T_S)
+        await add_swaps(db, [swap])
+        await value_swaps(db, T_MS, FLOORS)
+        before = (await db.prepare("SELECT * FROM sender_values").all()).results
+        await remove_swap(db, swap)
+        assert (await values(db), (await db.prepare("SELECT * FROM sender_values").all()).results) == ({}, [])
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 4_000_000, USDA, 1_000_000, T_S)])
+        await value_swaps(db, T_MS, FLOORS)
+
+        assert before == [
+            {"sender": ONE, "valued": 1, "given_micros": 3_000_000, "received_micros": 1_000_000}
+        ]
+        assert set((await values(db)).values()) == {(4_000_000, 1_000_000)}
+        assert await totals.drift(db) == {}
+
+
+async def test_the_totals_are_rebuilt(tmp_path: Path) -> None:
+    """By the same command as the others."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await add_swaps(db, [PlainSwap(1, ONE, USDA, 3_000_000, USDA.replace("usda", "x"), 1, T_S)])
+        await add_swaps(db, [PlainSwap(2, ONE, USDA, 3_000_000, "stx", 1, T_S)])
+        await db.batch(append(db, [point("stx", T_MS, "1")]))
+        await value_swaps(db, T_MS, FLOORS)
+        await db.prepare("UPDATE sender_values SET given_micros = 1").run()
+        drifted = await totals.drift(db)
+        await totals.rebuild(db)
+
+        assert drifted == {"sender_values": 2}
+        assert await totals.drift(db) == {}
+
+
+times = st.integers(0, 40).map(lambda steps: T_S + steps * 600)
+prices = st.tuples(
+    st.sampled_from(["stx", TOKEN]),
+    times,
+    st.sampled_from([None, "1", "2.5"]),
+    st.sampled_from(["5", "20000"]),
+)
+swaps = st.tuples(
+    st.sampled_from([ONE, TWO]),
+    st.permutations(["stx", TOKEN, USDA]),
+    st.integers(1, 10**9),
+    st.integers(1, 10**9),
+    times,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(st.lists(prices, max_size=30), st.lists(swaps, max_size=12), st.sets(st.integers(0, 11)))
+def test_values_and_totals_are_those_of_a_plain_search(
+    prices: list[Any], swaps: list[Any], leaving: set[int]
+) -> None:
+    """Each side looked up by hand through all points; totals of the swaps that stayed."""
+    points = {(token, at): (price, pool) for token, at, price, pool in prices}
+    made = [
+        PlainSwap(n, sender, tokens[0], given_, tokens[1], gotten, at)
+        for n, (sender, tokens, given_, gotten, at) in enumerate(swaps)
+    ]
+
+    def side(token: str, amount: int, at: int) -> int | None:
+        if token == USDA:
+            return amount
+        seen = sorted(
+            (t, *points[name, t]) for name, t in points if name == token and t <= at and at - t <= 7200
+        )
+        later = sorted((t, *points[name, t]) for name, t in points if name == token and at < t <= at + 3600)
+        known = (
+            seen[-1:] if seen and seen[-1][1] is not None else [each for each in later if each[1] is not None]
+        )
+        if not known or known[0][2] == "5":
+            return None
+        return round(Decimal(known[0][1]) * amount)
+
+    async def check() -> None:
+        with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trade_values, "BATCH", 3)
+            async with open_competition(Path(directory)) as db:
+                await add_traders(db, [(ONE, 1), (TWO, 2)])
+                rows = [point(token, at * 1000, price, pool) for (token, at), (price, pool) in points.items()]
+                if rows:
+                    await db.batch(append(db, rows))
+                if made:
+                    await add_swaps(db, made)
+                await value_swaps(db, (T_S + 86_400) * 1000, FLOORS)
+                assert len(await values(db)) == len(made)
+                for number in leaving & set(range(len(made))):
+                    await remove_swap(db, made[number])
+                stayed = [swap for swap in made if swap.number not in leaving]
+                assert await values(db) == {
+                    swap.txid: (
+                        side(swap.token_in, swap.amount_in, swap.burn_block_time),
+                        side(swap.token_out, swap.amount_out, swap.burn_block_time),
+                    )
+                    for swap in stayed
+                }
+                assert await totals.drift(db) == {}
+
+    run_virtual(check())
+
+
+def test_work_is_found_by_indexes() -> None:
+    """However many swaps and points there are, only those that are due are read, and nothing is sorted."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for migration in load(COMPETITION_MIGRATIONS):
+            for statement in migration.statements:
+                connection.execute(statement)
+        sql = f"EXPLAIN QUERY PLAN {trade_values._WORK}"
+        plan = [row[3] for row in connection.execute(sql, (1, 2, 3, 4))]
+
+    assert [line for line in plan if line.startswith("SCAN")] == ["SCAN d", "SCAN s"]  # what was found
+    assert "TEMP B-TREE" not in " ".join(plan)

@@ -1,0 +1,69 @@
+"""Agents and swaps written straight into the database."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tocsin.bindings import Database
+
+_SWAP = """
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
+VALUES (?, ?, 'C.c', 'swap', ?, ?, ?, ?, ?, ?, '0x', ?, 'cron', 'v', 0)"""
+
+
+@dataclass(frozen=True)
+class PlainSwap:
+    """A swap; its number makes its id and, unless it says otherwise, its place in the chain."""
+
+    number: int
+    sender: str
+    token_in: str
+    amount_in: int
+    token_out: str
+    amount_out: int
+    burn_block_time: int = 1_000
+    block_height: int | None = None
+
+    @property
+    def txid(self) -> str:
+        return f"0x{self.number:064x}"
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return (self.number if self.block_height is None else self.block_height, self.number)
+
+
+async def add_traders(db: Database, senders: Iterable[tuple[str, int]]) -> None:
+    """Eligible wallets, each with the id of its agent."""
+    rows = json.dumps([[sender, agent_id] for sender, agent_id in senders])
+    agents = """
+    INSERT INTO agents (btc_address, stx_address, erc8004_agent_id)
+    SELECT 'bc1' || json_extract(value, '$[0]'), json_extract(value, '$[0]'), json_extract(value, '$[1]')
+    FROM json_each(?)"""
+    claims = """
+    INSERT INTO claims (btc_address, status)
+    SELECT 'bc1' || json_extract(value, '$[0]'), 'verified' FROM json_each(?)"""
+    await db.batch([db.prepare(agents).bind(rows), db.prepare(claims).bind(rows)])
+
+
+async def add_swaps(db: Database, swaps: Iterable[PlainSwap]) -> None:
+    await db.batch(
+        [
+            db.prepare(_SWAP).bind(
+                swap.txid,
+                swap.sender,
+                swap.token_in,
+                str(swap.amount_in),
+                swap.token_out,
+                str(swap.amount_out),
+                swap.burn_block_time,
+                *swap.position,
+            )
+            for swap in swaps
+        ]
+    )
+
+
+async def remove_swap(db: Database, swap: PlainSwap) -> None:
+    await db.prepare("DELETE FROM swaps WHERE txid = ?").bind(swap.txid).run()

@@ -1,0 +1,52 @@
+"""The competition's database as an older release left it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.platform.local.sqlite.migrations import load
+
+
+def downgrade(path: Path, to: int) -> None:
+    """The database as the migrations up to this one left it, with its rows."""
+    newer = load(COMPETITION_MIGRATIONS)[to:]
+    assert [migration.name for migration in newer] == [
+        "0004_follow_the_network_list",
+        "0005_rank_candidates",
+        "0006_keep_legs",
+        "0007_know_the_block_of_candidates",
+        "0008_keep_history",
+    ]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(
+            """
+            DROP TABLE agent_days;
+            DROP TRIGGER swap_unfollowed;
+            DROP TRIGGER swap_followed;
+            DROP INDEX swaps_in_order;
+            DROP TABLE outlays_due;
+            DROP TABLE outlays;
+            DROP VIEW sender_values_recounted;
+            DROP TABLE sender_values;
+            DROP TABLE swaps_to_value;
+            DROP TABLE swap_values;
+            DROP TABLE price_points;
+            DROP TABLE price_tokens;
+            DROP VIEW agent_swap_stats;
+            ALTER TABLE swaps DROP COLUMN scored_at;
+            ALTER TABLE swaps DROP COLUMN scored_value;
+            ALTER TABLE swaps DROP COLUMN tx_status;
+            ALTER TABLE swaps DROP COLUMN raw_event_json;
+            DROP INDEX candidates_by_block;
+            ALTER TABLE candidates DROP COLUMN block_height;
+            DROP INDEX candidates_by_rank;
+            ALTER TABLE candidates DROP COLUMN rank;
+            CREATE INDEX candidates_by_due ON candidates (due_at);
+            DROP INDEX swaps_by_position;
+            DROP TABLE nonces;
+            ALTER TABLE candidates DROP COLUMN contract_id;
+            DELETE FROM competition_state WHERE key = 'competition_feed';
+            """
+        )
+        connection.execute("DELETE FROM tocsin_migrations WHERE number > ?", (to,))

@@ -1,0 +1,69 @@
+"""`GET /api/competition/history`."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from support.competition_site import competition_site
+from support.pages_world import sample_row
+from tocsin.history import agent_days
+
+HISTORY = "/api/competition/history"
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+async def test_points_of_a_period_with_their_gaps(tmp_path: Path) -> None:
+    """Oldest first, as they were kept; an agent without any has none."""
+    async with competition_site(tmp_path, wallets=2) as made:
+        one, other = made.world.simulator.chain.wallets
+        start = made.world.clock.now()
+        row = replace(sample_row(Random(1), 1, start), rank=2, trade_count=4, volume_usd=9.123, pnl_usd=-0.5)
+        assert one.erc8004_agent_id is not None
+        for hours in (0, 1, 30):
+            rows = [replace(row, erc8004_agent_id=one.erc8004_agent_id)]
+            await agent_days.append(made.world.db, rows, start + hours * HOUR_MS)
+        await made.world.clock.sleep(31 * 3_600)
+        day = await made.get(f"{HISTORY}?address={one.address}&period=24h")
+        week = await made.get(f"{HISTORY}?address={one.address}")
+        everything = await made.get(f"{HISTORY}?address={one.address}&period=all")
+        nothing = await made.get(f"{HISTORY}?address={other.address}")
+        await made.world.clock.sleep(2)
+        unchanged = await made.get(
+            f"{HISTORY}?address={one.address}", **{"if-none-match": week.headers["etag"]}
+        )
+
+    assert day.json()["points"] == [
+        {
+            "at": (start + 30 * HOUR_MS) // MINUTE_MS * MINUTE_MS,
+            "rank": 2,
+            "tradeCount": 4,
+            "volumeUsd": 9.12,
+            "pnlUsd": -0.5,
+            "pnlAtTradeUsd": None,
+        }
+    ]
+    assert len(week.json()["points"]) == len(everything.json()["points"]) == 3
+    assert (week.json()["period"], week.json()["erc8004AgentId"]) == ("7d", one.erc8004_agent_id)
+    assert (nothing.status, nothing.json()["points"]) == (200, [])
+    assert (week.headers["cache-control"], unchanged.status) == ("public, max-age=60", 304)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("address=SP1", "address must be a Stacks mainnet address"),
+        ("", "address must be a Stacks mainnet address"),
+        ("address={address}&period=1y", "period is one of 24h, 7d, 30d, 90d, all"),
+    ],
+)
+async def test_a_wrong_question_is_explained(tmp_path: Path, query: str, named: str) -> None:
+    """The sentence says what is accepted."""
+    async with competition_site(tmp_path, wallets=1) as made:
+        address = made.world.simulator.chain.wallets[0].address
+        answer = await made.get(f"{HISTORY}?{query.format(address=address)}")
+
+    assert answer.status == 400
+    assert named in answer.json()["error"]
