@@ -137,8 +137,12 @@ def _tiles(facts: AgentFacts) -> str:
 
 
 def _more_values(row: BoardRow) -> list[tuple[str, str]]:
-    percent = row.pnl_percent
-    return [] if percent is None else [("P&L %", f"{percent:+,.2f} %")]
+    values = []
+    if row.pnl_percent is not None:
+        values.append(("P&L of the capital used", f"{row.pnl_percent:+,.2f} %"))
+    if row.pnl_at_trade_usd is not None:
+        values.append(("P&L at trade time", _signed(row.pnl_at_trade_usd)))
+    return values
 
 
 def _curve(facts: AgentFacts) -> str:

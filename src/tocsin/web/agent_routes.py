@@ -46,7 +46,7 @@ class AgentRoutes:
     async def board(self) -> PublishedBoard:
         """What the object published; computed here only while nothing is."""
         deps = self._deps
-        return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now())
+        return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
 
     async def view(self, address: str) -> AgentView:
         return await agent_view(self._deps.db, await self.board(), self._ranks, address)

@@ -13,6 +13,7 @@ from tocsin.bindings import SEND_COMPLETE, SendComplete
 from tocsin.errors import RequestRefused
 from tocsin.web import agent_docs, competition_docs, operation_docs
 from tocsin.web.admin import AdminRoutes
+from tocsin.web.agent_page_routes import AgentPages
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.auth import require_key
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
@@ -56,7 +57,8 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         is_admin=lambda scope: _has_admin_key(scope, deps.keys),
     )
     http = HttpMetrics(deps.clock)
-    listed = operations(deps, prices, competition, http)
+    agents = AgentRoutes(deps)
+    listed = operations(deps, prices, competition, agents, http)
     public = {operation.path for operation in listed if is_public(operation)}
     cross_origin.paths = PathPatterns(public | DOCUMENTS)
     cached: dict[str, ResponseCache[Any]] = {
@@ -66,7 +68,8 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     }
     for path, cache in cached.items():
         cache.foreign = foreign_names(listed, path) | {"docs"}
-    routes = [*routes_of(listed, limits, compress=deps.compress), *pages]
+    agent_pages = AgentPages(deps, agents, limits).routes()
+    routes = [*routes_of(listed, limits, compress=deps.compress), *agent_pages, *pages]
     http.know(route.path for route in routes if isinstance(route, Route))
     return _App(
         cached,
@@ -79,10 +82,14 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
 
 
 def operations(
-    deps: WebDeps, prices: ResponseCache[PriceQuery], competition: CompetitionRoutes, http: HttpMetrics
+    deps: WebDeps,
+    prices: ResponseCache[PriceQuery],
+    competition: CompetitionRoutes,
+    agents: AgentRoutes,
+    http: HttpMetrics,
 ) -> list[Operation]:
     """Every route of the API."""
-    chainhook, cron, agents = ChainhookRoute(deps), CronRoutes(deps), AgentRoutes(deps)
+    chainhook, cron = ChainhookRoute(deps), CronRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
 
     def refreshed() -> None:

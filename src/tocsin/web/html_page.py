@@ -20,10 +20,16 @@ class PageHead:
 
 
 def html_page(
-    head: PageHead, body: str, *, status: int = 200, headers: dict[str, str] | None = None
+    head: PageHead,
+    body: str,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    bare: bool = False,
 ) -> Response:
-    """A whole page around this body, which is HTML already."""
-    return Response(_document(head, body), status, headers or {}, "text/html; charset=utf-8")
+    """A whole page around this body, which is HTML already; a `bare` one has neither navigation nor scripts."""
+    document = _document(head, body if bare else _framed(body), scripts=not bare)
+    return Response(document, status, headers or {}, "text/html; charset=utf-8")
 
 
 def not_found_page(sentence: str) -> Response:
@@ -40,7 +46,22 @@ def is_for_people(scope: Scope) -> bool:
     return b"text/html" in accepted
 
 
-def _document(head: PageHead, body: str) -> str:
+def _framed(body: str) -> str:
+    """Between the navigation and the footer."""
+    return f"""<header class="top">
+<a class="brand" href="/leaderboard"><img src="/static/icon.svg" alt="" width="28" height="28">Tocsin</a>
+<nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a></nav>
+</header>
+<main>
+{body}
+</main>
+<footer class="foot">
+<a href="/api/docs">API</a> <a href="/llms.txt">For agents</a> <a href="/readyz">Status</a>
+</footer>"""
+
+
+def _document(head: PageHead, body: str, *, scripts: bool) -> str:
+    script = '<script type="module" src="/static/js/agent.js"></script>\n' if scripts else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -52,19 +73,9 @@ def _document(head: PageHead, body: str) -> str:
 {_preview(head)}<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/static/style.css">
 <link rel="stylesheet" href="/static/agent.css">
-<script type="module" src="/static/js/agent.js"></script>
-</head>
+{script}</head>
 <body>
-<header class="top">
-<a class="brand" href="/leaderboard"><img src="/static/icon.svg" alt="" width="28" height="28">Tocsin</a>
-<nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a></nav>
-</header>
-<main>
 {body}
-</main>
-<footer class="foot">
-<a href="/api/docs">API</a> <a href="/llms.txt">For agents</a> <a href="/readyz">Status</a>
-</footer>
 </body>
 </html>
 """

@@ -29,7 +29,13 @@ def is_https(scope: Mapping[str, object]) -> bool:
 def with_security(headers: RawHeaders, *, https: bool) -> list[tuple[bytes, bytes]]:
     """The headers, and the security headers that they lack; pages get a policy for their content too."""
     names = {name.lower() for name, _ in headers}
-    wanted = list(SECURITY_HEADERS)
+    may_be_framed = any(
+        name.lower() == b"content-security-policy" and b"frame-ancestors *" in value
+        for name, value in headers
+    )
+    wanted = [
+        header for header in SECURITY_HEADERS if not (may_be_framed and header[0] == b"x-frame-options")
+    ]
     if https:
         wanted.append(STRICT_TRANSPORT)
     if any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):

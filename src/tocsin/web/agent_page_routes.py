@@ -1,0 +1,142 @@
+"""The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture."""
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tocsin.competition.agent_stats import ValuedSwap, trading_stats
+from tocsin.competition.trades import trades_of
+from tocsin.errors import RequestRefused, UsageError
+from tocsin.history.agent_days import history_of
+from tocsin.prices.pricing import prices_of
+from tocsin.web.agent_page import AgentFacts, card_body, head_of, page_body, preview
+from tocsin.web.agent_routes import AgentRoutes
+from tocsin.web.client_limits import ClientLimits
+from tocsin.web.curve import CurvePoint
+from tocsin.web.deps import WebDeps
+from tocsin.web.html_page import html_page, not_found_page
+from tocsin.web.operations import Handler
+
+AGED = {"Cache-Control": "public, max-age=30"}
+CURVE_MS = 30 * 86_400_000
+TRADES_SHOWN = 20
+SWAPS_MAX = 1_000  # from which win rate and holding time are known
+
+_ID = re.compile(r"[0-9]{1,12}")
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?")
+_BY_ID = """
+SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
+WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
+_NEWEST_SWAPS = """
+SELECT s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out, v.given_micros, v.received_micros
+FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
+WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
+# Any site may show the card in a frame; nothing in it can act.
+_FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors *"
+
+
+class AgentPages:
+    """Reads what is stored, as the API's routes do."""
+
+    def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits) -> None:
+        self._deps = deps
+        self._agents = agents
+        self._limits = limits
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/agents/{who}", _Page(self.page, self._limits)),
+            Route("/agents/{who}/card", _Page(self.card, self._limits)),
+            Route("/agents/{who}/card.png", _Page(self.picture, self._limits)),
+        ]
+
+    async def page(self, request: Request) -> ASGIApp:
+        facts = await self._facts(request.path_params["who"])
+        if facts is None:
+            return not_found_page("No agent is registered with this address or number.")
+        return html_page(head_of(facts, _origin(request)), page_body(facts), headers=AGED)
+
+    async def card(self, request: Request) -> ASGIApp:
+        facts = await self._facts(request.path_params["who"])
+        if facts is None:
+            return not_found_page("No agent is registered with this address or number.")
+        headers = {**AGED, "Content-Security-Policy": _FRAMED}
+        return html_page(head_of(facts, _origin(request)), card_body(facts), headers=headers, bare=True)
+
+    async def picture(self, request: Request) -> ASGIApp:
+        facts = await self._facts(request.path_params["who"])
+        if facts is None:
+            raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
+        return Response(preview(facts), headers=AGED, media_type="image/png")
+
+    async def _facts(self, who: str) -> AgentFacts | None:
+        """Everything about the agent; None when nobody is registered so."""
+        deps, now = self._deps, self._deps.clock.now()
+        address = await self._address(who)
+        if address is None:
+            return None
+        view = await self._agents.view(address)
+        if view.tier == "not_registered":
+            return None
+        trades = (await trades_of(deps.db, address, limit=TRADES_SHOWN)).trades
+        tokens = sorted({token for trade in trades for token in (trade.token_in, trade.token_out)})
+        points = (
+            [] if view.agent_id is None else await history_of(deps.db, view.agent_id, now - CURVE_MS, now)
+        )
+        rows = (await deps.db.prepare(_NEWEST_SWAPS).bind(address, SWAPS_MAX).all()).results
+        return AgentFacts(
+            view,
+            trades,
+            await prices_of(deps.kv, tokens, now),
+            [CurvePoint(each.at // 1000, each.pnl_usd) for each in points if each.pnl_usd is not None],
+            trading_stats(
+                ValuedSwap(
+                    row["burn_block_time"],
+                    row["token_in"],
+                    int(row["amount_in"]),
+                    row["token_out"],
+                    int(row["amount_out"]),
+                    _usd(row["given_micros"]),
+                    _usd(row["received_micros"]),
+                )
+                for row in reversed(rows)
+            ),
+        )
+
+    async def _address(self, who: str) -> str | None:
+        if not _ID.fullmatch(who):
+            return who
+        row = await self._deps.db.prepare(_BY_ID).bind(int(who)).first()
+        return None if row is None else row["stx_address"]
+
+
+class _Page:
+    """Accepts GET and HEAD only. A page counts as a read of its client."""
+
+    def __init__(self, handler: Handler, limits: ClientLimits) -> None:
+        self._handler = handler
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in {"GET", "HEAD"}:
+            sentence = f"This path takes GET and HEAD, not {scope['method'][:20]}."
+            raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": "GET, HEAD"})
+        self._limits.before_read(scope)
+        try:
+            response = await self._handler(Request(scope, receive))
+        except UsageError as error:
+            response = not_found_page(str(error))
+        await response(scope, receive, send)
+
+
+def _usd(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
+
+
+def _origin(request: Request) -> str:
+    """Where the page is, for previews, which need whole addresses. A host that cannot be one is left out."""
+    host = request.headers.get("host", "")
+    return f"{request.url.scheme}://{host}" if _HOST.fullmatch(host) else ""

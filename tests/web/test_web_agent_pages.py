@@ -1,0 +1,102 @@
+"""The page of an agent: readable without scripts, with a preview, a card that may be framed, and a picture."""
+
+import re
+from pathlib import Path
+
+from support.competition_site import CompetitionSite, competition_site
+from tocsin.history import agent_days
+from tocsin.simulator.addresses import address_of
+from tocsin.simulator.wallets import Wallet
+from tocsin.tasks.publish_board import board_at
+
+HOUR_MS = 3_600_000
+
+
+async def traded(made: CompetitionSite) -> Wallet:
+    """An agent with three trades, one refusal and two days of history with a gap."""
+    chain, deps = made.world.simulator.chain, made.site
+    wallet = chain.wallets[0]
+    for kind in ("simple", "multihop", "provider", "abort_by_response"):
+        tx = chain.swap(wallet, kind)
+        chain.mine()
+        await made.submit(tx.tx_id)
+    now = deps.clock.now()
+    board = await board_at(deps.db, deps.kv, now, deps.rules)
+    for hour in (*range(48, 30, -1), *range(20, 0, -1)):
+        await agent_days.append(deps.db, board.rows, now - hour * HOUR_MS)
+    return wallet
+
+
+async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -> None:
+    """Name, rank, trades with links, the refusal with its reason, and the curve, broken where nothing is known."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        page = await made.get(f"/agents/{wallet.address}", host="board.example")
+        by_number = await made.get(f"/agents/{wallet.erc8004_agent_id}", host="board.example")
+        text = page.body.decode()
+
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert by_number.body == page.body
+        assert text.count("https://explorer.hiro.so/txid/0x") == 3
+        assert "it was mined and failed" in text
+        assert "1 of 1" in text
+        assert len(re.findall('<path d="', text)) == 2
+        assert f'content="http://board.example/agents/{wallet.address}/card.png"' in text
+        assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
+        assert "<style" not in text
+        assert "<script>" not in text
+
+
+async def test_a_name_is_text_whatever_it_contains(tmp_path: Path) -> None:
+    """On the page, in the card and in the picture."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        name = '"><script>alert(1)</script>漢'
+        await made.world.db.prepare("UPDATE agents SET display_name = ?").bind(name).run()
+        for target in ("", "/card"):
+            text = (await made.get(f"/agents/{wallet.address}{target}")).body.decode()
+            assert "<script>alert" not in text
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;漢" in text
+        assert (await made.get(f"/agents/{wallet.address}/card.png")).status == 200
+
+
+async def test_only_the_card_may_be_framed(tmp_path: Path) -> None:
+    """And it has no script."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        page = await made.get(f"/agents/{wallet.address}")
+        card = await made.get(f"/agents/{wallet.address}/card")
+
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert page.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors *" in card.headers["content-security-policy"]
+        assert "x-frame-options" not in card.headers
+        assert b"<script" not in card.body
+
+
+async def test_the_picture_is_a_png_of_the_usual_size(tmp_path: Path) -> None:
+    """1200 by 630, small, and another one for another agent."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        picture = await made.get(f"/agents/{wallet.address}/card.png")
+        other = await made.get(f"/agents/{made.world.simulator.chain.wallets[1].address}/card.png")
+
+        assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
+        assert picture.body[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (int.from_bytes(picture.body[16:20]), int.from_bytes(picture.body[20:24])) == (1200, 630)
+        assert len(picture.body) < 20_000
+        assert picture.body != other.body
+
+
+async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> None:
+    """A 404 for people; a registered agent without a trade has one, which says so."""
+    async with competition_site(tmp_path) as made:
+        quiet = made.world.simulator.chain.wallets[2]
+        for who in (address_of("somebody"), "999999", "SP1", "%3Cscript%3E"):
+            missing = await made.get(f"/agents/{who}")
+            assert (missing.status, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+            assert b"<script>" not in missing.body
+        page = await made.get(f"/agents/{quiet.address}")
+        assert page.status == 200
+        assert b"No trade of this agent counts yet." in page.body
+        assert (await made.post(f"/agents/{quiet.address}", {})).status == 405
