@@ -1,5 +1,6 @@
 """The task `snapshot`: appends the board to the history every hour, and thins out what is old."""
 
+from tocsin.competition.news_reader import trim_news
 from tocsin.competition.published_board import BoardReader
 from tocsin.history import agent_days, retention
 from tocsin.scheduler.task import Task, TaskResult
@@ -24,6 +25,7 @@ def snapshot_task(settings: Settings) -> Task:
         appended = await agent_days.append(context.db, rows, now)
         context.checkpoint()
         thinned = await retention.thin_out(context.db, now, hourly_days)
+        await trim_news(context.db)
         counters: FreeForm = {
             "agents": len(rows),
             "appended": appended,

@@ -7,13 +7,13 @@ when a viewer wants to act.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from tocsin.access_keys import AccessKey
 from tocsin.competition.codes import Code
@@ -32,7 +32,7 @@ from tocsin.shapes.operators import AuditEntry, Reloaded
 from tocsin.shapes.scheduler import OUTCOMES, Paused, Refreshed, RefreshResult, StatusCondition
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
-from tocsin.web.event_streams import EventStreams
+from tocsin.web.event_streams import EventResponse, EventStreams
 from tocsin.web.proof import ProofReader
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response
@@ -168,7 +168,7 @@ class AdminRoutes:
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
         stream = self._streams.open(after, lambda: key in self._deps.keys.admin)
-        return _Stream(stream, headers=headers, media_type="text/event-stream")
+        return EventResponse(stream, headers)
 
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()
@@ -244,18 +244,6 @@ class _Counted:
     at_s: float
     refusals: FreeForm | None = None
     lists: FreeForm | None = None
-
-
-class _Stream(StreamingResponse):
-    """Closes its generator when the client disconnects, not whenever it is garbage-collected."""
-
-    body_iterator: AsyncGenerator[bytes, None]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self.body_iterator.aclose()
 
 
 def _respond(shape: SnakeShape) -> Response:

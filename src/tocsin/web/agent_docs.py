@@ -111,3 +111,24 @@ REFUSALS = OperationDoc(
     ),
     responses={200: ResponseDoc("a page", (RefusalPage,))},
 )
+EVENTS = OperationDoc(
+    operation_id="streamNews",
+    tag="competition",
+    summary="Server-sent events: swaps that are counted or withdrawn, and each new board; of one agent, all about it.",
+    description="Each event's `data` is `News`. With an address also `refused` and `outranked`. A comment comes every"
+    " 15 s while nothing happens. `Last-Event-ID` goes on after a break.",
+    parameters=(
+        Parameter(
+            "address",
+            {"type": "string"},
+            "only what concerns this agent, and all of that",
+            example=EXAMPLE_SENDER,
+        ),
+    ),
+    responses={
+        200: ResponseDoc("the stream", media_type="text/event-stream"),
+        429: ResponseDoc(
+            "too_many_streams, or too_many_requests: too many reads; see Retry-After", (ErrorBody,)
+        ),
+    },
+)

@@ -28,6 +28,7 @@ from tocsin.web.html_page import is_for_people, not_found_page
 from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.mcp import McpRoute
 from tocsin.web.metrics import MetricsRoute
+from tocsin.web.news_streams import NewsStreams
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, foreign_names, is_public, routes_of
 from tocsin.web.path_patterns import PathPatterns
@@ -106,6 +107,7 @@ def operations(
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
         Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
         Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),
+        Operation("GET", "/api/competition/events", NewsStreams(deps).show, agent_docs.EVENTS),
         Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_docs.AGENT),
         Operation("GET", "/api/competition/status", competition.status, competition_docs.COUNTS),
         Operation("GET", "/api/competition/allowlist", competition.allowlist, competition_docs.ALLOWLIST),

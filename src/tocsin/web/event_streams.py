@@ -1,7 +1,10 @@
 """The scheduler's events as a stream (server-sent events), with a heartbeat while nothing happens."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from tocsin.errors import ObjectError, RequestRefused
 from tocsin.shapes.scheduler import EventBatch, SchedulerEvent
@@ -60,6 +63,21 @@ class EventStreams:
             closing.cancel()
             if poll is not None:
                 poll.cancel()
+
+
+class EventResponse(StreamingResponse):
+    """Closes its generator when the client disconnects, not whenever it is garbage-collected."""
+
+    body_iterator: AsyncGenerator[bytes, None]
+
+    def __init__(self, stream: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        super().__init__(stream, headers=headers, media_type="text/event-stream")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.body_iterator.aclose()
 
 
 def _frame(event: SchedulerEvent) -> bytes:

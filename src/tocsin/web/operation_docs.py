@@ -6,6 +6,7 @@ from tocsin.chain_model import TXID_PATTERN
 from tocsin.durations import DURATION_PATTERN
 from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.shapes.competition import SubmitAnswer
+from tocsin.shapes.news import News
 from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
@@ -247,4 +248,4 @@ DOCS = OperationDoc(
 )
 
 # Shapes that no response has by itself, but that a reader of the API needs.
-OTHER_SHAPES = (EventBatch,)
+OTHER_SHAPES = (EventBatch, News)

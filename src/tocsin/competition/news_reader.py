@@ -1,0 +1,61 @@
+"""What changed in the record, in the order in which it was written. Triggers write it, so nothing is left out."""
+
+from tocsin.bindings import Database, Row
+from tocsin.competition.trades import trade_of
+from tocsin.shapes.news import News
+
+READ_MAX = 200  # at once
+KEPT_MAX = 10_000
+
+_NEWEST = "SELECT max(id) AS id FROM news"
+# A swap that was taken back since, or a refusal that was reopened, has no row any more.
+_AFTER = """
+SELECT n.id, n.kind, n.txid AS news_txid, n.sender AS news_sender, s.*,
+  r.code AS refusal_code, r.reason AS refusal_reason
+FROM news n LEFT JOIN swaps s ON s.txid = n.txid LEFT JOIN refusals r ON r.txid = n.txid
+WHERE n.id > ? ORDER BY n.id LIMIT ?"""
+_TRIM = "DELETE FROM news WHERE id <= (SELECT max(id) FROM news) - ?"
+
+
+async def newest_id(db: Database) -> int:
+    row = await db.prepare(_NEWEST).first()
+    return 0 if row is None or row["id"] is None else int(row["id"])
+
+
+async def read_news(db: Database, after: int) -> tuple[list[News], int]:
+    """What changed after this number, and the number to go on from.
+
+    A swap that was written again within one reading, as when its block moved, is one piece of news at most.
+    """
+    rows = (await db.prepare(_AFTER).bind(after, READ_MAX).all()).results
+    last: dict[str, Row] = {}
+    first_kind: dict[str, str] = {}
+    for row in rows:
+        first_kind.setdefault(row["news_txid"], row["kind"])
+        last.pop(row["news_txid"], None)
+        last[row["news_txid"]] = row
+    told = [
+        _news(row)
+        for txid, row in last.items()
+        if not (row["kind"] == "counted" and first_kind[txid] == "withdrawn")
+        and not (row["kind"] == "withdrawn" and first_kind[txid] == "counted")
+    ]
+    return told, rows[-1]["id"] if rows else after
+
+
+async def trim_news(db: Database) -> int:
+    """Keep the newest; returns how many were left out."""
+    return (await db.prepare(_TRIM).bind(KEPT_MAX).run()).meta.changes
+
+
+def _news(row: Row) -> News:
+    kind = row["kind"]
+    return News(
+        id=row["id"],
+        kind=kind,
+        address=row["news_sender"],
+        txid=row["news_txid"],
+        trade=trade_of(row) if kind == "counted" and row["txid"] is not None else None,
+        code=row["refusal_code"] if kind == "refused" else None,
+        reason=row["refusal_reason"] if kind == "refused" else None,
+    )

@@ -1,0 +1,183 @@
+"""What those who watch are told, and what a stream may cost."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from support.competition_site import CompetitionSite, competition_site
+from tocsin.competition.news_reader import newest_id, read_news, trim_news
+from tocsin.competition.published_board import PublishedBoard, publish
+from tocsin.errors import RequestRefused
+from tocsin.tasks.publish_board import board_at
+from tocsin.web.news_streams import STREAMS_PER_CLIENT, NewsStreams
+
+EVENTS = "/api/competition/events"
+
+
+async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> AsyncGenerator[bytes, None]:
+    """The frames of a new stream, the first of which says how soon to come back."""
+    headers = [(b"last-event-id", last_id.encode())] if last_id else []
+    query = f"address={address}".encode() if address else b""
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": EVENTS,
+        "query_string": query,
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+    }
+    response = await streams.show(Request(scope))
+    assert isinstance(response, StreamingResponse)
+    frames: Any = response.body_iterator
+    assert await anext(frames) == b"retry: 3000\n\n"
+    return frames
+
+
+async def told(frames: AsyncGenerator[bytes, None]) -> Any:
+    """The next piece of news, comments left out."""
+    async for frame in frames:
+        if not frame.startswith(b":"):
+            lines = dict(line.split(": ", 1) for line in frame.decode().strip().split("\n"))
+            news = json.loads(lines["data"])
+            assert (lines["event"], lines["id"]) == (news["kind"], str(news["id"]))
+            return news
+    return None
+
+
+async def trade(made: CompetitionSite, wallet: int, kind: str = "simple") -> str:
+    chain = made.world.simulator.chain
+    tx = chain.swap(chain.wallets[wallet], kind)
+    chain.mine()
+    await made.submit(tx.tx_id)
+    return str(tx.tx_id)
+
+
+async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(tmp_path: Path) -> None:
+    """Within a second or two of the record."""
+    async with competition_site(tmp_path) as made:
+        streams = NewsStreams(made.site)
+        own = made.world.simulator.chain.wallets[1].address
+        everything, mine = await opened(streams), await opened(streams, own)
+        waiting = [asyncio.create_task(told(frames)) for frames in (everything, mine)]
+        await asyncio.sleep(2)
+        began = made.site.clock.now()
+        first, refused = await trade(made, 0), await trade(made, 1, "abort_by_response")
+        news, about_me = await asyncio.gather(*waiting)
+
+        assert (news["kind"], news["txid"], news["trade"]["txid"]) == ("counted", first, first)
+        assert (about_me["kind"], about_me["txid"], about_me["code"]) == ("refused", refused, "tx_failed")
+        assert made.site.clock.now() - began <= 2_000
+        await everything.aclose()
+        await mine.aclose()
+
+
+async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path) -> None:
+    """Deleted and written again in one batch, as after a reorg: nothing; deleted: withdrawn."""
+    async with competition_site(tmp_path) as made:
+        txid = await trade(made, 0)
+        db = made.world.db
+        after = await newest_id(db)
+        columns = [row["name"] for row in (await db.prepare("PRAGMA table_info(swaps)").all()).results]
+        copy = ", ".join(columns)
+        await db.batch(
+            [
+                db.prepare("CREATE TEMP TABLE moved AS SELECT * FROM swaps"),
+                db.prepare("DELETE FROM swaps"),
+                db.prepare(f"INSERT INTO swaps ({copy}) SELECT {copy} FROM moved"),
+            ]
+        )
+        moved, next_id = await read_news(db, after)
+        await db.prepare("DELETE FROM swaps").run()
+        gone, _ = await read_news(db, next_id)
+
+        assert moved == []
+        assert [(news.kind, news.txid, news.trade) for news in gone] == [("withdrawn", txid, None)]
+
+
+async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
+    """From the number of the last event on, also by another process."""
+    async with competition_site(tmp_path) as made:
+        first = await newest_id(made.world.db)
+        txids = [await trade(made, 0), await trade(made, 1)]
+        frames = await opened(NewsStreams(made.site), last_id=str(first))
+        missed = [await told(frames), await told(frames)]
+        await frames.aclose()
+
+        assert [news["txid"] for news in missed] == txids
+
+
+async def test_an_agent_is_told_that_it_was_outranked(tmp_path: Path) -> None:
+    """When a new board has it lower than the one before."""
+    async with competition_site(tmp_path) as made:
+        deps = made.site
+        await trade(made, 0)
+        await trade(made, 1)
+        board = await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
+        best, second = board.rows
+        await publish(deps.kv, board)
+        frames = await opened(NewsStreams(deps), best.stx_address)
+        begun = await told(frames)
+        swapped = PublishedBoard(
+            [
+                replace(second, rank=1, pnl_usd=(best.pnl_usd or 0.0) + 1),
+                replace(best, rank=2, pnl_usd=best.pnl_usd or 0.0),
+            ],
+            board.as_of + 1,
+            board.prices_as_of,
+            final=False,
+        )
+        await publish(deps.kv, swapped)
+        published, outranked = await told(frames), await told(frames)
+        await frames.aclose()
+
+        assert (begun["kind"], begun["asOf"]) == ("board", board.as_of)
+        assert (published["kind"], published["asOf"]) == ("board", board.as_of + 1)
+        assert (outranked["kind"], outranked["previousRank"], outranked["rank"]) == ("outranked", 1, 2)
+
+
+async def test_a_stream_that_nobody_reads_is_closed_and_a_client_has_a_bounded_number(tmp_path: Path) -> None:
+    """The others go on; the one too many is told to wait."""
+    async with competition_site(tmp_path) as made:
+        streams = NewsStreams(made.site)
+        open_ones = [await opened(streams) for _ in range(STREAMS_PER_CLIENT)]
+        refused = None
+        try:
+            await opened(streams)
+        except RequestRefused as error:
+            refused = error
+        assert refused is not None
+        assert (refused.status, refused.code) == (429, "too_many_streams")
+        for frames in open_ones:
+            await frames.aclose()
+        assert await anext(await opened(streams)) is not None
+
+
+async def test_the_news_are_trimmed(tmp_path: Path) -> None:
+    """Ten thousand are kept, and numbers are never used again."""
+    async with competition_site(tmp_path) as made:
+        db = made.world.db
+        await db.prepare(
+            "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
+            " WHERE i < 10050) SELECT 'refused', 'x', 'y' FROM n"
+        ).run()
+        trimmed = await trim_news(db)
+        newest = await newest_id(db)
+        await db.prepare("DELETE FROM news").run()
+        await trade(made, 0)
+
+        assert trimmed == 50
+        assert await newest_id(db) == newest + 1
+
+
+async def test_the_route_is_public_and_checks_the_address(tmp_path: Path) -> None:
+    """HEAD answers at once; a wrong address is 400."""
+    async with competition_site(tmp_path) as made:
+        wrong = await made.get(f"{EVENTS}?address=SP1")
+
+        assert (wrong.status, wrong.json()["code"]) == (400, "bad_request")
