@@ -3,6 +3,7 @@
 Prices and sums of a result are decimal text, so that two computers that read the same text compute the same result.
 """
 
+import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 
 from tocsin.errors import UsageError
@@ -12,7 +13,8 @@ EXACT = Context(prec=250, traps=[Inexact, InvalidOperation, DivisionByZero, Over
 RATIO_DIGITS = 12  # a quotient is rounded once, to this many significant digits
 
 _ROUNDING = Context(prec=RATIO_DIGITS, rounding=ROUND_HALF_EVEN)
-_TEXT_MAX = 120
+TEXT_MAX = 120  # characters of a number that is read
+_SPELLING = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
 
 
 def decimal_text(value: Decimal) -> str:
@@ -30,13 +32,29 @@ def decimal_of_float(value: float) -> Decimal:
 
 def read_decimal(text: str) -> Decimal:
     """Reads the one spelling of a decimal number, and nothing else."""
-    try:
-        value = Decimal(text) if len(text) <= _TEXT_MAX else Decimal("NaN")
-    except InvalidOperation:
-        value = Decimal("NaN")
-    if not value.is_finite() or decimal_text(value) != text:
+    if len(text) > TEXT_MAX or not _SPELLING.fullmatch(text) or text == "-0":
         raise UsageError(f"A decimal number looks like 0.85, not {text[:40]!r}.")
-    return value
+    return Decimal(text)
+
+
+def decimal_places(text: str) -> int:
+    """How many digits a number in the one spelling has after the point."""
+    return len(text.partition(".")[2])
+
+
+def scaled_integer(text: str, places: int) -> int:
+    """A number in the one spelling times `10**places`, which must make it an integer."""
+    whole, _, fraction = text.partition(".")
+    if len(fraction) > places:
+        raise UsageError(f"{text[:40]!r} has more than {places} digits after the point.")
+    return int(whole + fraction.ljust(places, "0"))
+
+
+def scaled_text(value: int, places: int) -> str:
+    """The one spelling of `value / 10**places`."""
+    digits = str(abs(value)).zfill(places + 1)
+    whole, fraction = digits[: len(digits) - places], digits[len(digits) - places :].rstrip("0")
+    return ("-" if value < 0 else "") + (f"{whole}.{fraction}" if fraction else whole)
 
 
 def usd_value(amount: int, price_usd: Decimal, decimals: int) -> Decimal:
