@@ -5,6 +5,7 @@ Prices and sums of a result are decimal text, so that two computers that read th
 
 import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+from fractions import Fraction
 
 from tocsin.errors import UsageError
 
@@ -37,23 +38,16 @@ def read_decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
-def decimal_places(text: str) -> int:
-    """How many digits a number in the one spelling has after the point."""
-    return len(text.partition(".")[2])
-
-
-def scaled_integer(text: str, places: int) -> int:
-    """A number in the one spelling times `10**places`, which must make it an integer."""
-    whole, _, fraction = text.partition(".")
-    if len(fraction) > places:
-        raise UsageError(f"{text[:40]!r} has more than {places} digits after the point.")
-    return int(whole + fraction.ljust(places, "0"))
-
-
-def scaled_text(value: int, places: int) -> str:
-    """The one spelling of `value / 10**places`."""
-    digits = str(abs(value)).zfill(places + 1)
-    whole, fraction = digits[: len(digits) - places], digits[len(digits) - places :].rstrip("0")
+def exact_text(value: Fraction) -> str:
+    """The one spelling of a fraction whose decimal digits end; others raise `UsageError`."""
+    places = (
+        value.denominator.bit_length()
+    )  # enough, if they end at all: the denominator has the factors 2 and 5 only
+    parts, rest = divmod(10**places, value.denominator)
+    if rest:
+        raise UsageError(f"The digits of {str(value)[:60]} do not end.")
+    digits = str(abs(value.numerator) * parts).zfill(places + 1)
+    whole, fraction = digits[:-places], digits[-places:].rstrip("0")
     return ("-" if value < 0 else "") + (f"{whole}.{fraction}" if fraction else whole)
 
 

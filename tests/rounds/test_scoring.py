@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from support.random_rounds import round_inputs
 from tocsin.errors import UsageError
-from tocsin.rounds.scoring import score
+from tocsin.rounds.scoring import agent_scores, ranked, rewards, score
+from tocsin.rounds.token_values import token_values
 from tocsin.shapes.rounds import (
-    FlagDecision,
+    AgentFlag,
     RoundAgent,
     RoundInputs,
     RoundPrice,
@@ -26,7 +27,7 @@ RULES = RoundRules("week-1", 1_000, 2_000, 5_600, rewards={"overall_pnl": 100, "
 PRICES = [RoundPrice("stx", "0.5", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg", 0)]
 
 
-def expected(inputs: RoundInputs) -> dict[str, Any]:
+def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
     """The results and rewards as the rules say, swap by swap, without regard to speed."""
     rules = inputs.rules
     worth: dict[str, Fraction] = {}
@@ -58,17 +59,30 @@ def expected(inputs: RoundInputs) -> dict[str, Any]:
     rows.sort(key=lambda row: row["volume_usd"], reverse=True)
     rows.sort(key=lambda row: row["pnl_usd"], reverse=True)
     rows.sort(key=lambda row: row["priced_trade_count"] == 0)
-    excluded = {made.erc8004_agent_id for made in inputs.decisions if made.decision == "exclude"}
-    able = [row for row in rows if row["priced_trade_count"] > 0 and row["erc8004_agent_id"] not in excluded]
+    able = {
+        category: [
+            row
+            for row in rows
+            if row["priced_trade_count"] > 0
+            and not [
+                flag
+                for flag in flags
+                if flag.erc8004_agent_id == row["erc8004_agent_id"]
+                and category in flag.excludes_from
+                and not flag.cleared
+            ]
+        ]
+        for category in ("overall_pnl", "volume", "return")
+    }
     serious = [
         row
-        for row in able
+        for row in able["return"]
         if row["volume_usd"] >= Fraction(rules.min_volume_usd)
         and row["priced_trade_count"] - row["dust_trade_count"] >= rules.min_priced_trade_count
     ]
     winners = {
-        "overall_pnl": able[:1],
-        "volume": sorted(able, key=lambda row: -row["volume_usd"])[:1],
+        "overall_pnl": able["overall_pnl"][:1],
+        "volume": sorted(able["volume"], key=lambda row: -row["volume_usd"])[:1],
         "return": sorted(serious, key=lambda row: (-row["pnl_usd"] / row["volume_usd"], -row["volume_usd"]))[
             :1
         ],
@@ -129,7 +143,8 @@ def _expected_row(
 @given(round_inputs())
 def test_it_equals_a_straightforward_computation_with_fractions(inputs: RoundInputs) -> None:
     """Every figure, the order and the prizes; `pnl_percent` is right to 12 digits."""
-    outcome, should = score(inputs), expected(inputs)
+    outcome = score(inputs)
+    should = expected(inputs, outcome.flags)
     assert [result.rank for result in outcome.results] == list(range(1, len(should["results"]) + 1))
     for result, row in zip(outcome.results, should["results"], strict=True):
         found = asdict(result)
@@ -239,15 +254,18 @@ def test_wallets_of_one_identity_are_one_agent() -> None:
     assert (result.capital_usd, result.pnl_usd) == ("10", "1")
 
 
-def test_an_operator_who_excludes_an_agent_gives_the_prizes_to_the_next() -> None:
-    decision = FlagDecision(1, "exclude", None, "two identities", "ops", "2026-05-20T00:00:00Z")
+def test_a_flag_gives_the_prizes_that_it_excludes_from_to_the_next() -> None:
+    """The rank stays. A flag that an operator cleared excludes from nothing."""
     swaps = [swap("SPA", "100 usd", "400 stx"), swap("SPB", "60 usd", "121 stx")]
-    outcome = score(inputs_of(*swaps, decisions=[decision]))
-    assert [result.stx_address for result in outcome.results] == ["SPA", "SPB"]
-    assert [(won.category, won.rank, won.amount_sats) for won in outcome.rewards] == [
+    inputs = inputs_of(*swaps)
+    scores = ranked(agent_scores(inputs, token_values(inputs.prices, inputs.rules)))
+    flag = AgentFlag(1, "ring", "mirrored trades", [], ["overall_pnl", "return"])
+    assert [(won.category, won.rank, won.amount_sats) for won in rewards(RULES, scores, [flag])] == [
         ("overall_pnl", 2, 100),
-        ("volume", 2, 50),
+        ("volume", 1, 50),
     ]
+    cleared = rewards(RULES, scores, [replace(flag, cleared=True)])
+    assert [(won.category, won.rank) for won in cleared] == [("overall_pnl", 1), ("volume", 1)]
 
 
 def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> None:
@@ -267,7 +285,7 @@ def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> Non
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"agents": [agent("SPA", 1), agent("SPA", 2)]}, "An address is listed twice"),
+        ({"agents": [agent("SPA", 1), agent("SPA", 2)]}, "SPA is listed twice"),
         ({"prices": [*PRICES, PRICES[0]]}, "stx has two prices"),
         ({"prices": [replace(PRICES[0], price_usd="0")]}, "A price is above 0"),
         ({"prices": [replace(PRICES[0], price_usd="1e5")]}, "A decimal number looks like"),

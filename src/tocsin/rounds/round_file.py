@@ -102,7 +102,7 @@ def file_lines(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[str]:
     """The file, line by line. Each ends with a line feed, which is left out here. The last one has the digest."""
     digest, lines = hashlib.sha256(), _lines_before_digest(inputs, outcome)
     while block := list(islice(lines, _BLOCK)):
-        digest.update("".join(f"{line}\n" for line in block).encode())
+        digest.update(_ended(block).encode())
         yield from block
     yield _line(["digest", "sha256", digest.hexdigest()])
 
@@ -111,19 +111,18 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
     """The file in parts of at most `size_max` bytes. They end with a line; only a line that is longer is cut."""
     part: list[str] = []
     size = 0
-    for text in lines:
-        line = f"{text}\n"
-        length = len(line) if line.isascii() else len(line.encode())
+    for line in lines:
+        length = 1 + (len(line) if line.isascii() else len(line.encode()))
         if size + length > size_max and part:
-            yield "".join(part)
+            yield _ended(part)
             part, size = [], 0
         if length > size_max:
-            yield from _pieces(line, size_max)
-            continue
-        part.append(line)
-        size += length
+            yield from _pieces(_ended([line]), size_max)
+        else:
+            part.append(line)
+            size += length
     if part:
-        yield "".join(part)
+        yield _ended(part)
 
 
 def lines_of(parts: Iterable[str]) -> Iterator[str]:
@@ -178,6 +177,10 @@ def _lists(inputs: RoundInputs, outcome: RoundOutcome) -> dict[str, Sequence[Any
         "reward": outcome.rewards,
         "flag": outcome.flags,
     }
+
+
+def _ended(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"
 
 
 def _line(value: Any) -> str:

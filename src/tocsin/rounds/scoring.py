@@ -1,11 +1,12 @@
 """The result of a round, from its inputs alone. Pure, exact, and the same on every computer.
 
 A swap counts when both its tokens have a price of the end and neither is thin. Volume is the sum of what was given,
-P&L what was received less the volume. Money is counted in integers; only quotients are rounded, at the very end.
+P&L what was received less the volume. Sums are integers and fractions; only quotients are rounded, at the very end.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -13,9 +14,9 @@ from itertools import accumulate
 from operator import attrgetter
 
 from tocsin.errors import UsageError
-from tocsin.exact_decimals import decimal_text, ratio, scaled_text
+from tocsin.exact_decimals import decimal_text, exact_text, ratio, read_decimal
 from tocsin.rounds.flags import flags_of
-from tocsin.rounds.token_values import TokenValues, token_values
+from tocsin.rounds.token_values import TokenValue, check_rules, integer_units, token_values
 from tocsin.shapes.rounds import (
     CATEGORIES,
     AgentFlag,
@@ -25,127 +26,112 @@ from tocsin.shapes.rounds import (
     RoundInputs,
     RoundOutcome,
     RoundReward,
+    RoundRules,
 )
 
 CHAIN_ORDER = attrgetter("block_height", "tx_index", "txid")
 
 
 def score(inputs: RoundInputs) -> RoundOutcome:
-    """Results in order of rank, rewards, and the flags that excluded from them. The order of the inputs is nothing."""
+    """Results in order of rank, rewards, and the flags that excluded from them, whatever the order of the inputs."""
+    check_rules(inputs.rules)
     values = token_values(inputs.prices, inputs.rules)
-    scores = ranked(_scores(inputs, values))
+    scores = ranked(agent_scores(inputs, values))
     flags = flags_of(inputs)
-    results = [_result(rank, entry, values) for rank, entry in enumerate(scores, 1)]
-    return RoundOutcome(results, rewards(inputs, values, scores, flags), flags)
+    results = [_result(rank, entry) for rank, entry in enumerate(scores, 1)]
+    return RoundOutcome(results, rewards(inputs.rules, scores, flags), flags)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentScore:
-    """What one identity did. Money is in the unit of `TokenValues`."""
+    """What one identity did. Money is in dollars."""
 
     agent_id: int
     wallets: list[RoundAgent]  # that traded; the one that traded last is the first
     trades: int
     priced: int
     dust: int
-    volume: int
-    received: int
-    capital: int
+    volume: Fraction
+    received: Fraction
+    capital: Fraction
     latest: int
     sources: Counter[str]
     unpriced: list[str]
     thin: list[str]
 
     @property
-    def pnl(self) -> int:
+    def pnl(self) -> Fraction:
         return self.received - self.volume
 
 
 @dataclass(slots=True)
-class Trades:
-    """The swaps of one wallet from one token to another, by one source."""
+class Account:
+    """What one identity traded.
 
-    wallet: RoundAgent
-    token_in: str
-    token_out: str
-    source: str
-    given: list[int] = field(default_factory=list)
-    received: list[int] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
+    `flows` has for each token what swaps that count gave (above 0) and received (below 0), in the order of the chain.
+    """
 
-
-# For each token of an identity: what was given (above 0) and received (below 0), in the order of the chain.
-Flows = dict[str, list[int]]
+    flows: dict[str, list[int]]
+    times: dict[RoundAgent, list[int]] = field(default_factory=dict)  # of the swaps of each wallet
+    sources: list[str] = field(default_factory=list)
+    uncounted: set[str] = field(default_factory=set)  # tokens of swaps that do not count
 
 
-def _scores(inputs: RoundInputs, values: TokenValues) -> list[AgentScore]:
+def agent_scores(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> Iterator[AgentScore]:
     """One score for each identity that traded."""
-    trades: dict[int, list[Trades]] = {}
-    flows: dict[int, Flows] = {}
-    _sort_out(inputs, values, trades, flows)
-    dust = values.money(inputs.rules.dust_usd)
-    return [_score(agent_id, found, flows[agent_id], values, dust) for agent_id, found in trades.items()]
+    units, dollar = integer_units(values)
+    dust_usd = Fraction(read_decimal(inputs.rules.dust_usd))
+    # The smallest amount of each token that is not dust.
+    not_dust = {token: math.ceil(dust_usd * dollar / unit) for token, unit in units.items()}
+    for agent_id, account in _accounts(inputs, units).items():
+        latest = {wallet: max(times) for wallet, times in account.times.items() if times}
+        if not latest:
+            continue
+        flows, sources = account.flows, account.sources
+        given = {token: [amount for amount in flow if amount > 0] for token, flow in flows.items()}
+        volume = sum(sum(amounts) * units[token] for token, amounts in given.items())
+        net = sum(sum(flow) * units[token] for token, flow in flows.items())
+        peaks = sum(max(accumulate(flow, initial=0)) * units[token] for token, flow in flows.items())
+        yield AgentScore(
+            agent_id,
+            sorted(latest, key=lambda wallet: (-latest[wallet], wallet.stx_address)),
+            trades=len(sources),
+            priced=sum(map(len, given.values())),
+            dust=sum(sum(map(not_dust[token].__gt__, amounts)) for token, amounts in given.items()),
+            volume=Fraction(volume, dollar),
+            received=Fraction(volume - net, dollar),
+            capital=Fraction(peaks, dollar),
+            latest=max(latest.values()),
+            sources=Counter(sources),
+            unpriced=sorted(account.uncounted - values.keys()),
+            thin=sorted(token for token in account.uncounted & values.keys() if values[token].thin),
+        )
 
 
-def _sort_out(
-    inputs: RoundInputs, values: TokenValues, trades: dict[int, list[Trades]], flows: dict[int, Flows]
-) -> None:
+def _accounts(inputs: RoundInputs, units: Mapping[str, int]) -> dict[int, Account]:
     """One pass over the swaps, in the order of the chain. It does as little as it can: there may be a million."""
-    agents = {agent.stx_address: agent for agent in inputs.agents}
-    if len(agents) != len(inputs.agents):
-        raise UsageError("An address is listed twice among the agents. List each once.")
-    starts_at, ends_at, units = inputs.rules.starts_at, inputs.rules.ends_at, values.units
-    known: dict[tuple[str, str, str, str], tuple[Trades, list[int], list[int]]] = {}
+    accounts: dict[int, Account] = {}
+    of_wallet: dict[str, tuple[Account, list[int]]] = {}
+    for agent in inputs.agents:
+        if agent.stx_address in of_wallet:
+            raise UsageError(f"{agent.stx_address} is listed twice among the agents. List it once.")
+        account = accounts.setdefault(agent.erc8004_agent_id, Account({token: [] for token in units}))
+        of_wallet[agent.stx_address] = account, account.times.setdefault(agent, [])
+    starts_at, ends_at = inputs.rules.starts_at, inputs.rules.ends_at
     for swap in sorted(inputs.swaps, key=CHAIN_ORDER):
         _, sender, _, _, token_in, given, token_out, received, at, _, _, source = swap
-        if sender not in agents or not starts_at <= at < ends_at:
+        if sender not in of_wallet or not starts_at <= at < ends_at:
             continue
-        key = (sender, token_in, token_out, source)
-        if key not in known:
-            agent = agents[sender]
-            entry = Trades(agent, token_in, token_out, source)
-            trades.setdefault(agent.erc8004_agent_id, []).append(entry)
-            flow = flows.setdefault(agent.erc8004_agent_id, {})
-            if token_in not in units or token_out not in units:
-                flow = {}  # of a swap that does not count
-            known[key] = (entry, flow.setdefault(token_in, []), flow.setdefault(token_out, []))
-        entry, flow_in, flow_out = known[key]
-        amount_in, amount_out = int(given), int(received)
-        entry.given.append(amount_in)
-        entry.received.append(amount_out)
-        entry.times.append(at)
-        flow_in.append(amount_in)
-        flow_out.append(-amount_out)
-
-
-def _score(
-    agent_id: int, trades: Sequence[Trades], flows: Flows, values: TokenValues, dust: int
-) -> AgentScore:
-    units = values.units
-    counted = [entry for entry in trades if entry.token_in in units and entry.token_out in units]
-    latest: dict[str, int] = {}
-    sources: Counter[str] = Counter()
-    for entry in trades:
-        address = entry.wallet.stx_address
-        latest[address] = max(max(entry.times), latest.get(address, 0))  # noqa: PLW3301 - not a million arguments
-        sources[entry.source] += len(entry.times)
-    wallets = {entry.wallet.stx_address: entry.wallet for entry in trades}
-    uncounted = {token for entry in trades for token in (entry.token_in, entry.token_out)} - units.keys()
-    return AgentScore(
-        agent_id,
-        [wallets[address] for address in sorted(wallets, key=lambda address: (-latest[address], address))],
-        trades=sources.total(),
-        priced=sum(len(entry.times) for entry in counted),
-        # An amount is dust when it is worth less: the smallest amount that is not is this quotient, rounded up.
-        dust=sum(sum(map((-(-dust // units[entry.token_in])).__gt__, entry.given)) for entry in counted),
-        volume=sum(sum(entry.given) * units[entry.token_in] for entry in counted),
-        received=sum(sum(entry.received) * units[entry.token_out] for entry in counted),
-        capital=sum(max(accumulate(flow, initial=0)) * units[token] for token, flow in flows.items()),
-        latest=max(latest.values()),
-        sources=sources,
-        unpriced=sorted(uncounted - values.thin),
-        thin=sorted(uncounted & values.thin),
-    )
+        account, times = of_wallet[sender]
+        times.append(at)
+        account.sources.append(source)
+        flows = account.flows
+        if token_in in flows and token_out in flows:
+            flows[token_in].append(int(given))
+            flows[token_out].append(-int(received))
+        else:
+            account.uncounted.update((token_in, token_out))
+    return accounts
 
 
 def ranked(scores: Iterable[AgentScore]) -> list[AgentScore]:
@@ -162,63 +148,50 @@ def ranked(scores: Iterable[AgentScore]) -> list[AgentScore]:
     )
 
 
-def rewards(
-    inputs: RoundInputs, values: TokenValues, scores: Sequence[AgentScore], flags: Iterable[AgentFlag]
-) -> list[RoundReward]:
-    """One winner for each category, of those whom no flag and no decision excludes. `scores` are in order of rank."""
+def rewards(rules: RoundRules, scores: Sequence[AgentScore], flags: Iterable[AgentFlag]) -> list[RoundReward]:
+    """One winner for each category, of those whom no flag excludes. `scores` are in order of rank."""
     excluded = {
         (flag.erc8004_agent_id, category)
         for flag in flags
         if not flag.cleared
         for category in flag.excludes_from
     }
-    excluded |= {
-        (made.erc8004_agent_id, category)
-        for made in inputs.decisions
-        if made.decision == "exclude"
-        for category in CATEGORIES
-    }
+    ranks = {entry.agent_id: rank for rank, entry in enumerate(scores, 1)}
     won = []
     for category in CATEGORIES:
-        running = [
-            (rank, entry)
-            for rank, entry in enumerate(scores, 1)
-            if entry.priced and (entry.agent_id, category) not in excluded
-        ]
-        winner = _winner(category, running, inputs, values)
+        running = [entry for entry in scores if entry.priced and (entry.agent_id, category) not in excluded]
+        winner = _winner(category, running, rules)
         if winner is not None:
-            rank, entry = winner
-            sats = inputs.rules.rewards.get(category, 0)
-            won.append(RoundReward(category, rank, entry.wallets[0].stx_address, entry.agent_id, sats))
+            won.append(
+                RoundReward(
+                    category,
+                    ranks[winner.agent_id],
+                    winner.wallets[0].stx_address,
+                    winner.agent_id,
+                    rules.rewards.get(category, 0),
+                )
+            )
     return won
 
 
-Placed = tuple[int, AgentScore]
-
-
-def _winner(
-    category: RewardCategory, running: Sequence[Placed], inputs: RoundInputs, values: TokenValues
-) -> Placed | None:
+def _winner(category: RewardCategory, running: Sequence[AgentScore], rules: RoundRules) -> AgentScore | None:
     """`running` is in order of rank, which decides whatever is equal."""
     if category == "overall_pnl":
         return running[0] if running else None
     if category == "volume":
-        return max(running, key=lambda placed: placed[1].volume, default=None)
-    least, trades = max(1, values.money(inputs.rules.min_volume_usd)), inputs.rules.min_priced_trade_count
+        return max(running, key=lambda entry: entry.volume, default=None)
+    least, trades = Fraction(read_decimal(rules.min_volume_usd)), rules.min_priced_trade_count
     qualified = [
-        placed
-        for placed in running
-        if placed[1].volume >= least and placed[1].priced - placed[1].dust >= trades
+        entry
+        for entry in running
+        if entry.volume > 0 and entry.volume >= least and entry.priced - entry.dust >= trades
     ]
-    return max(
-        qualified,
-        key=lambda placed: (Fraction(placed[1].pnl, placed[1].volume), placed[1].volume),
-        default=None,
-    )
+    return max(qualified, key=lambda entry: (entry.pnl / entry.volume, entry.volume), default=None)
 
 
-def _result(rank: int, entry: AgentScore, values: TokenValues) -> AgentResult:
-    percent = ratio(Decimal(entry.pnl), Decimal(entry.volume))
+def _result(rank: int, entry: AgentScore) -> AgentResult:
+    volume, pnl = entry.volume, entry.pnl
+    percent = ratio(Decimal(pnl.numerator * volume.denominator), Decimal(volume.numerator * pnl.denominator))
     return AgentResult(
         rank=rank,
         stx_address=entry.wallets[0].stx_address,
@@ -228,11 +201,11 @@ def _result(rank: int, entry: AgentScore, values: TokenValues) -> AgentResult:
         priced_trade_count=entry.priced,
         unpriced_trade_count=entry.trades - entry.priced,
         dust_trade_count=entry.dust,
-        volume_usd=scaled_text(entry.volume, values.places),
-        received_usd=scaled_text(entry.received, values.places),
-        pnl_usd=scaled_text(entry.pnl, values.places),
+        volume_usd=exact_text(volume),
+        received_usd=exact_text(entry.received),
+        pnl_usd=exact_text(pnl),
         pnl_percent=None if percent is None else decimal_text(percent),
-        capital_usd=scaled_text(entry.capital, values.places),
+        capital_usd=exact_text(entry.capital),
         latest_trade_at=entry.latest,
         source_counts={source: entry.sources[source] for source in ("agent", "cron", "chainhook")},
         unpriced_tokens=entry.unpriced,

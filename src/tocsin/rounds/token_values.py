@@ -1,52 +1,49 @@
-"""What tokens are worth at the end of a round, as integers. Pure.
+"""What tokens are worth at the end of a round, exactly. Pure."""
 
-All money of a round is counted in one unit: a dollar divided by a power of ten that is large enough for every price of
-the round. Sums and products are then those of integers, which Python never rounds.
-"""
-
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 
 from tocsin.chain_model import DECIMALS_MAX
 from tocsin.errors import UsageError
-from tocsin.exact_decimals import decimal_places, read_decimal, scaled_integer
+from tocsin.exact_decimals import read_decimal
 from tocsin.shapes.rounds import RoundPrice, RoundRules
 
 
 @dataclass(frozen=True, slots=True)
-class TokenValues:
-    """`units` is what one smallest unit of each token is worth. A thin token has no value that counts."""
+class TokenValue:
+    """What one token is worth, and whether it is thin: then its trades do not count."""
 
-    places: int  # 10**places units of money are a dollar
-    units: dict[str, int]
-    thin: frozenset[str]
-
-    def money(self, usd: str) -> int:
-        """An amount of dollars in our unit."""
-        return scaled_integer(usd, self.places)
+    price: Decimal
+    decimals: int
+    thin: bool
 
 
-def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> TokenValues:
-    """Raises `UsageError` for prices and rules that cannot be."""
-    known: dict[str, RoundPrice] = {}
-    check_rules(rules)
+def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> dict[str, TokenValue]:
+    """By token. Raises `UsageError` for a price that cannot be, and for a token with two."""
+    values: dict[str, TokenValue] = {}
     for price in prices:
         check_price(price)
-        if price.token_id in known:
+        if price.token_id in values:
             raise UsageError(f"{price.token_id} has two prices. Give one.")
-        known[price.token_id] = price
-    thin = frozenset(token for token, price in known.items() if is_thin(price, rules))
-    places = max(
-        decimal_places(rules.min_volume_usd),
-        decimal_places(rules.dust_usd),
-        *(decimal_places(price.price_usd) + price.decimals for price in known.values()),
-    )
-    units = {
-        token: scaled_integer(price.price_usd, places - price.decimals)
-        for token, price in known.items()
-        if token not in thin
+        values[price.token_id] = TokenValue(
+            read_decimal(price.price_usd), price.decimals, is_thin(price, rules)
+        )
+    return values
+
+
+def integer_units(values: Mapping[str, TokenValue]) -> tuple[dict[str, int], int]:
+    """What one smallest unit of each token that counts is worth in parts of a dollar, and how many parts a dollar has.
+
+    There are as many parts as it takes to make them all integers: those are never rounded, and fast.
+    """
+    exact = {
+        token: Fraction(value.price) / 10**value.decimals for token, value in values.items() if not value.thin
     }
-    return TokenValues(places, units, thin)
+    dollar = math.lcm(*(value.denominator for value in exact.values()))
+    return {token: int(value * dollar) for token, value in exact.items()}, dollar
 
 
 def is_thin(price: RoundPrice, rules: RoundRules) -> bool:
