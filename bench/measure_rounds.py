@@ -58,7 +58,8 @@ def competition(swaps: int, seed: int = 1) -> RoundInputs:
 
 
 def best(name: str, times: int, work: Callable[[], T]) -> T:
-    took, results = [], []
+    took: list[float] = []
+    results: list[T] = []
     for _ in range(times):
         results.clear()
         gc.collect()
