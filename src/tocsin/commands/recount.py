@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from tocsin.errors import FetchError, RoundFileError, UsageError
-from tocsin.rounds.recount import recount
+from tocsin.rounds.recounting import recount
 from tocsin.rounds.round_file import RoundFile, lines_of, read_round_file
-from tocsin.shapes.recount import Recount
+from tocsin.shapes.recount_report import RecountReport
 
 FILE_MAX = 1_000_000_000  # bytes; a million swaps take 370 MB
 DOWNLOAD_S = 300.0
@@ -22,7 +22,7 @@ PIECE_BYTES = 1_000_000
 _ROUND = re.compile(r"(?P<before>.*?)(?:/api/competition)?/rounds/(?P<round>[^/]+)/?")
 
 
-def recount_source(source: str) -> tuple[RoundFile, Recount]:
+def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
     """Raises `UsageError` for a file that cannot be had, is damaged, or is no file of a round."""
     is_url = source.startswith(("http://", "https://"))
     try:

@@ -20,7 +20,7 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board, Explanation, SubmitAnswer
 from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.prices import PriceList
-from tocsin.shapes.recount import Recount
+from tocsin.shapes.recount_report import RecountReport
 from tocsin.shapes.rounds import RoundAgent
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
@@ -176,7 +176,7 @@ def board(board: Board) -> Iterable[RenderableType]:
     yield table if board.rows else "Nobody has traded yet."
 
 
-def recounted(agents: Iterable[RoundAgent], counted: Recount) -> Iterable[RenderableType]:
+def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[RenderableType]:
     names = {agent.stx_address: agent.display_name for agent in agents}
     prizes, flags = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
     for reward in counted.rewards:

@@ -65,7 +65,7 @@ class AgentScore:
 
 
 @dataclass(slots=True)
-class Account:
+class TradingAccount:
     """What one identity traded.
 
     `flows` has for each token what swaps that count gave (above 0) and received (below 0), in the order of the chain.
@@ -108,14 +108,14 @@ def agent_scores(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> Itera
         )
 
 
-def _accounts(inputs: RoundInputs, units: Mapping[str, int]) -> dict[int, Account]:
+def _accounts(inputs: RoundInputs, units: Mapping[str, int]) -> dict[int, TradingAccount]:
     """One pass over the swaps, in the order of the chain. It does as little as it can: there may be a million."""
-    accounts: dict[int, Account] = {}
-    of_wallet: dict[str, tuple[Account, list[int]]] = {}
+    accounts: dict[int, TradingAccount] = {}
+    of_wallet: dict[str, tuple[TradingAccount, list[int]]] = {}
     for agent in inputs.agents:
         if agent.stx_address in of_wallet:
             raise UsageError(f"{agent.stx_address} is listed twice among the agents. List it once.")
-        account = accounts.setdefault(agent.erc8004_agent_id, Account({token: [] for token in units}))
+        account = accounts.setdefault(agent.erc8004_agent_id, TradingAccount({token: [] for token in units}))
         of_wallet[agent.stx_address] = account, account.times.setdefault(agent, [])
     starts_at, ends_at = inputs.rules.starts_at, inputs.rules.ends_at
     for swap in sorted(inputs.swaps, key=CHAIN_ORDER):

@@ -16,7 +16,7 @@ class RecountDifference(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Recount(SnakeShape):
+class RecountReport(SnakeShape):
     """What the inputs of a file give, and where the file states something else."""
 
     round_id: str

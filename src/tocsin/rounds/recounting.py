@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 from tocsin.bindings import JSON
 from tocsin.rounds.round_file import RoundFile
 from tocsin.rounds.scoring import score
-from tocsin.shapes.recount import Recount, RecountDifference
+from tocsin.shapes.recount_report import RecountDifference, RecountReport
 from tocsin.shapes.rounds import AgentFlag, RoundOutcome
 
 
-def recount(file: RoundFile) -> Recount:
+def recount(file: RoundFile) -> RecountReport:
     """What the inputs of the file give, and every value of its outcome that is another."""
     counted = score(file.inputs)
     differences = [*_differences(_named_values(file.outcome), _named_values(counted))]
-    return Recount(
+    return RecountReport(
         file.inputs.rules.round_id,
         file.digest,
         not differences,
