@@ -52,8 +52,11 @@ def exact_text(value: Fraction) -> str:
 
 
 def usd_value(amount: int, price_usd: Decimal, decimals: int) -> Decimal:
-    """What an amount in a token's smallest unit is worth, exactly."""
-    return EXACT.multiply(Decimal(amount), EXACT.scaleb(price_usd, -decimals))
+    """What an amount in a token's smallest unit is worth, exactly; raises `UsageError` if that has too many digits."""
+    try:
+        return EXACT.multiply(Decimal(amount), EXACT.scaleb(price_usd, -decimals))
+    except Inexact:
+        raise UsageError(f"An amount times its price has more than {EXACT.prec} digits.") from None
 
 
 def ratio(part: Decimal, whole: Decimal) -> Decimal | None:
