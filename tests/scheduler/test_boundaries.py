@@ -146,3 +146,38 @@ async def test_after_a_restart_the_newest_runs_are_the_newest(tmp_path: Path) ->
 
     assert len(ids) == 8
     assert ids == sorted(ids, reverse=True)
+
+
+async def test_a_run_is_woken_at_the_time_that_it_asked_for_also_after_a_restart(tmp_path: Path) -> None:
+    """Asked for at 90 s: the run starts then, in this process or in the next; the cadence stays as it was."""
+    started: list[int] = []
+
+    async def work(context: TaskContext) -> TaskResult:
+        started.append(context.clock.now())
+        wake_at = started[0] + 90_000 if len(started) == 1 else None
+        return TaskResult({"succeeded": 1}, wake_at=wake_at)
+
+    async with scheduler(tmp_path, Job("rounds", FIVE, run=work)) as made:
+        await asyncio.sleep(10)
+        clock = made.clock
+    async with scheduler(tmp_path, Job("rounds", FIVE, run=work), clock=clock):
+        await asyncio.sleep(6 * 60)
+
+    first = started[0]
+    assert started[1] == first + 90_000
+    assert started[2] == first - first % FIVE + FIVE
+    assert len(started) == 3
+
+
+async def test_a_run_that_always_asks_for_the_past_runs_once_a_second_at_most(tmp_path: Path) -> None:
+    """A wrong wish must not keep the object busy."""
+    started: list[int] = []
+
+    async def work(context: TaskContext) -> TaskResult:
+        started.append(context.clock.now())
+        return TaskResult({"succeeded": 1}, wake_at=0)
+
+    async with scheduler(tmp_path, Job("rounds", FIVE, run=work)):
+        await asyncio.sleep(10)
+
+    assert 5 <= len(started) <= 11

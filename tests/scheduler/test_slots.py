@@ -254,3 +254,32 @@ def test_no_slot_is_run_twice(pauses: list[int]) -> None:
     assert taken == sorted(set(taken))
     assert all(at % FIVE == 0 and NOON < at <= now for at in taken)
     assert len(taken) + missed == (schedule.last_slot_at - NOON) // FIVE
+
+
+def test_a_run_that_was_asked_for_is_one_slot_more_and_moves_no_other() -> None:
+    """Woken at 12:07: the slots stay at 12:05 and 12:10."""
+    woken_at = NOON + FIVE + 2 * MINUTE
+    asked = replace(PRICES, last_slot_at=NOON + FIVE, wake_at=woken_at)
+
+    assert decide(asked, now=woken_at - 1) == ({}, woken_at)
+    assert decide(asked, now=woken_at) == ({"tenero": DueSlot(woken_at, 0)}, NOON + 2 * FIVE)
+    ran = replace(PRICES, last_slot_at=woken_at)
+    assert decide(ran, now=NOON + 2 * FIVE) == ({"tenero": DueSlot(NOON + 2 * FIVE, 0)}, NOON + 3 * FIVE)
+
+
+def test_a_slot_that_has_begun_serves_the_one_that_was_asked_for() -> None:
+    """Down from 12:01 to 12:21: one run, for the slot of 12:20; three slots were missed."""
+    asked = replace(PRICES, wake_at=NOON + 7 * MINUTE)
+
+    due, _ = decide(asked, now=NOON + 21 * MINUTE)
+
+    assert due == {"tenero": DueSlot(NOON + 4 * FIVE, 3)}
+
+
+def test_who_is_woken_waits_for_a_pause_and_a_back_off() -> None:
+    """As every scheduled run does."""
+    asked = replace(PRICES, wake_at=NOON + MINUTE)
+
+    assert decide(asked, now=NOON + MINUTE, paused_until=NOON + 2 * MINUTE) == ({}, NOON + 2 * MINUTE)
+    held = replace(asked, next_run_after=NOON + 3 * MINUTE)
+    assert decide(held, now=NOON + MINUTE) == ({}, NOON + 3 * MINUTE)

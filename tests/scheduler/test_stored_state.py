@@ -218,6 +218,7 @@ DAMAGED = [
     ("lastError", {"tenero": {"at": "x", "class": "Limited", "message": ""}}),
     ("missedSlots", {"tenero": [0]}),
     ("rerun", {"tenero": "yes"}),
+    ("wakeAt", {"tenero": "soon"}),
     ("runCounts", {"tenero": {"ok": "many"}}),
     ("runCounts", {"tenero": 7}),
     ("lastTeneroRunAt", "yesterday"),

@@ -30,6 +30,7 @@ class Run:
         self.slice_exceeded = False
         self.is_failure = False  # whether it counts as one
         self.rerun = False  # whether to run again as soon as the upstream allows it
+        self.wake_at: int | None = None
         self.platform_error: Exception | None = None
         self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
         self._context = context
@@ -66,7 +67,7 @@ class Run:
 
     def _take(self, result: TaskResult) -> None:
         self._context.counters = result.counters
-        self.limited_until = result.limited_until
+        self.limited_until, self.wake_at = result.limited_until, result.wake_at
         if result.error is not None:
             self._fail(result.error_kind or "TaskFailed", result.error)
         elif result.incomplete is None:

@@ -48,6 +48,7 @@ from tocsin.shapes.scheduler import (
 
 PROGRESS_EVERY_MS = 500
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task
+WAKE_AGAIN_MS = 1_000  # at least, between a run and the one that it asked for
 RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
@@ -302,6 +303,8 @@ class SchedulerDO(AuditedObject):
         if run.rerun and hold_ms is not None:
             state.rerun = True
             hold_ms = max(hold_ms, run.task.cadence_ms // RERUNS_PER_CADENCE)
+        if run.wake_at is not None:
+            state.wake_at = max(run.wake_at, moment.wall_ms + WAKE_AGAIN_MS)
         items = run.progress().done
         self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms, items=items)
         if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:

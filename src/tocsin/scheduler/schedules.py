@@ -30,6 +30,7 @@ def schedules_of(
                 own.next_run_after(moment),
                 running=task.name in running,
                 rerun=own.rerun,
+                wake_at=own.wake_at,
                 enabled=task.enabled,
             ),
             now=moment.wall_ms,

@@ -3,7 +3,8 @@
 A task's slots lie on a grid: the n-th slot of a 5-minute task is at n x 5 minutes of unix time, whatever happened
 before. A late or long run does not move the next slot. Slots that passed unused (the process was down, the task was
 paused, held back or still running) become one run, and are counted as missed. When the budget stretches the cadence,
-slots follow the last one at the stretched distance instead.
+slots follow the last one at the stretched distance instead. A run may ask to be woken at a time of its own, such as the
+end of a round: that is one slot more, and moves no other.
 
 The last slot only moves forward, so no slot is run twice. After the clock was set back, it would lie in the far future
 and hold a task up for as long. `clamped` brings it back; apply it and keep the result before deciding. (Back-offs do
@@ -38,6 +39,7 @@ class TaskSchedule:
     next_run_after: int | None = None
     running: bool = False
     rerun: bool = False  # its last run was interrupted
+    wake_at: int | None = None  # its last run asked for a run at this time
     enabled: bool = True
 
 
@@ -82,11 +84,19 @@ def decide(
 def due_at(schedule: TaskSchedule, *, now: int, paused_until: int | None) -> int:
     """When the task's next scheduled run starts, if nothing changes."""
     slot_at = now if schedule.rerun else slot_after(schedule.last_slot_at, schedule, now)
+    if schedule.wake_at is not None:
+        slot_at = min(slot_at, schedule.wake_at)
     return max(slot_at, schedule.next_run_after or 0, paused_until or 0)
 
 
 def current_slot(schedule: TaskSchedule, now: int) -> DueSlot:
     """The newest slot that has begun; older ones are missed."""
+    slot = _regular_slot(schedule, now)
+    wake_at = schedule.wake_at
+    return slot if wake_at is None or not slot.at < wake_at <= now else DueSlot(wake_at, slot.missed)
+
+
+def _regular_slot(schedule: TaskSchedule, now: int) -> DueSlot:
     last = schedule.last_slot_at
     if last <= 0:
         return DueSlot(_grid(now, schedule.cadence_ms), 0)

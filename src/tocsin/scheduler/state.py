@@ -1,10 +1,10 @@
 """What the scheduler stores, under the keys that its users know.
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
-`lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `runCounts` (ever, by outcome). For
-the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job), `alert`,
-`heartbeat`, `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit log of
-`audit_log`. Long-lived cursors are in the database.
+`lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (ever, by
+outcome). For the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job),
+`alert`, `heartbeat`, `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit
+log of `audit_log`. Long-lived cursors are in the database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -88,6 +88,7 @@ class TaskState:
     last_reason: str | None = None
     missed_slots: int = 0
     rerun: bool = False  # its last run was interrupted and is to be run again
+    wake_at: int | None = None  # its last run asked for a run at this time (unix ms)
     run_counts: dict[str, int] = field(default_factory=dict)
     last_run_at: int | None = None
     last_result: FreeForm | None = None
@@ -151,7 +152,7 @@ class SchedulerState:
         if record.slot_at is not None:
             task.last_slot_at = record.slot_at
             task.missed_slots += record.missed_slots
-        task.rerun = False
+        task.rerun, task.wake_at = False, None
         task.last_run_at = record.started_at
 
     def end(
@@ -354,5 +355,6 @@ _COLUMNS: Mapping[str, _Column] = {
     "lastReason": _Column("last_reason", text),
     "missedSlots": _Column("missed_slots", whole_number),
     "rerun": _Column("rerun", truth),
+    "wakeAt": _Column("wake_at", optional_whole_number),
     "runCounts": _Column("run_counts", counts),
 }

@@ -26,7 +26,8 @@ class TaskResult:
     `error` makes it a failure; `error_kind` names the kind, such as the class of an upstream's answer. `incomplete`
     says what the run set out to do and did not. `limited_until` (unix ms) is set when calls were refused, by the
     upstream or `by_budget`: the task's next scheduled run waits for it, within the scheduler's bound. `progressed` is
-    False for an incomplete run that did nothing of what it set out to do.
+    False for an incomplete run that did nothing of what it set out to do. `wake_at` (unix ms) asks for a run at that
+    time, besides those of the task's cadence.
     """
 
     counters: FreeForm
@@ -36,6 +37,7 @@ class TaskResult:
     incomplete: str | None = None
     by_budget: bool = False
     progressed: bool = True
+    wake_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

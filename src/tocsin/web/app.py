@@ -26,6 +26,7 @@ from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, foreign_names, is_public, routes_of
+from tocsin.web.path_patterns import PathPatterns
 from tocsin.web.prepared_response import Form
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.request_limits import ClientRateLimit, networks_of
@@ -51,7 +52,8 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     http = HttpMetrics(deps.clock)
     listed = operations(deps, prices, competition, http)
-    cross_origin.paths = {operation.path for operation in listed if is_public(operation)} | DOCUMENTS
+    public = {operation.path for operation in listed if is_public(operation)}
+    cross_origin.paths = PathPatterns(public | DOCUMENTS)
     cached: dict[str, ResponseCache[Any]] = {PRICES_PATH: prices, BOARD_PATH: competition.board}
     for path, cache in cached.items():
         cache.foreign = foreign_names(listed, path) | {"docs"}

@@ -1,9 +1,10 @@
 """Which pages of other sites may read the public API (CORS). Cookies and keys are never allowed with it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from starlette.types import Message, Scope, Send
 
+from tocsin.web.path_patterns import PathPatterns
 from tocsin.web.security import RawHeaders
 
 ANY = "*"
@@ -18,7 +19,7 @@ class CrossOrigin:
     def __init__(self, origins: Sequence[str]) -> None:
         self._is_any = ANY in origins
         self._origins = frozenset(origin.encode() for origin in origins)
-        self.paths: Collection[str] = ()
+        self.paths = PathPatterns()
 
     @property
     def fixed_headers(self) -> RawHeaders:
@@ -38,7 +39,8 @@ class CrossOrigin:
 
     def allowing(self, scope: Scope, send: Send) -> Send:
         """`send` that adds the headers to a response that lacks them. A page of another site may not see a post's."""
-        if scope["path"] not in self.paths or not (scope["method"] in READS or self.is_preflight(scope)):
+        asks = scope["method"] in READS or self.is_preflight(scope)
+        if not asks or self.paths.find(scope["path"]) is None:
             return send
 
         async def send_allowing(message: Message) -> None:
@@ -52,7 +54,7 @@ class CrossOrigin:
 
     def is_preflight(self, scope: Scope) -> bool:
         """Whether a browser asks if it may read. Browsers post without asking for the method, so a post gets no yes."""
-        if scope["method"] != "OPTIONS" or scope["path"] not in self.paths or not self._origins:
+        if scope["method"] != "OPTIONS" or not self._origins or self.paths.find(scope["path"]) is None:
             return False
         wanted = dict(scope["headers"]).get(b"access-control-request-method", b"")
         return wanted.decode("latin-1") in READS

@@ -11,6 +11,7 @@ from starlette.types import Message, Send
 from tocsin.bindings import Clock
 from tocsin.shapes.measures import Histogram
 from tocsin.web.metric_text import HistogramFamily, MetricFamily, label
+from tocsin.web.path_patterns import PathPatterns
 
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 STATIC = "/static"
@@ -22,18 +23,21 @@ class HttpMetrics:
 
     def __init__(self, clock: Clock) -> None:
         self.now = clock.monotonic
-        self._routes: dict[str, str] = {}
+        self._paths = PathPatterns()
+        self._routes: dict[str | None, str] = {}
         self._counts: dict[tuple[str, int], int] = {}
         self._seconds = {OTHER: Histogram([*BOUNDS_S])}
 
     def know(self, paths: Iterable[str]) -> None:
         """These are ours: each is counted by itself, files of the pages together."""
-        self._routes = {path: STATIC if path.startswith(f"{STATIC}/") else path for path in paths}
+        known = list(paths)
+        self._paths = PathPatterns(known)
+        self._routes = {path: STATIC if path.startswith(f"{STATIC}/") else path for path in known}
         self._seconds |= {route: Histogram([*BOUNDS_S]) for route in self._routes.values()}
 
     def count(self, path: str, status: int, began_s: float) -> None:
         """Count a response that begins now, to a request that began at this (monotonic) time."""
-        route = self._routes.get(path, OTHER)
+        route = self._routes.get(self._paths.find(path), OTHER)
         key = (route, status)
         self._counts[key] = self._counts.get(key, 0) + 1
         self._seconds[route].add(self.now() - began_s)

@@ -25,12 +25,12 @@ Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a caller may send besides the path: `schema` is JSON Schema."""
+    """What a caller may send, in the path or besides it: `schema` is JSON Schema."""
 
     name: str
     schema: dict[str, JSON]
     description: str
-    place: Literal["query", "header"] = "query"
+    place: Literal["query", "header", "path"] = "query"
     required: bool = False
     example: JSON = None
 
