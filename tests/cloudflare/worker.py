@@ -20,7 +20,8 @@ from tocsin.platform.cloudflare.environment import SchedulerParts, open_database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.platform.cloudflare.storage import CloudflareStorage
-from tocsin.rounds.round_file import file_lines, lines_of, parts_of, read_round_file
+from tocsin.rounds.round_file import file_lines, lines_of, parts_of
+from tocsin.rounds.round_file_reader import read_round_file
 from tocsin.rounds.scoring import score
 from tocsin.scheduler.run_history import DAY_MS, day_of, run_key
 from tocsin.settings import Settings

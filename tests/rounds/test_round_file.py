@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from support.random_rounds import round_inputs
 from tocsin.errors import RoundFileError, UsageError
-from tocsin.rounds.round_file import file_lines, lines_of, parts_of, read_round_file, stated_digest
+from tocsin.rounds.round_file import file_lines, lines_of, parts_of, stated_digest
+from tocsin.rounds.round_file_reader import read_round_file
 from tocsin.rounds.scoring import score
 from tocsin.shapes.rounds import (
     AgentFlag,

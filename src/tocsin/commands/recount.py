@@ -12,7 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from tocsin.errors import FetchError, RoundFileError, UsageError
 from tocsin.rounds.recounting import recount
-from tocsin.rounds.round_file import RoundFile, lines_of, read_round_file
+from tocsin.rounds.round_file import lines_of
+from tocsin.rounds.round_file_reader import RoundFile, read_round_file
 from tocsin.shapes.recount_report import RecountReport
 
 FILE_MAX = 1_000_000_000  # bytes; a million swaps take 370 MB

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tocsin.bindings import JSON
-from tocsin.rounds.round_file import RoundFile
+from tocsin.rounds.round_file_reader import RoundFile
 from tocsin.rounds.scoring import score
 from tocsin.shapes.recount_report import RecountDifference, RecountReport
 from tocsin.shapes.rounds import AgentFlag, RoundOutcome
