@@ -372,15 +372,11 @@ async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_l
 def _downgrade(path: Path, to: int) -> None:
     """The database as the migrations up to this one left it, with its rows."""
     newer = load(COMPETITION_MIGRATIONS)[to:]
-    assert [migration.name for migration in newer] == [
-        "0004_follow_the_network_list",
-        "0005_rank_candidates",
-        "0006_keep_legs",
-        "0007_know_the_block_of_candidates",
-    ]
+    assert [migration.name[:4] for migration in newer] == ["0004", "0005", "0006", "0007", "0008"]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
             """
+            DROP TABLE funders;
             DROP VIEW agent_swap_stats;
             ALTER TABLE swaps DROP COLUMN scored_at;
             ALTER TABLE swaps DROP COLUMN scored_value;
