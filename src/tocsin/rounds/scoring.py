@@ -32,7 +32,7 @@ ZERO = Decimal(0)
 def score(inputs: RoundInputs) -> RoundOutcome:
     """Results in order of rank, rewards, and the flags that excluded from them."""
     scores = ranked(_scores(inputs))
-    flags = flags_of(inputs)
+    flags = flags_of(inputs, scores, token_values(inputs.prices, inputs.rules))
     results = [replace(_result(entry), rank=rank) for rank, entry in enumerate(scores, 1)]
     return RoundOutcome(results, rewards(inputs.rules, scores, flags), flags)
 
