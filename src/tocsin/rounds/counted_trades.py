@@ -1,28 +1,13 @@
-"""The swaps that count in a round, by agent, and what they are worth as integers. Pure.
-
-Values are exact: a price becomes the number of equal small parts of a dollar that one smallest unit is worth.
-"""
+"""The swaps that count in a round, by agent, and what they are worth as integers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Protocol
+from operator import attrgetter
 
-from tocsin.exact_decimals import EXACT
+from tocsin.rounds.token_values import TokenValue, integer_units
 from tocsin.shapes.rounds import RoundInputs, RoundSwap
 
-TX_INDEX_BITS = 32
-
-
-class PricedAtEnd(Protocol):
-    """A token's price at the end of the round. Trades of a thin token do not count."""
-
-    @property
-    def price(self) -> Decimal: ...
-    @property
-    def decimals(self) -> int: ...
-    @property
-    def thin(self) -> bool: ...
+_POSITION = attrgetter("block_height", "tx_index", "txid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +32,9 @@ class CountedTrades:
         return f"{value // self.dollar:,} USD"
 
 
-def counted_trades(inputs: RoundInputs, values: Mapping[str, PricedAtEnd]) -> CountedTrades:
+def counted_trades(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> CountedTrades:
     """The trades whose two tokens have a price and are not thin, of eligible senders, within the round."""
-    units, dollar = _units(values)
+    units, dollar = integer_units(values)
     agent_of = {agent.stx_address: agent.erc8004_agent_id for agent in inputs.agents}
     swaps_of: dict[int, list[RoundSwap]] = {agent_id: [] for agent_id in agent_of.values()}
     by_sender = {sender: swaps_of[agent_id] for sender, agent_id in agent_of.items()}
@@ -68,26 +53,6 @@ def counted_trades(inputs: RoundInputs, values: Mapping[str, PricedAtEnd]) -> Co
 
 
 def _agent_trades(swaps: list[RoundSwap], units: Mapping[str, int]) -> AgentTrades:
-    swaps.sort(key=_position)
+    swaps.sort(key=_POSITION)
     values = [int(swap.amount_in) * units[swap.token_in] for swap in swaps]
     return AgentTrades(swaps, values, sum(values))
-
-
-def _position(swap: RoundSwap) -> int:
-    """Orders as the chain does. One number sorts faster than two."""
-    return swap.block_height << TX_INDEX_BITS | swap.tx_index
-
-
-def _units(values: Mapping[str, PricedAtEnd]) -> tuple[dict[str, int], int]:
-    """What one smallest unit of each token is worth in parts of a dollar, and how many parts a dollar has."""
-    exact = {
-        token: EXACT.scaleb(value.price, -value.decimals) for token, value in values.items() if not value.thin
-    }
-    digits = max((_decimal_places(value) for value in exact.values()), default=0)
-    return {token: int(EXACT.scaleb(value, digits)) for token, value in exact.items()}, 10**digits
-
-
-def _decimal_places(value: Decimal) -> int:
-    exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int), "a price is a finite number"
-    return max(0, -exponent)

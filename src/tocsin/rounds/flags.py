@@ -11,7 +11,7 @@ from typing import get_args
 
 from tocsin.exact_decimals import read_decimal
 from tocsin.rounds.churn import ThereAndBack, there_and_back
-from tocsin.rounds.counted_trades import CountedTrades, PricedAtEnd, counted_trades
+from tocsin.rounds.counted_trades import CountedTrades, counted_trades
 from tocsin.rounds.flag_limits import CHURN_GAIN, DUST_SHARE, DUST_TRADES_MIN, TURNOVER_MAX
 from tocsin.rounds.groups import (
     SharedSource,
@@ -22,6 +22,7 @@ from tocsin.rounds.groups import (
     shared_owners,
 )
 from tocsin.rounds.ring import RingLink, ring_links
+from tocsin.rounds.token_values import TokenValue
 from tocsin.shapes.rounds import (
     CATEGORIES,
     AgentFlag,
@@ -46,7 +47,7 @@ class _Found:
 
 
 def flags_of(
-    inputs: RoundInputs, standings: Sequence[Standing], values: Mapping[str, PricedAtEnd]
+    inputs: RoundInputs, standings: Sequence[Standing], values: Mapping[str, TokenValue]
 ) -> list[AgentFlag]:
     """Flags in the order of agent and kind. `standings` and `values` are those that the inputs give, best first."""
     trades = counted_trades(inputs, values)
@@ -63,7 +64,7 @@ def flags_of(
     flags = [decisions.applied(flag) for flag in found.flags]
     return sorted(
         _with_groups(flags, found.links, standings, inputs.rules, decisions),
-        key=lambda flag: (flag.erc8004_agent_id, _KINDS.index(flag.kind)),
+        key=lambda flag: (flag.erc8004_agent_id, flag.kind),
     )
 
 
@@ -109,9 +110,8 @@ def _churn(standing: Standing, trades: CountedTrades, rules: RoundRules) -> list
         )
         excludes = _churn_excludes(churned, standing, volume, trades.dollar, rules)
         return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, excludes)]
-    all_volume, gain = Fraction(standing.volume), Fraction(standing.pnl)
-    turned = all_volume / Fraction(standing.capital) if standing.capital else Fraction()
-    if turned > TURNOVER_MAX and gain * CHURN_GAIN < all_volume:
+    turned = standing.volume / standing.capital if standing.capital else Fraction()
+    if turned > TURNOVER_MAX and standing.pnl * CHURN_GAIN < standing.volume:
         reason = f"its capital was turned over {int(turned):,} times, which earned nearly nothing"
         return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, ["volume"])]
     return []

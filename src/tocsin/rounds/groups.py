@@ -7,7 +7,6 @@ up, would have won it too. So neither many tickets nor two opposite bets give a 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Protocol
 
@@ -28,11 +27,11 @@ class Standing(Protocol):
     @property
     def dust(self) -> int: ...
     @property
-    def volume(self) -> Decimal | int: ...
+    def volume(self) -> Fraction: ...
     @property
-    def pnl(self) -> Decimal | int: ...
+    def pnl(self) -> Fraction: ...
     @property
-    def capital(self) -> Decimal | int: ...
+    def capital(self) -> Fraction: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def qualifies_for_return(standing: Standing, rules: RoundRules) -> bool:
     """Whether an agent reaches the floors of the prize for the greatest return."""
     least = Fraction(read_decimal(rules.min_volume_usd))
     enough = standing.priced - standing.dust >= rules.min_priced_trade_count
-    return standing.volume > 0 and Fraction(standing.volume) >= least and enough
+    return standing.volume > 0 and standing.volume >= least and enough
 
 
 def group_exclusions(
@@ -118,8 +117,8 @@ def group_exclusions(
         for standing in members[1:]:
             exclusions[standing.agent_id] = set(CATEGORIES)
         if members:
-            pnl = sum((Fraction(standing.pnl) for standing in members), Fraction())
-            volume = sum((Fraction(standing.volume) for standing in members), Fraction())
+            pnl = sum((standing.pnl for standing in members), Fraction())
+            volume = sum((standing.volume for standing in members), Fraction())
             added_up[members[0].agent_id] = (pnl, volume)
     categories: tuple[RewardCategory, ...] = ("overall_pnl", "return")
     for category in categories:
@@ -146,8 +145,7 @@ def _judged(
     category: RewardCategory, standing: Standing, added_up: tuple[Fraction, Fraction] | None
 ) -> Fraction:
     """An agent's P&L or return; where its group, added up, has less, that."""
-    pnl, volume = Fraction(standing.pnl), Fraction(standing.volume)
-    own = pnl if category == "overall_pnl" else pnl / volume
+    own = standing.pnl if category == "overall_pnl" else standing.pnl / standing.volume
     if added_up is None:
         return own
     theirs = added_up[0] if category == "overall_pnl" else added_up[0] / added_up[1]
