@@ -8,6 +8,7 @@ earned by it has traded.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 
 from tocsin.rounds.flag_limits import (
     CHURN_GAIN,
@@ -62,20 +63,30 @@ class ThereAndBack:
 
 def there_and_back(swaps: Iterable[RoundSwap], units: Mapping[str, int]) -> ThereAndBack:
     """What one agent, in the order of the chain, gave back within the window; the newest is given back first."""
-    found = ThereAndBack()
-    brought: dict[tuple[str, str], list[RoundSwap]] = {}
+    pairs: dict[tuple[str, str], list[RoundSwap]] = {}  # one list for both directions
     for swap in swaps:
-        earlier = brought.get((swap.token_out, swap.token_in))
+        tokens = (swap.token_in, swap.token_out)
+        if tokens not in pairs:
+            pairs[tokens] = pairs[swap.token_out, swap.token_in] = []
+        pairs[tokens].append(swap)
+    found = ThereAndBack()
+    for (first, second), traded in sorted(pairs.items(), key=itemgetter(0)):
+        if first < second:
+            _match(traded, first, units, found)
+    return found
+
+
+def _match(swaps: Iterable[RoundSwap], first: str, units: Mapping[str, int], found: ThereAndBack) -> None:
+    """Of one pair of tokens, in both directions."""
+    there: list[RoundSwap] = []
+    back: list[RoundSwap] = []
+    for swap in swaps:
+        mine, earlier = (there, back) if swap.token_in == first else (back, there)
         if earlier and earlier[-1].burn_block_time >= swap.burn_block_time - CHURN_WINDOW_S:
             _give_back(swap, earlier, units, found)
-            if swap.txid in found.rests and not found.rests[swap.txid].got:
+            if not found.rests[swap.txid].got:
                 continue
-        pair = (swap.token_in, swap.token_out)
-        if pair in brought:
-            brought[pair].append(swap)
-        else:
-            brought[pair] = [swap]
-    return found
+        mine.append(swap)
 
 
 def _give_back(

@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 
 from tocsin.rounds.token_values import TokenValue, integer_units
 from tocsin.shapes.rounds import RoundInputs, RoundSwap
-
-_POSITION = attrgetter("block_height", "tx_index", "txid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,10 @@ class CountedTrades:
 
 
 def counted_trades(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> CountedTrades:
-    """The trades whose two tokens have a price and are not thin, of eligible senders, within the round."""
+    """The trades whose two tokens have a price and are not thin, of eligible senders, within the round.
+
+    The swaps of the inputs are in the order of the chain.
+    """
     units, dollar = integer_units(values)
     agent_of = {agent.stx_address: agent.erc8004_agent_id for agent in inputs.agents}
     swaps_of: dict[int, list[RoundSwap]] = {agent_id: [] for agent_id in agent_of.values()}
@@ -53,6 +53,5 @@ def counted_trades(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> Cou
 
 
 def _agent_trades(swaps: list[RoundSwap], units: Mapping[str, int]) -> AgentTrades:
-    swaps.sort(key=_POSITION)
     values = [int(swap.amount_in) * units[swap.token_in] for swap in swaps]
     return AgentTrades(swaps, values, sum(values))

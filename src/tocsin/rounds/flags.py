@@ -49,7 +49,10 @@ class _Found:
 def flags_of(
     inputs: RoundInputs, standings: Sequence[Standing], values: Mapping[str, TokenValue]
 ) -> list[AgentFlag]:
-    """Flags in the order of agent and kind. `standings` and `values` are those that the inputs give, best first."""
+    """Flags in the order of agent and kind, of inputs whose swaps are in the order of the chain.
+
+    `standings` and `values` are those that the inputs give; the best standing is the first.
+    """
     trades = counted_trades(inputs, values)
     found = _Found()
     for standing in standings:

@@ -5,9 +5,9 @@ apart, whichever came first. The largest trades of each agent are compared. They
 half a cell apart, so no edge hides a match; in a cell, each is compared with those that follow within the hour.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import NamedTuple
 
 from tocsin.rounds.counted_trades import AgentTrades, CountedTrades
@@ -69,38 +69,53 @@ class RingLink:
 
 def ring_links(counted: CountedTrades) -> list[RingLink]:
     """In the order of the agents."""
-    cells: dict[tuple[str, str, int], list[_Trade]] = {}
-    volumes = {agent: _put(agent, trades, cells) for agent, trades in counted.by_agent.items()}
-    found: dict[tuple[int, int], tuple[Matches, Matches]] = {}
-    for trades in cells.values():
-        for one, other in _matches(trades):
-            sides = found.setdefault((one.agent, other.agent), (Matches(), Matches()))
+    cells: defaultdict[tuple[int, int], list[_Trade]] = defaultdict(list)
+    pairs: dict[tuple[str, str], int] = {}
+    volumes = {agent: _put(agent, trades, pairs, cells) for agent, trades in counted.by_agent.items()}
+    matches = [match for trades in cells.values() for match in _matches(trades)]
+    often = Counter([(one.agent, other.agent) for one, other in matches])
+    found: dict[tuple[int, int], tuple[Matches, Matches]] = {
+        agents: (Matches(), Matches()) for agents, count in sorted(often.items()) if count >= RING_MATCHES_MIN
+    }
+    for one, other in matches:
+        sides = found.get((one.agent, other.agent))
+        if sides is not None:
             sides[0].note(one, is_same=one.is_forward == other.is_forward)
             sides[1].note(other, is_same=one.is_forward == other.is_forward)
-    links = (_link(agents, sides, volumes) for agents, sides in sorted(found.items(), key=itemgetter(0)))
+    links = (_link(agents, sides, volumes) for agents, sides in found.items())
     return [link for link in links if link is not None]
 
 
-def _put(agent: int, trades: AgentTrades, cells: dict[tuple[str, str, int], list[_Trade]]) -> int:
+def _put(
+    agent: int,
+    trades: AgentTrades,
+    pairs: dict[tuple[str, str], int],
+    cells: defaultdict[tuple[int, int], list[_Trade]],
+) -> int:
     """Put the largest trades of an agent into their cells, and return what they are worth."""
-    chosen: Sequence[int] = range(len(trades.swaps))
-    if len(chosen) > RING_TRADES_MAX:
-        chosen = sorted(chosen, key=trades.values.__getitem__, reverse=True)[:RING_TRADES_MAX]
+    chosen = _largest(trades.values)
     for at in chosen:
         swap = trades.swaps[at]
         token, other, first, second = swap.token_in, swap.token_out, int(swap.amount_in), int(swap.amount_out)
         is_forward = token < other
         if not is_forward:
             token, other, first, second = other, token, second, first
+        pair = pairs.setdefault((token, other), len(pairs))
         trade = _Trade(swap.burn_block_time, agent, swap.txid, first, second, is_forward, trades.values[at])
         step = _step(first)
-        even, odd = step & ~1, (step + 1) & ~1 | 1
-        for cell in ((token, other, even), (token, other, odd)):
-            if cell in cells:
-                cells[cell].append(trade)
-            else:
-                cells[cell] = [trade]
+        cells[pair, step & ~1].append(trade)
+        cells[pair, (step + 1) | 1].append(trade)
     return sum(trades.values[at] for at in chosen)
+
+
+def _largest(values: Sequence[int]) -> Sequence[int]:
+    """Where the largest are; of equal ones the first."""
+    if len(values) <= RING_TRADES_MAX:
+        return range(len(values))
+    least = sorted(values)[-RING_TRADES_MAX]
+    larger = [at for at, value in enumerate(values) if value > least]
+    equal = [at for at, value in enumerate(values) if value == least]
+    return larger + equal[: RING_TRADES_MAX - len(larger)]
 
 
 def _step(amount: int) -> int:
@@ -131,13 +146,11 @@ def _link(
 ) -> RingLink | None:
     """Whether the matches of two agents are many, and much of what the one who traded less has traded."""
     less = min((0, 1), key=lambda side: (volumes[agents[side]], side))
-    txids = tuple(sides[0].txids() + sides[1].txids())
-    matched = min(len(side.mirrored) for side in sides)
-    value = sum(sides[less].mirrored.values())
-    if matched >= RING_MATCHES_MIN and value * RING_SHARE >= volumes[agents[less]]:
-        return RingLink(*agents, True, matched, txids)
+    least = volumes[agents[less]]
+    mirrored, same = (min(len(side.mirrored) for side in sides), min(len(side.same) for side in sides))
     amounts = min(len(side.amounts) for side in sides)
-    value = sum(sides[less].same.values())
-    if amounts >= RING_MATCHES_MIN and value * RING_SHARE >= volumes[agents[less]]:
-        return RingLink(*agents, False, min(len(side.same) for side in sides), txids)
+    is_mirrored = mirrored >= RING_MATCHES_MIN and sum(sides[less].mirrored.values()) * RING_SHARE >= least
+    if is_mirrored or (amounts >= RING_MATCHES_MIN and sum(sides[less].same.values()) * RING_SHARE >= least):
+        txids = tuple(sides[0].txids() + sides[1].txids())
+        return RingLink(*agents, is_mirrored, mirrored if is_mirrored else same, txids)
     return None
