@@ -31,6 +31,11 @@ def paid(
     )
 
 
+async def register_two(world: World) -> None:
+    sql = "INSERT INTO agents (btc_address, stx_address) VALUES ('bc1w', 'W'), ('bc1v', 'V')"
+    await world.db.prepare(sql).run()
+
+
 async def keep(world: World, *rows: Transaction, ended: str | None = None) -> dict[str, str]:
     """What is known after these rows."""
     statements = record_funders(world.db, rows, {"W", "V"}, ended=ended)
@@ -42,6 +47,7 @@ async def keep(world: World, *rows: Transaction, ended: str | None = None) -> di
 async def test_the_earliest_is_the_funder_once_the_list_was_seen_to_its_end(tmp_path: Path) -> None:
     """In whatever order the rows come; what is not complete is unknown."""
     async with open_world(tmp_path, chain_of(1)) as world:
+        await register_two(world)
         assert await keep(world, paid(3, "C", "W", height=30)) == {}
         assert await keep(world, paid(2, "B", "W", height=20), paid(4, "D", "V", height=5)) == {}
         assert await keep(world, paid(1, "A", "W", height=10), ended="W") == {"W": "A"}
@@ -51,6 +57,7 @@ async def test_the_earliest_is_the_funder_once_the_list_was_seen_to_its_end(tmp_
 async def test_a_wallet_without_any_gets_its_funder_from_the_network(tmp_path: Path) -> None:
     """Its list was empty; the first transfer after that is the first of all."""
     async with open_world(tmp_path, chain_of(1)) as world:
+        await register_two(world)
         assert await keep(world, ended="W") == {}
         assert await keep(world, paid(1, "A", "W", height=10)) == {"W": "A"}
         assert await keep(world, paid(2, "B", "W", height=11)) == {"W": "A"}
@@ -58,6 +65,7 @@ async def test_a_wallet_without_any_gets_its_funder_from_the_network(tmp_path: P
 
 async def test_dust_services_and_oneself_fund_nobody(tmp_path: Path) -> None:
     async with open_world(tmp_path, chain_of(1)) as world:
+        await register_two(world)
         await keep(world, ended="W")
         assert await keep(world, paid(1, "SPAM", "W", height=10, amount=99_999)) == {}
         assert await keep(world, paid(2, "W", "W", height=11)) == {}

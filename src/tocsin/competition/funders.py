@@ -27,9 +27,13 @@ WHERE (excluded.block_height, excluded.tx_index) < (funders.block_height, funder
 _ENDED = """
 INSERT INTO funders (wallet, block_height, tx_index, complete) VALUES (?, ?, ?, 1)
 ON CONFLICT (wallet) DO UPDATE SET complete = 1 WHERE funders.complete = 0"""
-_FIRST = """
-SELECT wallet, funder FROM funders
-WHERE wallet IN (SELECT value FROM json_each(?)) AND complete = 1 AND funder IS NOT NULL AND funder_nonce < ?"""
+# Known for certain, and no service. As part of a query that has agents as `a`.
+FIRST_FUNDER = f"""
+SELECT f.funder FROM funders f
+WHERE f.wallet = a.stx_address AND f.complete = 1 AND f.funder_nonce < {SERVICE_NONCE}"""  # noqa: S608 - a constant
+_FIRST = f"""
+SELECT a.stx_address, ({FIRST_FUNDER}) AS funder FROM agents a
+WHERE a.stx_address IN (SELECT value FROM json_each(?))"""  # noqa: S608 - a constant
 
 
 def record_funders(
@@ -62,5 +66,5 @@ def _nonce(row: Transaction) -> int | None:
 
 async def first_funders(db: Database, wallets: Iterable[str]) -> dict[str, str]:
     """By wallet, where it is known for certain and is no service."""
-    rows = (await db.prepare(_FIRST).bind(json.dumps(list(wallets)), SERVICE_NONCE).all()).results
-    return {row["wallet"]: row["funder"] for row in rows}
+    rows = (await db.prepare(_FIRST).bind(json.dumps(list(wallets))).all()).results
+    return {row["stx_address"]: row["funder"] for row in rows if row["funder"] is not None}

@@ -6,7 +6,7 @@ half a cell apart, so no edge hides a match; in a cell, each is compared with th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,12 +72,11 @@ def ring_links(counted: CountedTrades) -> list[RingLink]:
     cells: defaultdict[tuple[int, int], list[_Trade]] = defaultdict(list)
     pairs: dict[tuple[str, str], int] = {}
     volumes = {agent: _put(agent, trades, pairs, cells) for agent, trades in counted.by_agent.items()}
-    matches = [match for trades in cells.values() for match in _matches(trades)]
-    often = Counter([(one.agent, other.agent) for one, other in matches])
+    often = Counter((one.agent, other.agent) for one, other in _matches(cells.values()))
     found: dict[tuple[int, int], tuple[Matches, Matches]] = {
         agents: (Matches(), Matches()) for agents, count in sorted(often.items()) if count >= RING_MATCHES_MIN
     }
-    for one, other in matches:
+    for one, other in _matches(cells.values()) if found else ():
         sides = found.get((one.agent, other.agent))
         if sides is not None:
             sides[0].note(one, is_same=one.is_forward == other.is_forward)
@@ -125,20 +124,21 @@ def _step(amount: int) -> int:
     return (shift << _STEP_BITS) + (scaled >> shift) - (1 << _STEP_BITS)
 
 
-def _matches(trades: list[_Trade]) -> Iterator[tuple[_Trade, _Trade]]:
-    """The trades of a cell that match, those of the agent with the lower number first."""
-    trades.sort()
-    for at, one in enumerate(trades):
-        latest = one.time + RING_WINDOW_S
-        for other in trades[at + 1 : at + 1 + COMPARED_MAX]:
-            if other.time > latest:
-                break
-            if (
-                one.agent != other.agent
-                and abs(one.second - other.second) * RING_TOLERANCE <= max(one.second, other.second)
-                and abs(one.first - other.first) * RING_TOLERANCE <= max(one.first, other.first)
-            ):
-                yield (one, other) if one.agent < other.agent else (other, one)
+def _matches(cells: Iterable[list[_Trade]]) -> Iterator[tuple[_Trade, _Trade]]:
+    """The trades that match, those of the agent with the lower number first; some come twice."""
+    for trades in cells:
+        trades.sort()
+        for at, one in enumerate(trades):
+            latest = one.time + RING_WINDOW_S
+            for other in trades[at + 1 : at + 1 + COMPARED_MAX]:
+                if other.time > latest:
+                    break
+                if (
+                    one.agent != other.agent
+                    and abs(one.second - other.second) * RING_TOLERANCE <= max(one.second, other.second)
+                    and abs(one.first - other.first) * RING_TOLERANCE <= max(one.first, other.first)
+                ):
+                    yield (one, other) if one.agent < other.agent else (other, one)
 
 
 def _link(
