@@ -147,6 +147,42 @@ def test_the_same_round_amount_every_day_is_no_ring_but_five_amounts_are() -> No
         assert {flag.kind for flag in outcome([agent(1), agent(2)], trades).flags} == expected
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(10**4, 10**14),
+    st.integers(10**4, 10**14),
+    st.integers(0, 7 * 24 * 60 - 700),
+    st.tuples(*[st.integers(-3_600, 3_600)] * 5),
+    st.tuples(*[st.integers(0, 1_999)] * 10),
+    st.booleans(),
+)
+def test_no_edge_of_a_cell_hides_a_match(
+    first: int,
+    second: int,
+    minute: int,
+    offsets: tuple[int, ...],
+    excess: tuple[int, ...],
+    mirrored_: bool,
+) -> None:
+    """Five trades of each, of any amounts, at any hour, within the tolerance and the window."""
+    trades = Trades()
+    for number, offset in enumerate(offsets):
+        at, given_, gotten = minute + 61 + 120 * number, first << number, second << number
+        near = (
+            given_ + given_ * excess[2 * number] // 100_000,
+            gotten + gotten * excess[2 * number + 1] // 100_000,
+        )
+        trades.swap("SP1", STX, 1, BTC, 1, at)
+        trades.swaps[-1] = trades.swaps[-1]._replace(amount_in=str(given_), amount_out=str(gotten))
+        sold, bought, (paid, brought) = (BTC, STX, near[::-1]) if mirrored_ else (STX, BTC, near)
+        trades.swap("SP2", sold, 1, bought, 1, at + offset / 60)
+        trades.swaps[-1] = trades.swaps[-1]._replace(amount_in=str(paid), amount_out=str(brought))
+
+    assert [flag.kind for flag in outcome([agent(1), agent(2)], trades).flags if flag.kind == "ring"] == [
+        "ring"
+    ] * 2
+
+
 # Dust
 
 
