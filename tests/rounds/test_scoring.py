@@ -16,6 +16,7 @@ from tocsin.rounds.scoring import agent_scores, ranked, rewards, score
 from tocsin.rounds.token_values import token_values
 from tocsin.shapes.rounds import (
     AgentFlag,
+    PriceSource,
     RoundAgent,
     RoundInputs,
     RoundPrice,
@@ -280,6 +281,82 @@ def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> Non
     assert [won.category for won in one_short.rewards] == ["overall_pnl", "volume"]
     enough = score(inputs_of(*swaps, rules=replace(RULES, min_priced_trade_count=2)))
     assert [won.category for won in enough.rewards] == ["overall_pnl", "volume", "return"]
+
+
+@pytest.mark.parametrize(
+    ("liquidity", "volume", "source", "thin"),
+    [
+        ("10000", "500", "tenero", False),
+        ("9999.999", "500", "tenero", True),
+        ("10000", "499.999", "tenero", True),
+        (None, "500", "tenero", True),
+        ("10000", None, "tenero", True),
+        (None, None, "peg", False),
+        ("1", "1", "manual_admin", False),
+    ],
+)
+def test_a_token_below_a_floor_is_thin(
+    liquidity: str | None, volume: str | None, source: PriceSource, thin: bool
+) -> None:
+    """What Tenero does not tell counts as below; pegs and prices of operators have no floor."""
+    price = RoundPrice("new", "500", 0, source, 0, liquidity, volume)
+    inputs = replace(inputs_of(swap("SPA", "1 usd", "5 new")), prices=[*PRICES, price])
+    (result,) = score(inputs).results
+    assert (result.thin_tokens, result.priced_trade_count) == ((["new"], 0) if thin else ([], 1))
+
+
+def test_a_floor_of_zero_is_no_floor() -> None:
+    price = RoundPrice("new", "500", 0, "tenero", 0)
+    rules = replace(RULES, min_liquidity_usd="0", min_day_volume_usd="0")
+    inputs = replace(inputs_of(swap("SPA", "1 usd", "5 new"), rules=rules), prices=[*PRICES, price])
+    assert score(inputs).results[0].priced_trade_count == 1
+
+
+def test_capital_follows_the_order_within_a_block() -> None:
+    """First 10 USD out and in again, then 10 USD out: never more than 10. The ids are in another order."""
+    steps = (("10 usd", "20 stx"), ("20 stx", "10 usd"), ("10 usd", "20 stx"))
+    swaps = [
+        swap("SPA", *step)._replace(tx_index=index, txid=f"0x{order:064x}")
+        for index, (step, order) in enumerate(zip(steps, (2, 3, 1), strict=True))
+    ]
+    assert score(inputs_of(*swaps)).results[0].capital_usd == "10"
+
+
+def test_an_amount_is_dust_when_it_is_worth_less_than_the_limit() -> None:
+    """1.6 USD is 3.2 STX at 0.50 USD: 3 STX are dust, and 4 are not; 1.60 USD itself is not."""
+    swaps = [
+        swap("SPA", "3 stx", "1 usd", height=1),
+        swap("SPA", "4 stx", "1 usd", height=2),
+        swap("SPA", "2 usd", "1 stx", height=3)._replace(amount_in="1600000"),
+        swap("SPA", "2 usd", "1 stx", height=4)._replace(amount_in="1599999"),
+    ]
+    whole = [
+        RoundPrice("stx", "500000", 6, "peg", 0),
+        RoundPrice("usd", "1", 6, "peg", 0),
+    ]  # 1 unit is 0.50 USD
+    units = [one._replace(amount_in=one.amount_in[:1]) for one in swaps[:2]]
+    rules = replace(RULES, dust_usd="1.6")
+    assert score(inputs_of(*swaps, rules=rules)).results[0].dust_trade_count == 2
+    coarse = replace(inputs_of(*units, rules=rules), prices=whole)
+    assert score(coarse).results[0].dust_trade_count == 1
+
+
+def test_equal_returns_are_decided_by_volume() -> None:
+    """Exactly the least volume is enough. B has the same return on more, A the earlier address."""
+    rules = replace(RULES, min_priced_trade_count=1)
+    swaps = [swap("SPA", "50 usd", "110 stx"), swap("SPB", "60 usd", "132 stx")]
+    both, alone = score(inputs_of(*swaps, rules=rules)), score(inputs_of(swaps[0], rules=rules))
+    assert [won.stx_address for won in both.rewards if won.category == "return"] == ["SPB"]
+    assert [won.stx_address for won in alone.rewards if won.category == "return"] == ["SPA"]
+
+
+def test_a_loss_makes_the_smaller_volume_no_better() -> None:
+    """Both lost a tenth: B on more, which ranks it after A, and the prize for return goes to B."""
+    rules = replace(RULES, min_priced_trade_count=1)
+    swaps = [swap("SPA", "50 usd", "90 stx"), swap("SPB", "60 usd", "108 stx")]
+    outcome = score(inputs_of(*swaps, rules=rules))
+    assert [result.stx_address for result in outcome.results] == ["SPA", "SPB"]
+    assert [won.stx_address for won in outcome.rewards if won.category == "return"] == ["SPB"]
 
 
 @pytest.mark.parametrize(
