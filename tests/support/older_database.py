@@ -33,6 +33,12 @@ def downgrade(path: Path, to: int) -> None:
             DROP TABLE swap_values;
             DROP TABLE price_points;
             DROP TABLE price_tokens;
+            DROP TRIGGER news_of_refusal;
+            DROP TRIGGER news_of_withdrawal;
+            DROP TRIGGER news_of_swap;
+            DROP TABLE news;
+            DROP INDEX refusals_by_sender;
+            DROP TABLE funders;
             DROP VIEW agent_swap_stats;
             ALTER TABLE swaps DROP COLUMN scored_at;
             ALTER TABLE swaps DROP COLUMN scored_value;

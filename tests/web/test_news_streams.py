@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -34,7 +34,7 @@ async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> 
     }
     response = await streams.show(Request(scope))
     assert isinstance(response, StreamingResponse)
-    frames: Any = response.body_iterator
+    frames = cast("AsyncGenerator[bytes, None]", response.body_iterator)
     assert await anext(frames) == b"retry: 3000\n\n"
     return frames
 

@@ -207,7 +207,9 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
         prizes[reward.erc8004_agent_id].append(reward.category)
     for flag in counted.flags:
         flags[flag.erc8004_agent_id].append(f"{flag.kind} (cleared)" if flag.cleared else flag.kind)
-    table = _table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "capital USD", "prizes", "flags")
+    table = table_of(
+        ">#", "agent", ">trades", ">volume USD", ">P&L USD", ">P&L %", ">capital USD", "prizes", "flags"
+    )
     for result in counted.results:
         table.add_row(
             str(result.rank),

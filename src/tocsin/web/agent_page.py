@@ -16,7 +16,7 @@ from tocsin.web.picture import Picture, text_width
 
 NONE = "\u2013"  # a dash
 EXPLORER = "https://explorer.hiro.so/txid/"
-GROUND, INK, MUTED, ACCENT, GOOD, BAD = range(6)
+INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
 COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
 NAME_MAX = 26  # characters that fit into the picture
