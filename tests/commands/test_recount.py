@@ -185,17 +185,12 @@ def serving(answers: Mapping[str, tuple[int, dict[str, str], bytes]]) -> Iterato
 
 
 def test_a_url_works_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file's own, that of the round in the API, or of its page."""
+    """The file's own, or that of the round in the API."""
     path, zipped = "/x/api/competition/rounds/week-1/file", {"Content-Encoding": "gzip"}
     with serving(
         {path: (200, zipped, gzip.compress(content())), "/moved": (302, {"Location": path}, b"")}
     ) as url:
-        for given in (
-            path,
-            "/x/api/competition/rounds/week-1",
-            "/x/rounds/week-1/",
-            "/x/rounds/week-1#results",
-        ):
+        for given in (path, "/x/api/competition/rounds/week-1", "/x/api/competition/rounds/week-1?version=2"):
             assert run(f"{url}{given}")[0] == 0, given
         absent = run(f"{url}/other?key=secret")
         moved = run(f"{url}/moved")

@@ -20,7 +20,7 @@ FILE_MAX = 1_000_000_000  # bytes; a million swaps take 370 MB
 DOWNLOAD_S = 300.0
 PIECE_BYTES = 1_000_000
 
-_ROUND = re.compile(r"(?P<before>.*?)(?:/api/competition)?/rounds/(?P<round>[^/]+)/?")
+_ROUND = re.compile(r".*/api/competition/rounds/[^/]+")
 
 
 def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
@@ -35,13 +35,10 @@ def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
 
 
 def file_url(url: str) -> str:
-    """Where the file is, for the address of the file, of the round in the API, or of its page."""
+    """Where the file is, for the address of the file or of the round in the API."""
     parts = urlsplit(url)
-    named = _ROUND.fullmatch(parts.path)
-    if named is None:
-        return url
-    path = f"{named['before']}/api/competition/rounds/{named['round']}/file"
-    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+    is_round = _ROUND.fullmatch(parts.path)
+    return urlunsplit(parts._replace(path=f"{parts.path}/file")) if is_round else url
 
 
 def _read(path: Path) -> Iterator[bytes]:
