@@ -58,12 +58,8 @@ class ListReader:
                 mark, resumed = replace(mark, gap=None), False  # an outdated cursor: from the head again
                 continue
             page = value_or_raise(answer)
-            if page is None:  # it never did anything
-                if self._tiers.get(principal) == "eligible":
-                    await self._context.db.batch(
-                        record_funders(self._context.db, (), (principal,), ended=principal)
-                    )
-                yield PageRead(not_found=True)
+            if page is None:
+                yield PageRead(not_found=True)  # it never did anything
                 return
             pages += 1
             for row in page.items[:1]:
