@@ -17,6 +17,8 @@ def downgrade(path: Path, to: int) -> None:
         "0006_keep_legs",
         "0007_know_the_block_of_candidates",
         "0008_keep_history",
+        "0009_remember_first_funders",
+        "0010_tell_the_news",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
