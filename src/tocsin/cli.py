@@ -1,7 +1,8 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-Those in `commands/data_commands.py`, and `serve`, `import`, `explain`, `rebuild` and `simulate`, work without a running
-service. All others ask it over HTTP. Imports are inside the commands, so that none waits for what it does not use.
+Those in `commands/data_commands.py`, and `serve`, `import`, `explain`, `recount`, `rebuild` and `simulate`, work
+without a running service. All others ask it over HTTP. Imports are inside the commands, so that none waits for what it
+does not use.
 """
 
 import sys
@@ -196,6 +197,30 @@ def explain(
 
     explanation = explain_command(txid=txid, file=file, tier=as_, data_dir=data_dir)
     print_answer(explanation.to_json(), as_json, render.explained(explanation))
+
+
+@app.command(cls=LocalCommand)
+def recount(
+    source: Annotated[str, typer.Argument(help="The file of a round, or its URL.", metavar="FILE|URL")],
+    digest: Annotated[
+        str | None,
+        typer.Option(help="Compare with this digest, such as one that was published.", metavar="HEX"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was counted as JSON.")] = False,
+) -> None:
+    """Count a finalized round again from its file alone. Exit with 1 when something else comes out."""
+    from tocsin.commands import render
+    from tocsin.commands.recount import recount_source
+
+    file, counted = recount_source(source)
+    print_answer(counted.to_json(), as_json, render.recounted(file.inputs.agents, counted))
+    another = digest is not None and digest.lower() != counted.digest
+    if another:
+        typer.echo(
+            f"The digest of this file is {counted.digest}: it is not the file that you mean.", err=True
+        )
+    if another or not counted.same:
+        raise typer.Exit(1)
 
 
 @app.command(cls=LocalCommand)

@@ -12,6 +12,7 @@ TocsinError
 ├── RequestRefused       an HTTP request that does not succeed; has its status and its code
 ├── ImportRefused        a file that cannot be imported as it is; nothing was written
 ├── BackupRefused        a backup that cannot be made, read or restored: names the cause and the fix
+├── RoundFileError       a round's file that is not as it should be: names the line
 ├── OtherNetwork         a push is about another chain or network than ours
 ├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
 ├── ServiceUnreachable   a command found no running service: the sentence says how to start it
@@ -99,6 +100,14 @@ class ImportRefused(TocsinError):
 
 class BackupRefused(TocsinError):
     """A backup cannot be made, read or restored; the data directory is as it was."""
+
+
+class RoundFileError(TocsinError):
+    """The file of a round is not whole, or not as its format says."""
+
+    def __init__(self, line: int | None, what: str) -> None:
+        super().__init__(what if line is None else f"line {line}: {what}")
+        self.line = line
 
 
 class OtherNetwork(TocsinError):

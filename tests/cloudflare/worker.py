@@ -20,6 +20,9 @@ from tocsin.platform.cloudflare.environment import SchedulerParts, open_database
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.platform.cloudflare.storage import CloudflareStorage
+from tocsin.rounds.round_file import file_lines, lines_of, parts_of
+from tocsin.rounds.round_file_reader import read_round_file
+from tocsin.rounds.scoring import score
 from tocsin.scheduler.run_history import DAY_MS, day_of, run_key
 from tocsin.settings import Settings
 from tocsin.shapes.scheduler import RunRecord
@@ -153,6 +156,10 @@ class Default(Entry):
         called = [*SchedulerDO.called]
         SchedulerDO.called.clear()
         return called
+
+    async def _recount(self, _env: Any, files: list[str]) -> list[str]:
+        read = [read_round_file(lines_of([file])).inputs for file in files]
+        return ["".join(parts_of(file_lines(inputs, score(inputs)))) for inputs in read]
 
     async def _clock(self, _env: Any, at: int | None) -> None:
         CLOCK.at = at

@@ -188,6 +188,11 @@ class Workerd:
         """Call an object like JavaScript."""
         return self._do(do="native", namespace=namespace, name=name, method=method, arguments=arguments)
 
+    def recounted_files(self, files: list[str]) -> list[str]:
+        """The files of rounds, counted again from their inputs."""
+        recounted: list[str] = self._do(do="recount", files=files)
+        return recounted
+
     def log_service(self) -> list[dict[str, Any]]:
         """The entries that the log service got."""
         entries: list[dict[str, Any]] = self._do(do="logs")

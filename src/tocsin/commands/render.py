@@ -2,7 +2,9 @@
 
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 
 from rich.console import Console, RenderableType
 from rich.markup import escape as without_markup
@@ -18,6 +20,8 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board, Explanation, SubmitAnswer
 from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.prices import PriceList
+from tocsin.shapes.recount_report import RecountReport
+from tocsin.shapes.rounds import RoundAgent
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
 
@@ -184,6 +188,37 @@ def board(board: Board) -> Iterable[RenderableType]:
         yield f"Thin, and not counted: {escape(', '.join(thin))}"
 
 
+def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[RenderableType]:
+    names = {agent.stx_address: agent.display_name for agent in agents}
+    prizes, flags = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
+    for reward in counted.rewards:
+        prizes[reward.erc8004_agent_id].append(reward.category)
+    for flag in counted.flags:
+        flags[flag.erc8004_agent_id].append(f"{flag.kind} (cleared)" if flag.cleared else flag.kind)
+    table = _table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "capital USD", "prizes", "flags")
+    for result in counted.results:
+        table.add_row(
+            str(result.rank),
+            escape(names[result.stx_address] or result.stx_address),
+            _number(result.trade_count),
+            _exact_money(result.volume_usd),
+            _exact_money(result.pnl_usd),
+            "-" if result.pnl_percent is None else f"{Decimal(result.pnl_percent) * 100:z,.2f}",
+            _exact_money(result.capital_usd),
+            ", ".join(prizes[result.erc8004_agent_id]),
+            escape(", ".join(flags[result.erc8004_agent_id])),
+        )
+    yield table if counted.results else "Nobody traded in this round."
+    yield f"Digest: {counted.digest}"
+    for one in counted.differences:
+        yield escape(f"{one.where}: the file has {one.in_file or 'none'}, counted is {one.counted or 'none'}")
+    yield (
+        f"[bold green]The same[/]: round {escape(counted.round_id)} gives the results, rewards and flags of the file."
+        if counted.same
+        else f"[bold red]Different[/]: round {escape(counted.round_id)} does not give what the file states, as listed."
+    )
+
+
 def explained(explanation: Explanation) -> Iterable[RenderableType]:
     steps = Table.grid(padding=(0, 2))
     for step in explanation.steps:
@@ -265,6 +300,11 @@ def _counters(result: FreeForm) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _exact_money(value: str) -> str:
+    """For people: rounded to cents."""
+    return f"{Decimal(value):z,.2f}"
 
 
 def _money(value: float | None) -> str:

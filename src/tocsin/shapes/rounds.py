@@ -5,7 +5,7 @@ the service did are ISO 8601 in UTC.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.competition import Amount, SwapSource
@@ -68,9 +68,8 @@ class RoundPrice(SnakeShape):
     reason: str | None = None  # why an operator set it
 
 
-@dataclass(frozen=True, slots=True)
-class RoundSwap(SnakeShape):
-    """A swap that counted, as it was when the round was captured."""
+class RoundSwap(NamedTuple):
+    """A swap that counted, as it was when the round was captured. A tuple, because there may be a million."""
 
     txid: str
     sender: str

@@ -1,0 +1,102 @@
+"""`tocsin recount`: reads the file of a round, from disk or from a URL, and counts the round again.
+
+It needs no settings, no database and no service: whoever has the file can do it.
+"""
+
+import asyncio
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from tocsin.errors import FetchError, RoundFileError, UsageError
+from tocsin.rounds.recounting import recount
+from tocsin.rounds.round_file import lines_of
+from tocsin.rounds.round_file_reader import RoundFile, read_round_file
+from tocsin.shapes.recount_report import RecountReport
+
+FILE_MAX = 1_000_000_000  # bytes; a million swaps take 370 MB
+DOWNLOAD_S = 300.0
+PIECE_BYTES = 1_000_000
+
+_ROUND = re.compile(r"(?P<before>.*?)(?:/api/competition)?/rounds/(?P<round>[^/]+)/?")
+
+
+def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
+    """Raises `UsageError` for a file that cannot be had, is damaged, or is no file of a round."""
+    is_url = source.startswith(("http://", "https://"))
+    try:
+        pieces = _pieces(_downloaded(source)) if is_url else _read(Path(source))
+        file = read_round_file(lines_of(_decoded(pieces)))
+        return file, recount(file)
+    except RoundFileError as error:
+        raise UsageError(f"This is not a whole, unchanged file of a round: {error}.") from None
+
+
+def file_url(url: str) -> str:
+    """Where the file is, for the address of the file, of the round in the API, or of its page."""
+    parts = urlsplit(url)
+    named = _ROUND.fullmatch(parts.path)
+    if named is None:
+        return url
+    path = f"{named['before']}/api/competition/rounds/{named['round']}/file"
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            size = 0
+            while piece := stream.read(PIECE_BYTES):
+                size += len(piece)
+                if size > FILE_MAX:
+                    raise UsageError(f"{path} is larger than {FILE_MAX:,} bytes: it is no file of a round.")
+                yield piece
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}. Give a file that the API served, or its URL."
+        ) from None
+
+
+def _downloaded(url: str) -> bytes:
+    try:
+        return asyncio.run(_fetched(file_url(url)))
+    except ValueError:
+        raise UsageError(
+            "This URL cannot be read. Give one like https://host/api/competition/rounds/ID/file."
+        ) from None
+    except FetchError as error:
+        raise UsageError(f"The file was not loaded: {error}.") from None
+
+
+async def _fetched(url: str) -> bytes:
+    from tocsin.platform.local.http.fetch import HttpFetch
+
+    fetch = HttpFetch()
+    try:
+        response = await fetch(url, timeout_s=DOWNLOAD_S, body_max=FILE_MAX)
+    finally:
+        await fetch.close()
+    if 300 <= response.status < 400:
+        raise UsageError("The server redirects. Give the address that has the file itself.")
+    if response.status != 200:
+        raise UsageError(
+            f"The server answers {response.status} instead of the file. A round has one when it is finalized."
+        )
+    return response.body
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
+
+
+def _decoded(pieces: Iterator[bytes]) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for piece in pieces:
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        raise RoundFileError(None, "it is not UTF-8 text") from None

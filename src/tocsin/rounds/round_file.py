@@ -1,0 +1,187 @@
+"""The file of a round: all that its result was computed from, and the result, as bytes that can be made again. Pure.
+
+JSON lines. Each line is an array that begins with its kind, in the one spelling of RFC 8785: keys in order, no spaces,
+UTF-8. Kinds come in a fixed order, and the lines of a kind too. The last line has the SHA-256 digest of all bytes
+before it. `docs/round-file.md` describes every kind.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from tocsin.errors import RoundFileError, UsageError
+from tocsin.rounds.scoring import CHAIN_ORDER
+from tocsin.rounds.token_values import check_price
+from tocsin.shapes.rounds import (
+    CATEGORIES,
+    AgentFlag,
+    AgentResult,
+    FlagDecision,
+    RoundAgent,
+    RoundInputs,
+    RoundOutcome,
+    RoundPrice,
+    RoundRefusal,
+    RoundReward,
+    RoundSwap,
+)
+
+FORMAT = "tocsin-round/1"
+PART_BYTES = 500_000  # a row of D1 holds a little more
+
+NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
+DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
+
+_BLOCK = 1_000  # lines that are hashed at once
+
+encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of line, and what puts its lines in order. No two lines of a kind have the same key."""
+
+    name: str
+    shape: type[Any]
+    key: Callable[[Any], Any]
+    check: Callable[[Any], None] | None = None
+
+
+SWAP = Kind("swap", RoundSwap, CHAIN_ORDER)
+KINDS = (
+    Kind("agent", RoundAgent, lambda agent: agent.stx_address),
+    Kind("price", RoundPrice, lambda price: price.token_id, check_price),
+    SWAP,
+    Kind("refusal", RoundRefusal, lambda refusal: (refusal.burn_block_time, refusal.txid)),
+    Kind(
+        "decision",
+        FlagDecision,
+        lambda made: (
+            *(made.erc8004_agent_id, made.decided_at, made.kind or "", made.decision),
+            *(made.reason, made.decided_by),
+        ),
+    ),
+    Kind("result", AgentResult, lambda result: result.rank),
+    Kind("reward", RoundReward, lambda reward: CATEGORIES.index(reward.category)),
+    Kind("flag", AgentFlag, lambda flag: (flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids)),
+)
+
+
+def file_lines(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[str]:
+    """The file, line by line. Each ends with a line feed, which is left out here. The last one has the digest."""
+    digest, lines = hashlib.sha256(), _lines_before_digest(inputs, outcome)
+    while block := list(islice(lines, _BLOCK)):
+        digest.update(_ended(block).encode())
+        yield from block
+    yield line_of(["digest", "sha256", digest.hexdigest()])
+
+
+def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
+    """The file in parts of at most `size_max` bytes. They end with a line; only a line that is longer is cut."""
+    part: list[str] = []
+    size = 0
+    for line in lines:
+        length = 1 + (len(line) if line.isascii() else len(line.encode()))
+        if size + length > size_max and part:
+            yield _ended(part)
+            part, size = [], 0
+        if length > size_max:
+            yield from _pieces(_ended([line]), size_max)
+        else:
+            part.append(line)
+            size += length
+    if part:
+        yield _ended(part)
+
+
+def lines_of(parts: Iterable[str]) -> Iterator[str]:
+    """The lines of a file in parts, wherever it was cut."""
+    rest = ""
+    for part in parts:
+        *whole, rest = (rest + part).split("\n")
+        yield from whole
+    if rest:
+        raise RoundFileError(None, "the last line does not end: the file was cut off")
+
+
+def stated_digest(parts: Sequence[str]) -> str:
+    """The digest that a file, whole or in parts, ends with."""
+    found = DIGEST_LINE.fullmatch(parts[-1][:-1].rpartition("\n")[2]) if parts else None
+    if found is None:
+        raise RoundFileError(None, "the file does not end with its digest: it was cut off")
+    return found[1]
+
+
+def _lines_before_digest(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[str]:
+    listed = _lists(inputs, outcome)
+    yield line_of(
+        [
+            "header",
+            {
+                "format": FORMAT,
+                "rules": inputs.rules.to_json(),
+                "allowlist_version": inputs.allowlist_version,
+                "complete_until_block": inputs.complete_until_block,
+                "counts": {name: len(values) for name, values in listed.items()},
+            },
+        ]
+    )
+    for kind in KINDS:
+        values = sorted(listed[kind.name], key=kind.key)
+        if kind is SWAP:
+            yield from _swap_lines(values)
+        else:
+            for value in values:
+                yield line_of([kind.name, value.to_json()])
+
+
+def _lists(inputs: RoundInputs, outcome: RoundOutcome) -> dict[str, Sequence[Any]]:
+    return {
+        "agent": inputs.agents,
+        "price": inputs.prices,
+        "swap": inputs.swaps,
+        "refusal": inputs.refusals,
+        "decision": inputs.decisions,
+        "result": outcome.results,
+        "reward": outcome.rewards,
+        "flag": outcome.flags,
+    }
+
+
+def _ended(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def line_of(value: Any) -> str:
+    return encode(value)
+
+
+class _Quoted(dict[str, str]):
+    """Names in quotes. Many swaps have few names, so each is looked at once."""
+
+    def __missing__(self, name: str) -> str:
+        if not re.fullmatch(NAME, name):
+            raise UsageError(f"A swap has the name {name[:60]!r}, which is not printable ASCII.")
+        quoted = self[name] = f'"{name}"'
+        return quoted
+
+
+def _swap_lines(swaps: Iterable[RoundSwap]) -> Iterator[str]:
+    """As `_line` writes them, in a fraction of the time. The database accepts only txids and amounts that fit."""
+    q = _Quoted()
+    for txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source in swaps:
+        yield (
+            f'["swap","{txid}",{q[sender]},{q[contract]},{q[function]},{q[token_in]},"{given}",{q[token_out]},"{got}",'
+            f'{at},{height},{index},"{source}"]'
+        )
+
+
+def _pieces(line: str, size_max: int) -> Iterator[str]:
+    """A long line cut between characters, each of which has at most four bytes."""
+    length = size_max if line.isascii() else size_max // 4
+    for start in range(0, len(line), length):
+        yield line[start : start + length]

@@ -1,0 +1,73 @@
+"""What tokens are worth at the end of a round, exactly. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from tocsin.chain_model import DECIMALS_MAX
+from tocsin.errors import UsageError
+from tocsin.exact_decimals import read_decimal
+from tocsin.shapes.rounds import RoundPrice, RoundRules
+
+
+@dataclass(frozen=True, slots=True)
+class TokenValue:
+    """What one token is worth, and whether it is thin: then its trades do not count."""
+
+    price: Decimal
+    decimals: int
+    thin: bool
+
+
+def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> dict[str, TokenValue]:
+    """By token. Raises `UsageError` for a price that cannot be, and for a token with two."""
+    values: dict[str, TokenValue] = {}
+    for price in prices:
+        check_price(price)
+        if price.token_id in values:
+            raise UsageError(f"{price.token_id} has two prices. Give one.")
+        values[price.token_id] = TokenValue(
+            read_decimal(price.price_usd), price.decimals, is_thin(price, rules)
+        )
+    return values
+
+
+def integer_units(values: Mapping[str, TokenValue]) -> tuple[dict[str, int], int]:
+    """What one smallest unit of each token that counts is worth in parts of a dollar, and how many parts a dollar has.
+
+    There are as many parts as it takes to make them all integers: those are never rounded, and fast.
+    """
+    exact = {
+        token: Fraction(value.price) / 10**value.decimals for token, value in values.items() if not value.thin
+    }
+    dollar = math.lcm(*(value.denominator for value in exact.values()))
+    return {token: int(value * dollar) for token, value in exact.items()}, dollar
+
+
+def is_thin(price: RoundPrice, rules: RoundRules) -> bool:
+    """Whether nobody could trade much at this price. A peg and a price that an operator set are taken as they are."""
+    if price.source != "tenero":
+        return False
+    floors = ((price.liquidity_usd, rules.min_liquidity_usd), (price.volume_usd, rules.min_day_volume_usd))
+    return any(
+        read_decimal(floor) > 0 and (known is None or read_decimal(known) < read_decimal(floor))
+        for known, floor in floors
+    )
+
+
+def check_price(price: RoundPrice) -> None:
+    if read_decimal(price.price_usd) <= 0:
+        raise UsageError("A price is above 0. A token without one is left out.")
+    if not 0 <= price.decimals <= DECIMALS_MAX:
+        raise UsageError(f"A token has 0 to {DECIMALS_MAX} decimals, not {price.decimals}.")
+    for figure in (price.liquidity_usd, price.volume_usd):
+        if figure is not None:
+            read_decimal(figure)
+
+
+def check_rules(rules: RoundRules) -> None:
+    for name in ("min_volume_usd", "min_liquidity_usd", "min_day_volume_usd", "dust_usd"):
+        if read_decimal(getattr(rules, name)) < 0:
+            raise UsageError(f"{name} is 0 or above.")

@@ -1,0 +1,299 @@
+"""Scoring equals a straightforward computation with fractions, whatever the competition."""
+
+import random
+from collections import defaultdict
+from dataclasses import asdict, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.random_rounds import round_inputs
+from tocsin.errors import UsageError
+from tocsin.rounds.scoring import agent_scores, ranked, rewards, score
+from tocsin.rounds.token_values import token_values
+from tocsin.shapes.rounds import (
+    AgentFlag,
+    RoundAgent,
+    RoundInputs,
+    RoundPrice,
+    RoundRules,
+    RoundSwap,
+)
+
+RULES = RoundRules("week-1", 1_000, 2_000, 5_600, rewards={"overall_pnl": 100, "volume": 50, "return": 25})
+PRICES = [RoundPrice("stx", "0.5", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg", 0)]
+
+
+def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
+    """The results and rewards as the rules say, swap by swap, without regard to speed."""
+    rules = inputs.rules
+    worth: dict[str, Fraction] = {}
+    thin = set()
+    for price in inputs.prices:
+        low = [
+            known is None or Fraction(known) < Fraction(floor)
+            for known, floor in (
+                (price.liquidity_usd, rules.min_liquidity_usd),
+                (price.volume_usd, rules.min_day_volume_usd),
+            )
+            if Fraction(floor) != 0
+        ]
+        if price.source == "tenero" and any(low):
+            thin.add(price.token_id)
+        worth[price.token_id] = Fraction(price.price_usd) / Fraction(10) ** price.decimals
+    identity = {agent.stx_address: agent.erc8004_agent_id for agent in inputs.agents}
+    by_agent: dict[int, list[RoundSwap]] = defaultdict(list)
+    for swap in inputs.swaps:
+        if (
+            swap.sender in identity
+            and rules.starts_at <= swap.burn_block_time
+            and swap.burn_block_time < rules.ends_at
+        ):
+            by_agent[identity[swap.sender]].append(swap)
+    rows = [_expected_row(agent_id, swaps, worth, thin, inputs) for agent_id, swaps in by_agent.items()]
+    rows.sort(key=lambda row: row["stx_address"])
+    rows.sort(key=lambda row: row["latest_trade_at"])
+    rows.sort(key=lambda row: row["volume_usd"], reverse=True)
+    rows.sort(key=lambda row: row["pnl_usd"], reverse=True)
+    rows.sort(key=lambda row: row["priced_trade_count"] == 0)
+    able = {
+        category: [
+            row
+            for row in rows
+            if row["priced_trade_count"] > 0
+            and not [
+                flag
+                for flag in flags
+                if flag.erc8004_agent_id == row["erc8004_agent_id"]
+                and category in flag.excludes_from
+                and not flag.cleared
+            ]
+        ]
+        for category in ("overall_pnl", "volume", "return")
+    }
+    serious = [
+        row
+        for row in able["return"]
+        if row["volume_usd"] >= Fraction(rules.min_volume_usd)
+        and row["priced_trade_count"] - row["dust_trade_count"] >= rules.min_priced_trade_count
+    ]
+    winners = {
+        "overall_pnl": able["overall_pnl"][:1],
+        "volume": sorted(able["volume"], key=lambda row: -row["volume_usd"])[:1],
+        "return": sorted(serious, key=lambda row: (-row["pnl_usd"] / row["volume_usd"], -row["volume_usd"]))[
+            :1
+        ],
+    }
+    return {
+        "results": rows,
+        "rewards": [
+            (category, rows.index(row) + 1, row["stx_address"], rules.rewards.get(category, 0))
+            for category, found in winners.items()
+            for row in found
+        ],
+    }
+
+
+def _expected_row(
+    agent_id: int, swaps: list[RoundSwap], worth: dict[str, Fraction], thin: set[str], inputs: RoundInputs
+) -> dict[str, Any]:
+    swaps = sorted(swaps, key=lambda swap: (swap.block_height, swap.tx_index, swap.txid))
+    usable = worth.keys() - thin
+    priced = [swap for swap in swaps if {swap.token_in, swap.token_out} <= usable]
+    volume = sum((int(swap.amount_in) * worth[swap.token_in] for swap in priced), Fraction(0))
+    received = sum((int(swap.amount_out) * worth[swap.token_out] for swap in priced), Fraction(0))
+    net: dict[str, int] = defaultdict(int)
+    most: dict[str, int] = defaultdict(int)
+    for swap in priced:
+        net[swap.token_in] += int(swap.amount_in)
+        most[swap.token_in] = max(most[swap.token_in], net[swap.token_in])
+        net[swap.token_out] -= int(swap.amount_out)
+    addresses = {swap.sender for swap in swaps}
+    last = {address: max(s.burn_block_time for s in swaps if s.sender == address) for address in addresses}
+    ordered = sorted(sorted(addresses), key=lambda address: last[address], reverse=True)
+    tokens = {token for swap in swaps for token in (swap.token_in, swap.token_out)}
+    return {
+        "stx_address": ordered[0],
+        "btc_address": next(a.btc_address for a in inputs.agents if a.stx_address == ordered[0]),
+        "erc8004_agent_id": agent_id,
+        "trade_count": len(swaps),
+        "priced_trade_count": len(priced),
+        "unpriced_trade_count": len(swaps) - len(priced),
+        "dust_trade_count": len(
+            [s for s in priced if int(s.amount_in) * worth[s.token_in] < Fraction(inputs.rules.dust_usd)]
+        ),
+        "volume_usd": volume,
+        "received_usd": received,
+        "pnl_usd": received - volume,
+        "capital_usd": sum((most[token] * worth[token] for token in most), Fraction(0)),
+        "latest_trade_at": max(last.values()),
+        "source_counts": {
+            name: len([swap for swap in swaps if swap.source == name])
+            for name in ("agent", "cron", "chainhook")
+        },
+        "unpriced_tokens": sorted(tokens - worth.keys()),
+        "thin_tokens": sorted(tokens & thin),
+        "wallets": ordered,
+    }
+
+
+@given(round_inputs())
+def test_it_equals_a_straightforward_computation_with_fractions(inputs: RoundInputs) -> None:
+    """Every figure, the order and the prizes; `pnl_percent` is right to 12 digits."""
+    outcome = score(inputs)
+    should = expected(inputs, outcome.flags)
+    assert [result.rank for result in outcome.results] == list(range(1, len(should["results"]) + 1))
+    for result, row in zip(outcome.results, should["results"], strict=True):
+        found = asdict(result)
+        for money in ("volume_usd", "received_usd", "pnl_usd", "capital_usd"):
+            found[money] = Fraction(found[money])
+        assert {name: found[name] for name in row} == row
+        _check_percent(result.pnl_percent, row)
+    rewards = [(won.category, won.rank, won.stx_address, won.amount_sats) for won in outcome.rewards]
+    assert rewards == should["rewards"]
+
+
+def _check_percent(text: str | None, row: dict[str, Any]) -> None:
+    if row["volume_usd"] == 0:
+        assert text is None
+        return
+    assert text is not None
+    exact = row["pnl_usd"] / row["volume_usd"]
+    assert abs(Fraction(text) - exact) <= abs(exact) / 10**11 / 2
+    assert len(text.strip("-0.").replace(".", "").strip("0")) <= 12
+
+
+@given(round_inputs(), st.randoms(use_true_random=False))
+def test_the_order_of_the_inputs_does_not_matter(inputs: RoundInputs, shuffled: random.Random) -> None:
+    """Whoever reads the rows from a database need not sort them."""
+
+    def mixed(values: list[Any]) -> list[Any]:
+        return shuffled.sample(values, len(values))
+
+    other = replace(
+        inputs,
+        agents=mixed(inputs.agents),
+        prices=mixed(inputs.prices),
+        swaps=mixed(inputs.swaps),
+        refusals=mixed(inputs.refusals),
+        decisions=mixed(inputs.decisions),
+    )
+    assert score(other) == score(inputs)
+
+
+def agent(address: str, agent_id: int) -> RoundAgent:
+    return RoundAgent(address, f"bc1{address}", agent_id)
+
+
+def swap(sender: str, given: str, received: str, at: int = 1_500, height: int = 1) -> RoundSwap:
+    """Amounts are like `2 stx`."""
+    (amount_in, token_in), (amount_out, token_out) = given.split(), received.split()
+    return RoundSwap(
+        *(f"0x{height:032x}{sender.encode().hex():0>32}", sender, "SP1.pool", "swap"),
+        *(token_in, f"{amount_in}000000", token_out, f"{amount_out}000000"),
+        *(at, height, 0),
+        source="cron",
+    )
+
+
+def inputs_of(*swaps: RoundSwap, **other: Any) -> RoundInputs:
+    agents = [agent("SPA", 1), agent("SPB", 2), agent("SPC", 3)]
+    return RoundInputs(
+        other.pop("rules", RULES), "v1", None, other.pop("agents", agents), PRICES, [*swaps], **other
+    )
+
+
+def test_ties_are_broken_by_volume_then_time_then_address() -> None:
+    """A and C are the same but for the address; B has the greater volume."""
+    outcome = score(
+        inputs_of(
+            swap("SPC", "10 usd", "20 stx"), swap("SPA", "10 usd", "20 stx"), swap("SPB", "20 usd", "40 stx")
+        )
+    )
+    assert [result.stx_address for result in outcome.results] == ["SPB", "SPA", "SPC"]
+    later = score(inputs_of(swap("SPC", "10 usd", "20 stx"), swap("SPA", "10 usd", "20 stx", at=1_501)))
+    assert [result.stx_address for result in later.results] == ["SPC", "SPA"]
+
+
+def test_an_agent_without_a_priced_trade_comes_after_one_who_lost() -> None:
+    outcome = score(inputs_of(swap("SPA", "1 usd", "5 none"), swap("SPB", "10 usd", "1 stx")))
+    assert [(result.stx_address, result.pnl_usd) for result in outcome.results] == [
+        ("SPB", "-9.5"),
+        ("SPA", "0"),
+    ]
+    assert outcome.results[1].pnl_percent is None
+    assert outcome.results[1].unpriced_tokens == ["none"]
+    assert {won.stx_address for won in outcome.rewards} == {"SPB"}
+
+
+def test_capital_does_not_grow_by_trading_the_same_money_again() -> None:
+    """100 USD there and back ten times is a volume of 2,000 USD and a capital of 100 USD."""
+    there_and_back = [
+        swap("SPA", *pair, height=2 * number + turn)
+        for number in range(10)
+        for turn, pair in enumerate((("100 usd", "200 stx"), ("200 stx", "100 usd")))
+    ]
+    (result,) = score(inputs_of(*there_and_back)).results
+    assert (result.volume_usd, result.capital_usd, result.pnl_usd) == ("2000", "100", "0")
+
+
+def test_wallets_of_one_identity_are_one_agent() -> None:
+    """The wallet that traded last is shown; the money of both is one."""
+    rotated = [agent("SPA", 1), agent("SPB", 1)]
+    (result,) = score(
+        inputs_of(
+            swap("SPA", "10 usd", "20 stx", height=1, at=1_100),
+            swap("SPB", "20 stx", "11 usd", height=2, at=1_200),
+            agents=rotated,
+        )
+    ).results
+    assert (result.stx_address, result.wallets) == ("SPB", ["SPB", "SPA"])
+    assert (result.capital_usd, result.pnl_usd) == ("10", "1")
+
+
+def test_a_flag_gives_the_prizes_that_it_excludes_from_to_the_next() -> None:
+    """The rank stays. A flag that an operator cleared excludes from nothing."""
+    swaps = [swap("SPA", "100 usd", "400 stx"), swap("SPB", "60 usd", "121 stx")]
+    inputs = inputs_of(*swaps)
+    scores = ranked(agent_scores(inputs, token_values(inputs.prices, inputs.rules)))
+    flag = AgentFlag(1, "ring", "mirrored trades", [], ["overall_pnl", "return"])
+    assert [(won.category, won.rank, won.amount_sats) for won in rewards(RULES, scores, [flag])] == [
+        ("overall_pnl", 2, 100),
+        ("volume", 1, 50),
+    ]
+    cleared = rewards(RULES, scores, [replace(flag, cleared=True)])
+    assert [(won.category, won.rank) for won in cleared] == [("overall_pnl", 1), ("volume", 1)]
+
+
+def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> None:
+    """Three trades, one of them of half a dollar: two count."""
+    swaps = [
+        swap("SPA", "60 usd", "200 stx", height=1),
+        swap("SPA", "60 usd", "200 stx", height=2),
+        swap("SPA", "1 stx", "1 usd", height=3),
+    ]
+    one_short = score(inputs_of(*swaps))
+    assert one_short.results[0].dust_trade_count == 1
+    assert [won.category for won in one_short.rewards] == ["overall_pnl", "volume"]
+    enough = score(inputs_of(*swaps, rules=replace(RULES, min_priced_trade_count=2)))
+    assert [won.category for won in enough.rewards] == ["overall_pnl", "volume", "return"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"agents": [agent("SPA", 1), agent("SPA", 2)]}, "SPA is listed twice"),
+        ({"prices": [*PRICES, PRICES[0]]}, "stx has two prices"),
+        ({"prices": [replace(PRICES[0], price_usd="0")]}, "A price is above 0"),
+        ({"prices": [replace(PRICES[0], price_usd="1e5")]}, "A decimal number looks like"),
+        ({"prices": [replace(PRICES[0], decimals=39)]}, "A token has 0 to 38 decimals"),
+        ({"rules": replace(RULES, dust_usd="-1")}, "dust_usd is 0 or above"),
+    ],
+)
+def test_inputs_that_cannot_be_are_refused(change: dict[str, Any], sentence: str) -> None:
+    """None of them may lead to a number that depends on the order of the rows."""
+    with pytest.raises(UsageError, match=sentence):
+        score(replace(inputs_of(), **change))

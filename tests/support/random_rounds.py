@@ -1,0 +1,116 @@
+"""Random competitions: the inputs of a round, with everything in them that makes counting hard."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tocsin.shapes.rounds import (
+    FlagDecision,
+    RoundAgent,
+    RoundInputs,
+    RoundPrice,
+    RoundRefusal,
+    RoundRules,
+    RoundSwap,
+)
+
+STARTS_AT, ENDS_AT = 1_000, 2_000
+TOKENS = ("stx", "SP1.sbtc::sbtc", "SP2.usd::usd", "SP3.new::new", "SP4.none::none")
+AMOUNTS = (1, 2, 10**6, 2**53 - 1, 2**53 + 1, 2**63, 2**64 + 1, 2**128 - 1, 10**39, 10**40 - 1)
+# Few digits make ties, many make rounding errors.
+PRICES = ("1", "0.5", "2", "0.85", "0.000000000000000001", "1000000000000", "0.3333333333333333", "7.1e-05")
+FIGURES = (None, "0", "499.99", "500", "9999.999999999999999", "10000", "123456.78")
+
+wallets = st.sampled_from([f"SP{letter}" for letter in "ABCDEFGH"])
+agent_ids = st.integers(1, 4)
+amounts = st.one_of(st.sampled_from(AMOUNTS), st.integers(1, 20), st.integers(1, 10**40 - 1)).map(str)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+txids = st.integers(0, 2**256 - 1).map(lambda number: f"0x{number:064x}")
+prices = st.one_of(
+    st.sampled_from([price for price in PRICES if "e" not in price]),
+    st.floats(1e-18, 1e12).map(lambda price: _plain(repr(price))),
+)
+
+
+def _plain(text: str) -> str:
+    """A float's text without an exponent. Written by hand, not with the code under test."""
+    mantissa, _, exponent = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    shift = int(exponent or "0")
+    digits = whole + fraction
+    point = len(whole) + shift
+    digits, point = (digits.rjust(len(digits) - point + 1, "0"), 1) if point < 1 else (digits, point)
+    digits = digits.ljust(point, "0")
+    whole, fraction = digits[:point].lstrip("0") or "0", digits[point:].rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+@st.composite
+def round_inputs(draw: st.DrawFn) -> RoundInputs:
+    """Some wallets share an identity, some swaps have a stranger as sender or the wrong time."""
+    rules = RoundRules(
+        *("week-1", STARTS_AT, ENDS_AT, ENDS_AT + 3600),
+        min_volume_usd=draw(st.sampled_from(["0", "0.000001", "50"])),
+        min_priced_trade_count=draw(st.integers(0, 3)),
+        dust_usd=draw(st.sampled_from(["0", "0.000000000000000000001", "1", "1.5"])),
+        rewards=draw(st.dictionaries(st.sampled_from(["overall_pnl", "volume"]), st.integers(0, 10**6))),
+    )
+    agents = [
+        RoundAgent(address, f"bc1{draw(names)}", draw(agent_ids), draw(st.none() | names))
+        for address in draw(st.lists(wallets, unique=True, max_size=6))
+    ]
+    swaps = {swap.txid: swap for swap in draw(st.lists(_swaps(), max_size=25))}
+    refusals = {refusal.txid: refusal for refusal in draw(st.lists(_refusals(), max_size=3))}
+    decisions = {
+        (made.erc8004_agent_id, made.kind): made for made in draw(st.lists(_decisions(), max_size=2))
+    }
+    return RoundInputs(
+        rules,
+        "2026-05",
+        draw(st.none() | st.integers(0, 10**6)),
+        agents,
+        [draw(_prices(token)) for token in draw(st.lists(st.sampled_from(TOKENS[:4]), unique=True))],
+        list(swaps.values()),
+        list(refusals.values()),
+        list(decisions.values()),
+    )
+
+
+@st.composite
+def _swaps(draw: st.DrawFn) -> RoundSwap:
+    token_in, token_out = draw(st.permutations(TOKENS))[:2]
+    return RoundSwap(
+        *(draw(txids), draw(wallets), "SP1.pool", "swap-x-for-y"),
+        *(token_in, draw(amounts), token_out, draw(amounts)),
+        draw(st.one_of(st.sampled_from([999, 1_000, 1_500, 1_999, 2_000]), st.integers(1_000, 1_999))),
+        *(draw(st.integers(1, 4)), draw(st.integers(0, 2))),
+        draw(st.sampled_from(["agent", "cron", "chainhook"])),
+    )
+
+
+@st.composite
+def _prices(draw: st.DrawFn, token: str) -> RoundPrice:
+    return RoundPrice(
+        *(token, draw(prices), draw(st.sampled_from([0, 6, 8, 38]))),
+        draw(st.sampled_from(["tenero", "tenero", "peg", "manual_admin"])),
+        ENDS_AT * 1000,
+        *(draw(st.sampled_from(FIGURES)), draw(st.sampled_from(FIGURES))),
+    )
+
+
+@st.composite
+def _refusals(draw: st.DrawFn) -> RoundRefusal:
+    return RoundRefusal(
+        draw(txids), draw(wallets), "not_a_swap", draw(names), draw(st.integers(1_000, 1_003))
+    )
+
+
+@st.composite
+def _decisions(draw: st.DrawFn) -> FlagDecision:
+    options: dict[str, Any] = {
+        "decision": draw(st.sampled_from(["clear", "exclude"])),
+        "kind": draw(st.sampled_from([None, "churn", "ring"])),
+    }
+    return FlagDecision(
+        draw(agent_ids), **options, reason=draw(names), decided_by="op", decided_at="2026-05-20T00:00:00Z"
+    )
