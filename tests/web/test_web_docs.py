@@ -48,7 +48,7 @@ async def test_every_route_is_documented_everywhere(tmp_path: Path) -> None:
         for name, _ in operations(spec):
             method, _, path = name.partition(" ")
             assert f"<code>{name}</code>" in page
-            assert re.search(rf"`{method}[^`]* {re.escape(path)}\b", API_PAGE.read_text()), path
+            assert re.search(rf"`{method}[^`]* {re.escape(path)}(?!\w)", API_PAGE.read_text()), path
 
 
 async def test_every_operation_is_complete(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_every_operation_is_complete(tmp_path: Path) -> None:
     ids = [operation["operationId"] for _, operation in operations(spec)]
 
     assert spec["openapi"] == "3.1.0"
-    assert len(ids) == len(set(ids)) == 22
+    assert len(ids) == len(set(ids)) == 30
     assert all(re.fullmatch(r"[a-z]+[A-Za-z]+", name) for name in ids)
     assert set(spec["components"]["securitySchemes"]) == {"Authorization", "X-Admin-Key", "X-Cron-Secret"}
     for name, operation in operations(spec):
