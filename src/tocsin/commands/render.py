@@ -38,7 +38,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     yield f"Next alarm: {shown_until(status.next_alarm_at, now)} ({shown_instant(status.next_alarm_at)})"
     if status.paused_until is not None and status.paused_until > now:
         yield f"[bold yellow]Paused until {shown_instant(status.paused_until)}[/]: `tocsin resume` ends it"
-    tasks = _table("task", "state", "last complete", "next", "every", "failures", "last error")
+    tasks = new_table("task", "state", "last complete", "next", "every", "failures", "last error")
     for name, task in status.tasks.items():
         tasks.add_row(
             name,
@@ -53,7 +53,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     for name, task in status.tasks.items():
         if task.effective_cadence_ms != task.cadence_ms:
             yield f"{name}: {escape(task.cadence_reason)} (set: every {short_duration(task.cadence_ms)})"
-    budgets = _table("upstream", "left this month", "spent this minute", "closed until")
+    budgets = new_table("upstream", "left this month", "spent this minute", "closed until")
     for name, budget in status.budgets.items():
         budgets.add_row(
             name,
@@ -85,7 +85,7 @@ def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:
 
 
 def runs(runs: RunList) -> Iterable[RenderableType]:
-    table = _table("started", "task", "trigger", "outcome", "took", "counters", "error")
+    table = new_table("started", "task", "trigger", "outcome", "took", "counters", "error")
     for run in runs.runs:
         table.add_row(
             shown_instant(run.started_at),
@@ -100,7 +100,7 @@ def runs(runs: RunList) -> Iterable[RenderableType]:
 
 
 def days(days: DayList) -> Iterable[RenderableType]:
-    table = _table("day (UTC)", "task", "runs", "outcomes", "calls", "items", "mean", "longest")
+    table = new_table("day (UTC)", "task", "runs", "outcomes", "calls", "items", "mean", "longest")
     for day in days.days:
         for task, totals in sorted(day.tasks.items()):
             table.add_row(
@@ -117,7 +117,7 @@ def days(days: DayList) -> Iterable[RenderableType]:
 
 
 def audit(audit: AuditList) -> Iterable[RenderableType]:
-    table = _table("at", "key", "client", "action", "target", "outcome", "detail", "reason")
+    table = new_table("at", "key", "client", "action", "target", "outcome", "detail", "reason")
     for record in audit.records:
         table.add_row(
             shown_instant(record.at),
@@ -146,7 +146,7 @@ def reloaded(reloaded: Reloaded) -> Iterable[str]:
 
 
 def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:
-    table = _table("token", "USD", "decimals", "age", "source")
+    table = new_table("token", "USD", "decimals", "age", "source")
     for token, price in prices.prices.items():
         age = "-" if price.source == "peg" else shown_ago(price.fetched_at, now)
         table.add_row(
@@ -162,7 +162,7 @@ def prices(prices: PriceList, now: int) -> Iterable[RenderableType]:
 
 
 def board(board: Board) -> Iterable[RenderableType]:
-    table = _table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "at trade USD", "latest")
+    table = new_table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "at trade USD", "latest")
     for row in board.rows:
         table.add_row(
             str(row.rank),
@@ -195,7 +195,9 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
         prizes[reward.erc8004_agent_id].append(reward.category)
     for flag in counted.flags:
         flags[flag.erc8004_agent_id].append(f"{flag.kind} (cleared)" if flag.cleared else flag.kind)
-    table = _table("#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "capital USD", "prizes", "flags")
+    table = new_table(
+        "#", "agent", "trades", "volume USD", "P&L USD", "P&L %", "capital USD", "prizes", "flags"
+    )
     for result in counted.results:
         table.add_row(
             str(result.rank),
@@ -273,7 +275,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
