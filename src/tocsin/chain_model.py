@@ -61,6 +61,14 @@ class AccountNonce:
 
 
 @dataclass(frozen=True, slots=True)
+class StxPayment:
+    """STX that a transaction brought somebody, in micro-STX."""
+
+    recipient: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
 class Transaction:
     """A transaction as an upstream has it now.
 
@@ -80,6 +88,8 @@ class Transaction:
     canonical: bool
     event_count: int | None  # None where the answer has none: rows of a principal, the mempool
     nonces: tuple[AccountNonce, ...] = ()  # the sender's and the sponsor's; empty where the answer has none
+    # To whom a transfer went or, in a principal's list, what that principal received; None where the answer has none.
+    payment: StxPayment | None = None
 
 
 TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]

@@ -105,7 +105,7 @@ async def test_an_unchanged_list_is_not_sent_again(tmp_path: Path) -> None:
     assert (before, state) == (after, keys)
 
 
-TABLES = ("swaps", "refusals", "candidates", "marks", "nonces", "pair_totals")
+TABLES = ("swaps", "refusals", "candidates", "marks", "nonces", "funders", "pair_totals")
 
 
 async def test_while_nobody_trades_every_second_look_is_left_out(tmp_path: Path) -> None:

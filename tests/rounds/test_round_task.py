@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from support.round_world import END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
+from tocsin.shapes.rounds import RoundOutcome
 
 MINUTE_S = 60
 
@@ -150,3 +151,33 @@ async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
     ]
     assert result.wake_at == (START_S + 21 * 86_400 + 10 + 60) * 1000
     assert ended.counters["added"] == 0
+
+
+async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
+    """The first funder is captured with the agents, where it is known for certain; a look ahead sees the same."""
+    async with round_world(tmp_path) as world:
+        for address, funder, complete in (
+            (AGENTS[0], "SPX", 1),
+            (AGENTS[1], "SPX", 1),
+            (AGENTS[2], "SPX", 0),
+        ):
+            await (
+                world.db.prepare("INSERT INTO funders VALUES (?, ?, 5, 10, 0, ?)")
+                .bind(address, funder, complete)
+                .run()
+            )
+        await world.swept(GRACE_S)
+        ahead = await world.act("finalize", roundId=ROUND_ID, dry_run=True)
+        await world.run(GRACE_S)
+        agents = await world.all(
+            "SELECT stx_address, first_funder FROM competition_round_agents ORDER BY erc8004_agent_id"
+        )
+        flags = await world.all(
+            "SELECT erc8004_agent_id, kind FROM competition_round_flags ORDER BY erc8004_agent_id"
+        )
+
+    assert [row["first_funder"] for row in agents] == ["SPX", "SPX", None]
+    shared = [row["erc8004_agent_id"] for row in flags if row["kind"] == "shared_funder"]
+    assert shared == [10, 11]
+    looked = RoundOutcome.from_json(ahead.outcome)
+    assert [flag.erc8004_agent_id for flag in looked.flags if flag.kind == "shared_funder"] == shared

@@ -18,10 +18,12 @@ def downgrade(path: Path, to: int) -> None:
         "0007_know_the_block_of_candidates",
         "0008_keep_history",
         "0009_create_rounds",
+        "0010_remember_first_funders",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
             """
+            DROP TABLE funders;
             DROP TRIGGER swap_came_after_capture;
             DROP TRIGGER swap_went_after_capture;
             DROP INDEX swaps_by_time;

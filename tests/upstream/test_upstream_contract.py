@@ -56,7 +56,7 @@ V1_UNMINED = ("pending_synthetic", "dropped_synthetic")
 PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
     (hiro_parse.transaction_v3, ("hiro/v3_transaction_synthetic",)),
     (
-        lambda body: hiro_parse.principal_page_v3(body, LATEST_S),
+        lambda body: hiro_parse.principal_page_v3(body, LATEST_S, "SP"),
         ("hiro/v3_principal_transactions_synthetic",),
     ),
     (lambda body: hiro_parse.network_page_v3(body, LATEST_S), ("hiro/v3_transactions_synthetic",)),
@@ -94,7 +94,7 @@ def test_v3_examples_mean_what_we_think() -> None:
     assert hiro_parse.transaction_v3(example("hiro/v3_transaction_synthetic")["body"]) == SWAP
 
     body = example("hiro/v3_principal_transactions_synthetic")["body"]
-    page = hiro_parse.principal_page_v3(body, LATEST_S).value
+    page = hiro_parse.principal_page_v3(body, LATEST_S, "SP").value
     assert [item.tx_id for item in page.items] == [TXID]
     assert page.items[0].event_count is None
     assert page.next_cursor is None

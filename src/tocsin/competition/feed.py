@@ -9,7 +9,7 @@ A wallet of which a nonce is missing has a transaction that the list did not sho
 Emits `feed.restarted`, `feed.way_changed`, `wallet.nonce_missing`, and what reading, verifying and the pool emit.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from tocsin.competition.feed_choice import ASK_AGAIN_MS, Way, choose_way, measur
 from tocsin.competition.feed_mark import FeedGap, FeedStep, joined, take_page
 from tocsin.competition.feed_report import FeedCounts, feed_counters, feed_result
 from tocsin.competition.feed_state import FeedState, load_state, save_state
+from tocsin.competition.funders import record_funders
 from tocsin.competition.page_queue import PageQueue, PageRead
 from tocsin.competition.proven_block import load_facts
 from tocsin.competition.queue_verifier import QueueVerifier
@@ -187,7 +188,7 @@ class Feed:
         db, now, before = self._context.db, self._context.clock.now(), self.state
         taken = take_page(before.mark, page, gap, self._rules.start_s)
         _check(taken, page, gap)
-        tiers = await tiers_of(db, (used.account for row in taken.fresh for used in row.nonces))
+        tiers = await tiers_of(db, _named_in(taken.fresh))
         rows = relevant_calls(taken.fresh, tiers, self._rules)
         listed = {row.tx_id for row in page.items}
         gone = {txid for txid in await self._recorded(taken) if txid not in listed}
@@ -209,6 +210,7 @@ class Feed:
             kept.append(nonces.forget_all(db))
         else:
             kept += await nonces.record_seen(db, nonces.seen_in(taken.fresh, eligible))
+        kept += record_funders(db, taken.fresh, eligible)
         read = await self._pages.add(rows, tiers, gone=gone, unreadable=page.unreadable, kept=kept)
         self.state = state
         if taken.restarted and before.mark.anchors:
@@ -328,6 +330,14 @@ def _is_missing(answer: Answer[Versioned[Page[Transaction]]]) -> bool:
     """Whether the server does not have the list: an older one, or one that has switched it off."""
     unknown_route = isinstance(answer, BadRequest) and answer.status == 404
     return unknown_route or isinstance(answer, NotFound | Gone)
+
+
+def _named_in(rows: Iterable[Transaction]) -> Iterator[str]:
+    """Who made these transactions, and to whom they brought STX."""
+    for row in rows:
+        yield from (used.account for used in row.nonces)
+        if row.payment is not None:
+            yield row.payment.recipient
 
 
 def _check(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tocsin.bindings import Statement
 from tocsin.chain_model import Page, Transaction
 from tocsin.competition.eligibility import Tier
+from tocsin.competition.funders import record_funders
 from tocsin.competition.nonces import record_seen, seen_in
 from tocsin.competition.page_queue import PageQueue, PageRead
 from tocsin.competition.rules import Rules
@@ -57,8 +58,12 @@ class ListReader:
                 mark, resumed = replace(mark, gap=None), False  # an outdated cursor: from the head again
                 continue
             page = value_or_raise(answer)
-            if page is None:
-                yield PageRead(not_found=True)  # it never did anything
+            if page is None:  # it never did anything
+                if self._tiers.get(principal) == "eligible":
+                    await self._context.db.batch(
+                        record_funders(self._context.db, (), (principal,), ended=principal)
+                    )
+                yield PageRead(not_found=True)
                 return
             pages += 1
             for row in page.items[:1]:
@@ -82,6 +87,8 @@ class ListReader:
         kept = [save_mark(db, principal, self._rules.for_principal(principal), taken.mark)]
         if self._tiers.get(principal) == "eligible":
             kept += await self._nonces(principal, taken, page)
+            ended = principal if page.next_cursor is None and not page.unreadable else None
+            kept += record_funders(db, page.items, (principal,), ended=ended)
         return await self._page_queue.add(rows, self._tiers, gone=gone, unreadable=page.unreadable, kept=kept)
 
     async def _nonces(self, wallet: str, taken: Step, page: Page[Transaction]) -> list[Statement]:

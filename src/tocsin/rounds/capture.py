@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 
 from tocsin.bindings import Database, Row, Statement
+from tocsin.competition.funders import first_funders
 from tocsin.rounds.closing_prices import closing_prices
 from tocsin.rounds.round_store import compact, iso_time, price_of
 from tocsin.shapes.round_views import RoundRow
@@ -23,7 +24,7 @@ from tocsin.shapes.rounds import (
 PAGE = 5_000  # rows
 GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
 
-_AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner, NULL AS first_funder"
+_AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
 _SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
   s.burn_block_time, s.block_height, s.tx_index, s.source"""
 _REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
@@ -62,7 +63,8 @@ FROM json_each(?3) p WHERE {_IS_MINE}"""
 _AGENTS = f"""
 INSERT INTO competition_round_agents
   (round_id, stx_address, btc_address, erc8004_agent_id, display_name, owner, first_funder)
-SELECT ?1, {_AGENT} FROM {_LIVE_AGENTS} WHERE {_IS_MINE}"""
+WITH known AS MATERIALIZED (SELECT key AS wallet, value AS funder FROM json_each(?3))
+SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet = a.stx_address WHERE {_IS_MINE}"""
 _SWAPS = f"""
 INSERT INTO competition_round_swaps (round_id, txid, sender, contract_id, function_name, token_in, amount_in, token_out,
   amount_out, burn_block_time, block_height, tx_index, source)
@@ -77,6 +79,7 @@ UNION SELECT token_out FROM swaps WHERE burn_block_time >= ?1 AND burn_block_tim
 UNION SELECT token_id FROM competition_round_price_overrides WHERE round_id = ?3"""
 _OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?"
 _DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
+_ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
 _CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
 
 
@@ -120,6 +123,7 @@ async def capture(
 ) -> bool:
     """Capture a closed round; False if another run did, or a token that `tokens` lacks was traded meanwhile."""
     rules, at = round_.rules, iso_time(now)
+    funders = await _funders(db)
     window, listed = (rules.starts_at, rules.ends_at), json.dumps(sorted(tokens))
     begin = db.prepare(_BEGIN).bind(
         at, allowlist_version, complete_until_block, rules.round_id, round_.version, *window, listed, listed
@@ -132,7 +136,7 @@ async def capture(
     ]
     statements += [
         db.prepare(_PRICES).bind(*mine, compact([price.to_json() for price in prices])),
-        db.prepare(_AGENTS).bind(*mine),
+        db.prepare(_AGENTS).bind(*mine, compact(funders)),
         db.prepare(_SWAPS).bind(*mine, *window),
         db.prepare(_REFUSALS).bind(*mine, *window),
     ]
@@ -189,22 +193,24 @@ async def live_inputs(
     complete_until_block: int | None,
 ) -> RoundInputs:
     """What would be captured now: for a look ahead that writes nothing."""
-    window = (rules.starts_at, rules.ends_at)
+    window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
+    agents = await _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", "stx_address", ())
     return RoundInputs(
         rules=rules,
         allowlist_version=allowlist_version,
         complete_until_block=complete_until_block,
-        agents=[
-            RoundAgent.from_json(row)
-            for row in await _pages(
-                db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", "stx_address", ()
-            )
-        ],
+        agents=[RoundAgent(**row, first_funder=funders.get(row["stx_address"])) for row in agents],
         prices=list(prices),
         swaps=_in_order(await _pages(db, f"SELECT {_SWAP} FROM {_LIVE_SWAPS}", "s", "txid", window)),
         refusals=_refusals(await _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", "r", "txid", window)),
         decisions=await decisions_of(db, rules.round_id),
     )
+
+
+async def _funders(db: Database) -> dict[str, str]:
+    """Who sent each eligible wallet its first STX, where that is known."""
+    rows = (await db.prepare(_ELIGIBLE).all()).results
+    return await first_funders(db, [row["stx_address"] for row in rows])
 
 
 async def decisions_of(db: Database, round_id: str) -> list[FlagDecision]:

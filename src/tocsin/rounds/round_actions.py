@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
+from typing import get_args
 
 from tocsin.errors import RequestRefused, UsageError
 from tocsin.exact_decimals import read_decimal
@@ -14,12 +15,12 @@ from tocsin.rounds.round_store import iso_time, refused, the_round
 from tocsin.rounds.scoring import score
 from tocsin.shapes.base import camel_case
 from tocsin.shapes.round_views import RoundAction, RoundAnswer, RoundRow, RoundRule
-from tocsin.shapes.rounds import CATEGORIES, RoundOutcome, RoundRules
+from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome, RoundRules
 from tocsin.stacks_address import is_token_id
 
 DAY_S, YEAR_S = 86_400, 366 * 86_400
 GRACE_S = 3_600
-KINDS = ("churn", "ring", "shared_funder", "shared_owner", "dust")
+KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
 SATS_MAX = 21 * 10**14
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")

@@ -7,7 +7,7 @@ P&L what was received less the volume. Sums are integers and fractions; only quo
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
@@ -16,6 +16,7 @@ from operator import attrgetter
 from tocsin.errors import UsageError
 from tocsin.exact_decimals import decimal_text, exact_text, ratio, read_decimal
 from tocsin.rounds.flags import flags_of
+from tocsin.rounds.groups import qualifies_for_return
 from tocsin.rounds.token_values import TokenValue, check_rules, integer_units, token_values
 from tocsin.shapes.rounds import (
     CATEGORIES,
@@ -36,8 +37,9 @@ def score(inputs: RoundInputs) -> RoundOutcome:
     """Results in order of rank, rewards, and the flags that excluded from them, whatever the order of the inputs."""
     check_rules(inputs.rules)
     values = token_values(inputs.prices, inputs.rules)
+    inputs = replace(inputs, swaps=sorted(inputs.swaps, key=CHAIN_ORDER))
     scores = ranked(agent_scores(inputs, values))
-    flags = flags_of(inputs)
+    flags = flags_of(inputs, scores, values)
     results = [_result(rank, entry) for rank, entry in enumerate(scores, 1)]
     return RoundOutcome(results, rewards(inputs.rules, scores, flags), flags)
 
@@ -78,7 +80,7 @@ class TradingAccount:
 
 
 def agent_scores(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> Iterator[AgentScore]:
-    """One score for each identity that traded."""
+    """One score for each identity that traded. The swaps are in the order of the chain."""
     units, dollar = integer_units(values)
     dust_usd = Fraction(read_decimal(inputs.rules.dust_usd))
     # The smallest amount of each token that is not dust.
@@ -118,7 +120,7 @@ def _accounts(inputs: RoundInputs, units: Mapping[str, int]) -> dict[int, Tradin
         account = accounts.setdefault(agent.erc8004_agent_id, TradingAccount({token: [] for token in units}))
         of_wallet[agent.stx_address] = account, account.times.setdefault(agent, [])
     starts_at, ends_at = inputs.rules.starts_at, inputs.rules.ends_at
-    for swap in sorted(inputs.swaps, key=CHAIN_ORDER):
+    for swap in inputs.swaps:
         _, sender, _, _, token_in, given, token_out, received, at, _, _, source = swap
         if sender not in of_wallet or not starts_at <= at < ends_at:
             continue
@@ -180,12 +182,7 @@ def _winner(category: RewardCategory, running: Sequence[AgentScore], rules: Roun
         return running[0] if running else None
     if category == "volume":
         return max(running, key=lambda entry: entry.volume, default=None)
-    least, trades = Fraction(read_decimal(rules.min_volume_usd)), rules.min_priced_trade_count
-    qualified = [
-        entry
-        for entry in running
-        if entry.volume > 0 and entry.volume >= least and entry.priced - entry.dust >= trades
-    ]
+    qualified = [entry for entry in running if qualifies_for_return(entry, rules)]
     return max(qualified, key=lambda entry: (entry.pnl / entry.volume, entry.volume), default=None)
 
 

@@ -16,7 +16,7 @@ RoundStatus: TypeAlias = Literal[
 RewardCategory: TypeAlias = Literal["overall_pnl", "volume", "return"]
 RewardStatus: TypeAlias = Literal["pending", "paid", "failed", "void"]
 PriceSource: TypeAlias = Literal["tenero", "peg", "manual_admin"]
-FlagKind: TypeAlias = Literal["churn", "ring", "shared_funder", "shared_owner", "dust"]
+FlagKind: TypeAlias = Literal["churn", "ring", "shared_funder", "shared_owner", "dust", "operator"]
 Usd: TypeAlias = str  # a decimal number, exact
 
 CATEGORIES: tuple[RewardCategory, ...] = ("overall_pnl", "volume", "return")

@@ -32,6 +32,7 @@ class Wallet:
     display_name: str = ""
     erc8004_agent_id: int | None = None
     bns_name: str | None = None
+    owner: str | None = None
 
     def import_line(self) -> str:
         """The agent as a line of the import format (JSON lines)."""
@@ -41,6 +42,7 @@ class Wallet:
             "stx_address": self.address,
             "display_name": self.display_name,
             "bns_name": self.bns_name,
+            "owner": self.owner,
             "erc8004_agent_id": self.erc8004_agent_id,
             "claim": claim,
         }

@@ -168,7 +168,7 @@ class HiroClient:
             target += f"&cursor={quote(cursor, safe='')}"
         latest_s = self._latest_s()
         answer = await self.client.get(
-            target, lambda body: hiro_parse.principal_page_v3(body, latest_s), session
+            target, lambda body: hiro_parse.principal_page_v3(body, latest_s, principal), session
         )
         return self._readable(answer, target, session)
 

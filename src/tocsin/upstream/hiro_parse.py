@@ -21,6 +21,7 @@ from tocsin.chain_model import (
     HookStatus,
     MinedAt,
     Page,
+    StxPayment,
     Transaction,
     TransactionWithEvents,
     TransferEvent,
@@ -42,6 +43,7 @@ from tocsin.upstream.decode import (
     text,
     whole,
 )
+from tocsin.upstream.stx_payments import received, transferred
 
 T = TypeVar("T")
 
@@ -85,6 +87,7 @@ def _summary_v3(
     latest_s: int | None,
     event_count: int | None = None,
     nonces: tuple[AccountNonce, ...] = (),
+    payment: StxPayment | None = None,
 ) -> Transaction:
     """A transaction as v3 has it in its own answer and, without the number of events, in lists."""
     block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
@@ -108,6 +111,7 @@ def _summary_v3(
         canonical=mined is not None,
         event_count=event_count,
         nonces=nonces,
+        payment=payment,
     )
 
 
@@ -144,26 +148,29 @@ def _block_time(row: JsonObject, key: str, latest_s: int | None) -> int:
     return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)
 
 
-def principal_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
+def principal_page_v3(body: JSON, latest_s: int, principal: str) -> Parsed[Page[Transaction]]:
     """A page of a list. A row whose id cannot be read spoils the page: it may be any transaction."""
     row = as_record(body, "body")
-    return _page_v3(row, each(row, "results", lambda item: record(item, "transaction")), latest_s)
+    rows = each(row, "results", lambda item: (record(item, "transaction"), received(item, principal)))
+    return _page_v3(row, rows, latest_s)
 
 
 def network_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
     """A page of the list of all transactions. Its rows are those of a principal's list, without its part in them."""
     row = as_record(body, "body")
-    parsed = _page_v3(row, each(row, "results", lambda item: item), latest_s)
+    parsed = _page_v3(row, each(row, "results", lambda item: (item, transferred(item))), latest_s)
     return replace(parsed, value=replace(parsed.value, total=whole(row, "total")))
 
 
-def _page_v3(row: JsonObject, rows: Sequence[JsonObject], latest_s: int) -> Parsed[Page[Transaction]]:
+def _page_v3(
+    row: JsonObject, rows: Sequence[tuple[JsonObject, StxPayment | None]], latest_s: int
+) -> Parsed[Page[Transaction]]:
     refused: dict[str, str] = {}
     items: list[Transaction] = []
-    for listed in rows:
+    for listed, payment in rows:
         tx_id = _txid(listed)
         try:
-            items.append(_listed_v3(listed, latest_s))
+            items.append(_listed_v3(listed, latest_s, payment))
         except MalformedBody as error:
             refused[tx_id] = str(error)
     if refused and not items:
@@ -177,8 +184,8 @@ def _page_v3(row: JsonObject, rows: Sequence[JsonObject], latest_s: int) -> Pars
     return Parsed(Page(tuple(items), cursor, tuple(refused)), refused)
 
 
-def _listed_v3(row: JsonObject, latest_s: int) -> Transaction:
-    transaction = _summary_v3(row, latest_s, nonces=_nonces(row))
+def _listed_v3(row: JsonObject, latest_s: int, payment: StxPayment | None) -> Transaction:
+    transaction = _summary_v3(row, latest_s, nonces=_nonces(row), payment=payment)
     if transaction.mined is None:
         raise MalformedBody("block: a listed transaction without one")
     return transaction

@@ -1,0 +1,69 @@
+"""Twelve attacks on a round among honest agents: none wins a prize, and the honest are left alone.
+
+`TOCSIN_SEEDS=100` tries as many rounds instead of the usual 25.
+"""
+
+import os
+from random import Random
+
+import pytest
+
+from support.attacked_rounds import attacked_round, honest_round, unprotected_winners
+from support.attacks import ATTACKS
+from tocsin.rounds.scoring import score
+from tocsin.shapes.rounds import RoundInputs
+
+SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "25")))
+
+
+def test_there_are_twelve_recipes() -> None:
+    assert len(ATTACKS) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_wins_a_prize(name: str) -> None:
+    """With as much capital as the richest honest agent used; somebody honest wins each prize."""
+    for seed in SEEDS:
+        attacked = attacked_round(name, seed)
+        winners = {reward.category: reward.erc8004_agent_id for reward in attacked.outcome().rewards}
+
+        assert sorted(winners) == ["overall_pnl", "return", "volume"], seed
+        assert attacked.attackers.isdisjoint(winners.values()), (seed, winners)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
+    """Or it would prove nothing: a board that counts whatever it sees gives it a prize in most rounds."""
+    seeds = SEEDS[:10]
+    won = sum(bool(unprotected_winners(name, seed)) for seed in seeds)
+
+    assert won >= len(seeds) // 2
+
+
+def test_honest_agents_are_not_excluded() -> None:
+    """Holders, swing and day traders, scalpers, savers with equal amounts and people who try things out."""
+    agents = flagged = 0
+    for seed in SEEDS:
+        outcome = honest_round(seed).outcome
+        agents += len(outcome.results)
+        flagged += len({flag.erc8004_agent_id for flag in outcome.flags if flag.excludes_from})
+
+    assert agents >= 600
+    assert flagged <= agents // 100
+
+
+@pytest.mark.parametrize("name", ["churn", "ring", "sybil funding", "double identity"])
+def test_no_order_of_the_inputs_changes_the_outcome(name: str) -> None:
+    """Newest first, or in any order: flags are the same, and so is everything else."""
+    inputs = attacked_round(name, 3).inputs
+    expected = score(inputs)
+    for order in range(3):
+        rng = Random(order)
+        agents, swaps, prices = list(inputs.agents), list(inputs.swaps), list(inputs.prices)
+        for rows in (agents, swaps, prices):
+            rng.shuffle(rows)
+        shuffled = RoundInputs(inputs.rules, inputs.allowlist_version, None, agents, prices, swaps)
+
+        assert score(shuffled) == expected
+    assert any(flag.excludes_from for flag in expected.flags)

@@ -1,0 +1,190 @@
+"""Flags of trades, from the inputs of a round: what each recognises, and what it leaves alone."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.round_trades import (
+    BTC,
+    HONEST,
+    STX,
+    USD,
+    Trades,
+    agent,
+    churned,
+    flags,
+    outcome,
+    winners,
+    with_honest,
+)
+from tocsin.shapes.rounds import AgentFlag
+
+# Churn
+
+
+def test_four_trips_there_and_back_are_churn() -> None:
+    """They exclude from the prize for volume, and the floors of the return are reached by nothing else."""
+    trades = Trades()
+    churned(trades, 4)
+    found = outcome([agent(1)], trades)
+
+    assert flags(found) == [(1, "churn", ["volume", "return"])]
+    assert found.flags[0].reason == (
+        "8 of 8 trades went there and back within an hour: 800 USD of 800 USD, which earned nearly nothing"
+    )
+    assert found.flags[0].txids == [swap.txid for swap in trades.swaps[:5]]
+    assert winners(found) == {"overall_pnl": 1}
+
+
+def test_what_comes_back_in_parts_is_churn_too() -> None:
+    trades = Trades()
+    churned(trades, 4, parts=3)
+
+    assert flags(outcome([agent(1)], trades)) == [(1, "churn", ["volume", "return"])]
+
+
+def test_three_trips_slow_trips_and_trips_that_earn_are_not() -> None:
+    for trips, minutes, gain in ((3, 20, 0.994), (4, 61, 0.994), (4, 20, 1.01)):
+        trades = Trades()
+        churned(trades, trips, minutes=minutes, gain=gain)
+
+        assert flags(outcome([agent(1)], trades)) == []
+
+
+def test_the_return_stays_with_who_reaches_the_floors_without_churning() -> None:
+    """And who churned less than half of the volume keeps all prizes."""
+    trades = Trades()
+    churned(trades, 4)
+    for at in range(3):
+        trades.swap("SP1", STX, 100, BTC, 105, 2_000 + at)
+    assert flags(outcome([agent(1)], trades)) == [(1, "churn", ["volume"])]
+
+    for at in range(6):
+        trades.swap("SP1", STX, 100, BTC, 105, 3_000 + at)
+    assert flags(outcome([agent(1)], trades)) == []
+
+
+def test_capital_turned_over_more_than_twenty_times_for_nothing_is_churn() -> None:
+    """However slowly, and through however many tokens."""
+    loop = (STX, USD, BTC)
+    for legs, gain, expected in ((20, 0.999, []), (24, 0.999, ["volume"]), (24, 1.002, [])):
+        trades = Trades()
+        for leg in range(legs):
+            sold, bought = loop[leg % 3], loop[(leg + 1) % 3]
+            trades.swap("SP1", sold, 100 * gain**leg, bought, 100 * gain ** (leg + 1), 100 * leg)
+
+        assert flags(outcome([agent(1)], trades)) == ([(1, "churn", expected)] if expected else [])
+
+
+# Rings
+
+
+def mirrored(trades: Trades, matches: int, *, minutes: float = 30, off: float = 1.0) -> None:
+    """One buys what the other sells; the first gains 5 %, the second loses as much."""
+    for number in range(matches):
+        at, usd = number * 300, 100 + 17 * number
+        trades.swap("SP1", STX, usd, BTC, usd * 1.05, at)
+        trades.swap("SP2", BTC, usd * 1.05 * off, STX, usd * off, at + minutes)
+
+
+def test_mirrored_trades_win_nothing_for_either() -> None:
+    """The two together lose nothing and gain nothing: whoever gains a little by themselves is better."""
+    trades = Trades()
+    mirrored(with_honest(trades), 5)
+    found = outcome([agent(1), agent(2), HONEST], trades)
+
+    assert flags(found) == [
+        (1, "ring", ["overall_pnl", "return"]),
+        (2, "ring", ["overall_pnl", "volume", "return"]),
+    ]
+    assert found.flags[0].reason == ("traded the same amounts within an hour as agent 2 (5 trades, mirrored)")
+    assert winners(found) == {"overall_pnl": 3, "volume": 1, "return": 3}
+
+
+def test_the_one_who_came_first_does_not_matter() -> None:
+    """The window looks both ways."""
+    for minutes in (-30, 30):
+        trades = Trades()
+        mirrored(trades, 5, minutes=minutes) if minutes > 0 else _reversed(trades)
+        assert {flag.kind for flag in outcome([agent(1), agent(2)], trades).flags} == {"ring"}
+
+
+def _reversed(trades: Trades) -> None:
+    for number in range(5):
+        at, usd = number * 300 + 30, 100 + 17 * number
+        trades.swap("SP2", BTC, usd * 1.05, STX, usd, at - 30)
+        trades.swap("SP1", STX, usd, BTC, usd * 1.05, at)
+
+
+def test_few_distant_or_different_trades_are_no_ring() -> None:
+    for matches, minutes, off in ((4, 30, 1.0), (5, 61, 1.0), (5, 30, 1.03)):
+        trades = Trades()
+        mirrored(trades, matches, minutes=minutes, off=off)
+
+        assert flags(outcome([agent(1), agent(2)], trades)) == []
+
+
+def test_a_fifth_of_the_volume_must_match() -> None:
+    trades = Trades()
+    mirrored(trades, 5)
+    for at in range(6):
+        for sender in ("SP1", "SP2"):
+            trades.swap(sender, STX, 1_000 + 100 * at, USD, 1_000, 4_000 + 100 * at + 70 * (sender == "SP1"))
+
+    assert flags(outcome([agent(1), agent(2)], trades)) == []
+
+
+def test_the_same_round_amount_every_day_is_no_ring_but_five_amounts_are() -> None:
+    """Savers who all buy for ten STX copy nobody."""
+    for amounts, expected in ((1, set()), (5, {"ring"})):
+        trades = Trades()
+        for day in range(7):
+            usd = 10 * 2 ** (day % amounts)
+            for sender in ("SP1", "SP2"):
+                trades.swap(sender, STX, usd, BTC, usd, day * 1_440)
+
+        assert {flag.kind for flag in outcome([agent(1), agent(2)], trades).flags} == expected
+
+
+# Dust
+
+
+def test_dust_is_shown_and_excludes_from_nothing() -> None:
+    trades = Trades()
+    trades.swap("SP1", STX, 100, BTC, 101, 1)
+    for at in range(10):
+        trades.swap("SP1", STX, 0.5, BTC, 0.5, 100 * at)
+    found = outcome([agent(1)], trades)
+
+    assert flags(found) == [(1, "dust", [])]
+    assert found.flags[0].reason == "10 of 11 trades gave less than 1 USD"
+    assert winners(found) == {
+        "overall_pnl": 1,
+        "volume": 1,
+    }  # one trade that is not dust: too few for the return
+
+
+# Any trades
+
+TOKENS = st.permutations([STX, USD, BTC])
+TRADE = st.tuples(st.integers(1, 4), TOKENS, st.integers(1, 500), st.integers(1, 500), st.integers(0, 9_000))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(TRADE, max_size=40), st.randoms(use_true_random=False))
+def test_any_trades_in_any_order_give_the_same_flags(
+    rows: list[tuple[int, list[str], int, int, int]], rng: Random
+) -> None:
+    """And nobody who is excluded from a prize wins it."""
+    trades = Trades()
+    for sender, (sold, bought, _), given_usd, gotten_usd, minute in rows:
+        trades.swap(f"SP{sender}", sold, given_usd, bought, gotten_usd, minute)
+    agents = [agent(1, funder="F"), agent(2, funder="F"), agent(3, owner="o"), agent(4, owner="O")]
+    found = outcome(agents, trades)
+    excluded = {(flag.erc8004_agent_id, category) for flag in found.flags for category in flag.excludes_from}
+    assert excluded.isdisjoint((reward.erc8004_agent_id, reward.category) for reward in found.rewards)
+
+    rng.shuffle(trades.swaps)
+    assert outcome(agents[::-1], trades) == found
+    assert [AgentFlag.from_dict(flag.to_dict()) for flag in found.flags] == found.flags
