@@ -113,6 +113,8 @@ def test_the_api_page_lists_the_fields_of_the_status() -> None:
         "lastFeedResult",
         "lastSweepRunAt",
         "lastSweepResult",
+        "lastRoundsRunAt",
+        "lastRoundsResult",
         *schemas["Status"]["properties"],
     }
 

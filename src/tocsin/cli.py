@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tocsin import __version__
-from tocsin.commands import agent_commands, data_commands, operator_commands
+from tocsin.commands import agent_commands, data_commands, operator_commands, round_commands
 from tocsin.commands.options import AsJson, Host, LocalCommand, Port, Url, print_answer, service_client
 from tocsin.competition.eligibility import Tier
 from tocsin.errors import RequestRefused, TocsinError, UsageError
@@ -82,6 +82,7 @@ def status(
 
 operator_commands.register(app)
 agent_commands.register(app)
+app.add_typer(round_commands.app, name="round")
 
 
 @app.command()

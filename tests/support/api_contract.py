@@ -85,8 +85,8 @@ def check_response(document: Any, method: str, path: str, start: Message, body: 
     status = start["status"]
     headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
     media_type = headers.get("content-type", "").partition(";")[0]
-    known = PathPatterns(document["paths"]).find(path)
-    operation = document["paths"].get(known, {}).get("get" if method == "HEAD" else method.lower())
+    route = PathPatterns(document["paths"]).find(path)
+    operation = document["paths"].get(route, {}).get("get" if method == "HEAD" else method.lower())
     if operation is None:  # a page, one of its files, or nothing that exists
         content = {"application/json": {"schema": ERROR}} if status >= 400 else {}
         if content and not path.startswith("/api/"):

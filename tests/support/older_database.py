@@ -17,12 +17,31 @@ def downgrade(path: Path, to: int) -> None:
         "0006_keep_legs",
         "0007_know_the_block_of_candidates",
         "0008_keep_history",
-        "0009_remember_first_funders",
-        "0010_tell_the_news",
+        "0009_create_rounds",
+        "0010_remember_first_funders",
+        "0011_tell_the_news",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
             """
+            DROP TABLE funders;
+            DROP TRIGGER swap_came_after_capture;
+            DROP TRIGGER swap_went_after_capture;
+            DROP INDEX swaps_by_time;
+            DROP TABLE competition_round_rule;
+            DROP TABLE competition_round_discrepancies;
+            DROP TABLE competition_round_changes;
+            DROP TABLE competition_round_files;
+            DROP TABLE competition_round_flags;
+            DROP TABLE competition_rewards;
+            DROP TABLE competition_round_results;
+            DROP TABLE competition_round_refusals;
+            DROP TABLE competition_round_swaps;
+            DROP TABLE competition_round_agents;
+            DROP TABLE competition_round_decisions;
+            DROP TABLE competition_round_price_overrides;
+            DROP TABLE competition_round_price_snapshots;
+            DROP TABLE competition_rounds;
             DROP TABLE agent_days;
             DROP TRIGGER swap_unfollowed;
             DROP TRIGGER swap_followed;

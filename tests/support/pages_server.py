@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from support.captured_log import CapturedLog
+from support.pages_rounds import no_rounds, round_routes, sample_rounds
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
 from support.patience import PATIENCE_S
@@ -83,6 +84,8 @@ class World:
     held: dict[str, threading.Event] = field(default_factory=dict)  # path → response waits until it is set
     requests: list[Json] = field(default_factory=list)
     store_error: str | None = None
+    current_rounds: Json = field(default_factory=no_rounds)
+    rounds: Json = field(default_factory=dict)
     refresh_outcome: tuple[Outcome, str | None] = ("ok", None)  # of the next refresh, with its reason
 
     @classmethod
@@ -93,6 +96,7 @@ class World:
         world.status, world.runs = sample_status(now), sample_runs(now)
         world.lists = {"SP.one": now - 480_000, "SP.two": now - 60_000}
         world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
+        world.current_rounds, world.rounds = sample_rounds(now)
         return world
 
     def health(self) -> Json:
@@ -203,6 +207,7 @@ class ScriptedApi:
         routes = [
             Route("/api/competition/leaderboard", self.leaderboard),
             Route("/api/competition/trades", self.trades),
+            *round_routes(lambda: self.world),
             Route("/api/prices", self.prices),
             Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
             Route("/api/admin/scheduler", self.act, methods=["POST"]),

@@ -17,6 +17,7 @@ from tocsin.budget.budget import Quota
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.request_jobs import competition_jobs
 from tocsin.competition.rules import Rules
+from tocsin.rounds.round_jobs import round_jobs
 from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.service_health import HealthSnapshot, health_of
 from tocsin.settings import Settings
@@ -25,6 +26,7 @@ from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetc
 from tocsin.simulator.simulator import Simulator
 from tocsin.tasks.follow_network import follow_network_tasks
 from tocsin.tasks.refresh_prices import refresh_prices_task
+from tocsin.tasks.run_rounds import feed_runs, rounds_task
 from tocsin.tasks.sweep_competition import sweep_task
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
@@ -172,10 +174,14 @@ async def service(
             refresh_prices_task(settings),
             *follow_network_tasks(settings, rules),
             sweep_task(settings, rules),
+            rounds_task(settings, rules),
             clock=clock,
             fetch=webhook,
             upstreams=upstreams,
-            request_jobs=competition_jobs(rules),
+            request_jobs={
+                **competition_jobs(rules),
+                **round_jobs(rules, feed_runs=feed_runs(settings)),
+            },
             db=db,
             kv=kv,
             arm=arm,

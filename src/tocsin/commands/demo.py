@@ -16,10 +16,16 @@ from tocsin.access_keys import AccessKey
 from tocsin.bindings import Clock
 from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
+from tocsin.competition.rules import floors_of
+from tocsin.exact_decimals import decimal_of_float, decimal_text
+from tocsin.rounds.recurring import round_at
+from tocsin.rounds.round_store import ADD, OVERRIDE, SET_RULE, added_values, compact, iso_time
 from tocsin.settings import Settings
+from tocsin.shapes.round_views import RoundRule
 from tocsin.simulator.faults import BadTimes
 from tocsin.simulator.http_app import simulator_app
 from tocsin.simulator.serve import SimulatorOptions, build_simulator
+from tocsin.simulator.simulated_tokens import TRADED_TOKENS, price_usd
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import EVERYDAY_KINDS, Traffic
 from tocsin.simulator.wallets import import_lines
@@ -27,6 +33,7 @@ from tocsin.simulator.wallets import import_lines
 PATH = "/simulator"
 WALLETS = 60
 HISTORY_HOURS = 21 * 24
+DAY_S = 86_400
 PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
 PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
 BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
@@ -84,6 +91,30 @@ def build(clock: Clock, *, bad_times: bool = False) -> Simulator:
 def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
     """The simulator's routes; to control it takes the demo's own key."""
     return Mount(PATH, simulator_app(simulator, asyncio.Event(), control_keys))
+
+
+def add_rounds(connection: sqlite3.Connection, settings: Settings, now: int) -> None:
+    """Weekly rounds: one that ended a while ago, and one that runs. Nobody has kept prices of last week here."""
+    starts_at = now // 1000 - 12 * DAY_S
+    prizes = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
+    rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)
+    last_week = round_at(rule, 0, floors_of(settings))
+    at_ms = last_week.ends_at * 1000
+    with connection:
+        connection.execute(ADD, added_values(last_week, now))
+        connection.execute(SET_RULE, (compact(rule.to_json()), "demo", iso_time(now)))
+        for token in TRADED_TOKENS:
+            price = decimal_text(decimal_of_float(price_usd(token, at_ms)))
+            values = (
+                last_week.round_id,
+                token.id,
+                price,
+                token.decimals,
+                "a price of the demo",
+                "demo",
+                iso_time(now),
+            )
+            connection.execute(OVERRIDE, values)
 
 
 def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:

@@ -43,6 +43,10 @@ class ServiceClient:
     def post(self, path: str, query: Mapping[str, str], *, timeout_s: float = ANSWER_S) -> JSON:
         return self._ask("POST", path, query, keyed=True, timeout_s=timeout_s)
 
+    def send(self, path: str, body: JSON, query: Mapping[str, str]) -> JSON:
+        """Post JSON."""
+        return self._ask("POST", path, query, keyed=True, timeout_s=REFRESH_S, body=json.dumps(body).encode())
+
     def events(self, path: str, *, follow: bool) -> Iterator[str]:
         """The data of server-sent events, one by one; without `follow`, until there is a pause."""
         connection = self._connection(ANSWER_S)
@@ -73,22 +77,32 @@ class ServiceClient:
             ) from error
 
     def _ask(
-        self, method: str, path: str, query: Mapping[str, str], *, keyed: bool, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        keyed: bool,
+        timeout_s: float,
+        body: bytes | None = None,
     ) -> JSON:
         headers = {"Accept": "application/json", **(self._key() if keyed else {})}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         target = f"{self.address.prefix}{path}"
         connection = self._connection(timeout_s)
         try:
-            connection.request(method, f"{target}?{urlencode(query)}" if query else target, headers=headers)
+            target = f"{target}?{urlencode(query)}" if query else target
+            connection.request(method, target, body, headers)
             answer = connection.getresponse()
-            status, location, body = answer.status, answer.getheader("Location", ""), answer.read()
+            status, location, text = answer.status, answer.getheader("Location", ""), answer.read()
         except (OSError, HTTPException, UnicodeError) as error:
             raise self._unreachable(error, timeout_s) from error
         finally:
             connection.close()
         if 300 <= status < 400:
             raise self._redirected(location)
-        return self._read(status, body)
+        return self._read(status, text)
 
     def _connection(self, timeout_s: float) -> HTTPConnection:
         host, port = self.address.host, self.address.port

@@ -63,6 +63,7 @@ PAGES_PER_TURN = 5  # of a list, before the others have their turn
 CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
+SWEPT_AT = "competition_swept_at"  # when the newest complete sweep of all contracts' lists began
 
 _NOW_ELIGIBLE = """
 SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
@@ -81,7 +82,10 @@ async def sweep(
     """All of a sweep, and how it ended. `feed_ms` is the cadence of the task `feed`, if there is one."""
     made = Sweep(context, rules, cadence_ms=cadence_ms, feed_ms=feed_ms)
     await made.run()
-    return made.result()
+    result = made.result()
+    if result.error is None and result.incomplete is None:
+        await made.keep_swept_at()
+    return result
 
 
 class Sweep:
@@ -288,6 +292,12 @@ class Sweep:
             statements.append(set_value(db, RULES, self._rules.version, now))
         if statements:
             await db.batch(statements)
+
+    async def keep_swept_at(self) -> None:
+        """A complete sweep of all contracts' lists shows all swaps from before it began."""
+        if self._followed_since is None:
+            context = self._context
+            await set_value(context.db, SWEPT_AT, str(context.started_at), context.clock.now()).run()
 
     async def _doubtful(self, now: int) -> list[Row]:
         """Once a day: refusals of the last days that may rest on an answer that was wrong."""

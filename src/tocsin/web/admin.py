@@ -217,15 +217,25 @@ class AdminRoutes:
         return self._counted
 
     def _viewer(self, request: Request) -> AccessKey:
-        return require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
+        return require_viewer(request, self._deps)
 
     def _operator(self, request: Request) -> AccessKey:
-        key = self._viewer(request)
-        if key.role != "operator":
-            self._deps.logger.warn("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
-            sentence = f"The key {key.name} may look, but not act: this needs a key of ADMIN_KEY."
-            raise RequestRefused(403, "read_only_key", sentence)
-        return key
+        return require_operator(request, self._deps)
+
+
+def require_viewer(request: Request, deps: WebDeps) -> AccessKey:
+    """The key of somebody who may look."""
+    return require_key(request, "X-Admin-Key", deps.keys.admin, "ADMIN_KEY")
+
+
+def require_operator(request: Request, deps: WebDeps) -> AccessKey:
+    """The key of somebody who may act."""
+    key = require_viewer(request, deps)
+    if key.role != "operator":
+        deps.logger.warn("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
+        sentence = f"The key {key.name} may look, but not act: this needs a key of ADMIN_KEY."
+        raise RequestRefused(403, "read_only_key", sentence)
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +292,11 @@ def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[
 
 def _reason(request: Request) -> str | None:
     """Why an operator acts, in the operator's own words."""
-    reason = request.query_params.get("reason", "").strip()
+    return checked_reason(request.query_params.get("reason", ""))
+
+
+def checked_reason(text: str) -> str | None:
+    reason = text.strip()
     if len(reason) > REASON_MAX or not reason.isprintable():
         raise RequestRefused(400, "bad_reason", f"reason is one line of at most {REASON_MAX} characters.")
     return reason or None

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from tocsin.bindings import SEND_COMPLETE, SendComplete
 from tocsin.errors import RequestRefused
-from tocsin.web import agent_docs, competition_docs, operation_docs
+from tocsin.web import agent_docs, competition_docs, operation_docs, round_docs
 from tocsin.web.admin import AdminRoutes
 from tocsin.web.agent_page_routes import AgentPages
 from tocsin.web.agent_routes import AgentRoutes
@@ -37,11 +37,15 @@ from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.refusal_routes import RefusalRoutes
 from tocsin.web.request_limits import ClientRateLimit, networks_of
 from tocsin.web.response_cache import ResponseCache
+from tocsin.web.round_admin import RoundAdminRoutes
+from tocsin.web.round_routes import RoundRoutes
 from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
 HISTORY_PATH = "/api/competition/history"
+ROUNDS_PATH = "/api/competition/rounds"
+ROUND_ADMIN_PATH = "/api/admin/competition/finalize"
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
 
 
@@ -92,6 +96,7 @@ def operations(
     """Every route of the API."""
     chainhook, cron = ChainhookRoute(deps), CronRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
+    rounds, round_admin = RoundRoutes(deps), RoundAdminRoutes(deps)
 
     def refreshed() -> None:
         prices.forget()
@@ -114,6 +119,15 @@ def operations(
         Operation(
             "GET", "/api/competition/tracked-tokens", competition.tracked_tokens, competition_docs.TRACKED
         ),
+        Operation("GET", ROUNDS_PATH, rounds.listed, round_docs.ROUNDS),
+        Operation("GET", f"{ROUNDS_PATH}/current", rounds.current, round_docs.CURRENT),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}", rounds.one, round_docs.ROUND),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/file", rounds.file, round_docs.FILE),
+        Operation(
+            "GET", f"{ROUNDS_PATH}/{{roundId}}/results/{{stxAddress}}", rounds.placed, round_docs.PLACED
+        ),
+        Operation("GET", ROUND_ADMIN_PATH, round_admin.show, round_docs.ALL),
+        Operation("POST", ROUND_ADMIN_PATH, round_admin.act, round_docs.ACT),
         Operation(
             "POST",
             "/api/chainhook",

@@ -13,13 +13,13 @@ from tocsin.shapes.competition import (
     RefusedTrade,
     TrackedTokens,
     Trade,
-    TradeCounts,
     TradePage,
     TradeSubmission,
 )
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.history import HistoryPoint, HistoryView
 from tocsin.shapes.responses import ErrorBody
+from tocsin.shapes.round_views import AgentStatus
 from tocsin.shapes.scheduler import Health
 from tocsin.stacks_address import ADDRESS_PATTERN
 from tocsin.web.history_routes import PERIOD_DEFAULT, PERIODS
@@ -170,9 +170,14 @@ SUBMIT = OperationDoc(
 COUNTS = OperationDoc(
     operation_id="getTradeCounts",
     tag="competition",
-    summary="An agent's counts. An address that is not registered has zeros.",
+    summary="An agent's counts, and its newest result. An address that is not registered has zeros.",
     parameters=(_ADDRESS,),
-    responses={200: ResponseDoc("the counts; times are seconds, as on chain", (TradeCounts,))},
+    responses={
+        200: ResponseDoc(
+            "the counts; times are seconds, as on chain; `latestRoundResult` if the agent has one",
+            (AgentStatus,),
+        )
+    },
 )
 ALLOWLIST = OperationDoc(
     operation_id="getAllowlist",

@@ -16,8 +16,10 @@ from tocsin.competition.published_board import BoardReader
 from tocsin.competition.request_jobs import SUBMIT
 from tocsin.errors import UsageError
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens
+from tocsin.rounds.round_reader import latest_result
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
+from tocsin.shapes.round_views import AgentStatus
 from tocsin.shapes.scheduler import Status
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.body import json_body
@@ -56,17 +58,21 @@ class CompetitionRoutes:
         self.history = history_cache(deps, headers)
 
     async def status(self, request: Request) -> ASGIApp:
-        counts = await trades.trade_counts(self._deps.db, request.query_params.get("address", ""))
-        return json_response(counts.to_json(), headers=_aged(STATUS_AGE_S))
+        address = request.query_params.get("address", "")
+        counts = await trades.trade_counts(self._deps.db, address)
+        result = await latest_result(self._deps.db, address)
+        newest = {} if result is None else {"latestRoundResult": result.to_json()}
+        status = AgentStatus.from_json({**counts.to_json(), **newest})
+        return json_response(status.to_json(), headers=aged(STATUS_AGE_S))
 
     async def trades(self, request: Request) -> ASGIApp:
         query = request.query_params
-        limit, after = _limit(query, trades.PAGE_DEFAULT, trades.PAGE_MAX), query.get("cursor") or None
+        limit, after = page_limit(query, trades.PAGE_DEFAULT, trades.PAGE_MAX), query.get("cursor") or None
         if "address" in query:
             page = await trades.trades_of(self._deps.db, query["address"], limit=limit, after=after)
         else:
             page = await trades.newest_trades(self._deps.db, limit=limit, after=after)
-        return json_response(page.to_json(), headers=_aged(BOARD_AGE_S))
+        return json_response(page.to_json(), headers=aged(BOARD_AGE_S))
 
     async def submit(self, request: Request) -> ASGIApp:
         body = await json_body(request)
@@ -81,7 +87,7 @@ class CompetitionRoutes:
         return answer
 
     async def allowlist(self, _request: Request) -> ASGIApp:
-        return json_response(self._deps.rules.allowlist.view().to_json(), headers=_aged(LIST_AGE_S))
+        return json_response(self._deps.rules.allowlist.view().to_json(), headers=aged(LIST_AGE_S))
 
     async def tracked_tokens(self, _request: Request) -> ASGIApp:
         published = await published_tokens(self._deps.kv)
@@ -93,7 +99,7 @@ class CompetitionRoutes:
             static_core=list(STATIC_TOKENS),
             max_tracked=len(STATIC_TOKENS) + TRADED_MAX,
         )
-        return json_response(tracked.to_json(), headers=_aged(STATUS_AGE_S))
+        return json_response(tracked.to_json(), headers=aged(STATUS_AGE_S))
 
     async def _board(self, query: BoardQuery) -> Board:
         """A page of what the object published; computed here only while nothing is."""
@@ -119,7 +125,7 @@ def _board_query(query: QueryParams) -> BoardQuery:
     return board.board_query(
         query.get("sort", board.SORT_DEFAULT),
         query.get("dir", "desc"),
-        _limit(query, board.PAGE_DEFAULT, board.PAGE_MAX),
+        page_limit(query, board.PAGE_DEFAULT, board.PAGE_MAX),
         query.get("cursor") or None,
     )
 
@@ -157,7 +163,7 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
     return json_response(refused.to_json(), answer.http_status, headers)
 
 
-def _limit(query: QueryParams, default: int, largest: int) -> int:
+def page_limit(query: QueryParams, default: int, largest: int) -> int:
     """Any number is accepted, and the nearest limit that there is, is used: clients of the site rely on that."""
     text = query.get("limit", "").strip() or str(default)
     if not _NUMBER.fullmatch(text):
@@ -165,5 +171,5 @@ def _limit(query: QueryParams, default: int, largest: int) -> int:
     return int(min(largest, max(1, float(text[:30]))))
 
 
-def _aged(seconds: int) -> dict[str, str]:
+def aged(seconds: int) -> dict[str, str]:
     return {"Cache-Control": f"public, max-age={seconds}"}

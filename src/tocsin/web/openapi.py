@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm, SnakeShape, schema_ref, schemas_of
-from tocsin.shapes.responses import ErrorBody
+from tocsin.shapes.responses import ErrorBody, RouteDescription
 from tocsin.web.operation_docs import OTHER_SHAPES
 from tocsin.web.operations import Operation, ResponseDoc, all_responses
 from tocsin.web.respond import json_response
@@ -128,7 +128,8 @@ def _content_of(response: ResponseDoc) -> FreeForm:
     refs: list[JSON] = [schema_ref(shape) for shape in response.shapes]
     schema: FreeForm = {"anyOf": refs} if len(refs) > 1 else schema_ref(response.shapes[0])
     if response.media_type != "application/json":
-        return {"content": _text(response.media_type)}
+        described = _content(schema_ref(RouteDescription)) if RouteDescription in response.shapes else {}
+        return {"content": {**_text(response.media_type), **described}}
     example = None if response.example is None else response.example.to_json()
     return {"content": _content(schema, example)}
 

@@ -63,7 +63,7 @@ function close(reason) {
 	session?.stream.stop();
 	session = null;
 	clearLog();
-	byId("audit").open = false;
+	byId("audit").open = byId("rounds").open = false;
 	byId("gate").hidden = false;
 	byId("desk").hidden = true;
 	byId("gate-note").textContent = reason;
@@ -84,6 +84,7 @@ async function refresh() {
 			mine.runsStale = false;
 			mine.runs = (await getJson(`${API}/runs?limit=${RUNS_MAX}`, { key: mine.key })).body.runs;
 		}
+		showRounds();
 		mine.prices = await asked;
 	} catch (error) {
 		mine.runsStale = true;
@@ -143,6 +144,10 @@ function allow(acting) {
 async function showAudit() {
 	const audit = await import("./audit.js").catch(() => null);
 	audit?.drawAudit(session?.key);
+}
+
+async function showRounds() {
+	if (byId("rounds").open) (await import("./console-rounds.js").catch(() => null))?.drawRounds(session?.key);
 }
 
 function drawVerdict(at) {
@@ -237,6 +242,7 @@ byId("gate").addEventListener("submit", (event) => {
 	open(byId("key").value.trim());
 });
 byId("audit").addEventListener("toggle", showAudit);
+byId("rounds").addEventListener("toggle", showRounds);
 everySecond(() => session && (drawVerdict(now()), drawTasks(session.status, session.runs, refreshTask)));
 
 const kept = sessionStorage.getItem(KEPT_AS);

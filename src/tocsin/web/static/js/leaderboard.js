@@ -11,6 +11,7 @@ import { byId, setText } from "./dom.js";
 import { count } from "./format.js";
 import { Poll } from "./poll.js";
 import { drawPrices, loadPrices } from "./prices.js";
+import { drawRound } from "./round-line.js";
 
 const POLL_MS = 30_000;
 const NO_PRICES = {};
@@ -25,6 +26,7 @@ const poll = new Poll(refresh, POLL_MS, draw);
 async function refresh() {
 	// The board does not wait for the prices; without news of them the old ones show their age.
 	const asked = loadPrices(prices).catch(() => prices);
+	drawRound();
 	const fresh = await loadBoard(board, (partial) => {
 		if (board === null || !board.complete) show(partial);
 	});

@@ -133,6 +133,21 @@
  */
 
 /**
+ * What runs at `now` (unix seconds): of several rounds the one that ends first.
+ *
+ * `next` is the one that starts next, `latest` the newest one with a result. `waiting` are
+ * rounds that are over and have no result yet.
+ *
+ * @typedef {{
+ *   now: number,
+ *   running: RoundRow | null,
+ *   next: RoundRow | null,
+ *   waiting: RoundRow[],
+ *   latest: LatestRound | null,
+ * }} CurrentRounds
+ */
+
+/**
  * Every error: a sentence that says how to fix it, a code, and whether trying again may help.
  *
  * Some errors have further fields.
@@ -165,6 +180,25 @@
  *   class: string,
  *   message: string,
  * }} LastError
+ */
+
+/**
+ * The newest round with a result.
+ *
+ * @typedef {{
+ *   round: RoundRow,
+ *   winners: RoundWinner[],
+ * }} LatestRound
+ */
+
+/**
+ * A round as an operator sees it.
+ *
+ * @typedef {{
+ *   round: RoundRow,
+ *   discrepancies: number,
+ *   rewards: RewardRow[],
+ * }} ListedRound
  */
 
 /**
@@ -248,6 +282,113 @@
  *   monthRemaining: number | null,
  *   anonymous: boolean | null,
  * }} ReportedLimits
+ */
+
+/**
+ * A prize, and whether it was paid.
+ *
+ * @typedef {{
+ *   round_id: string,
+ *   category: "overall_pnl" | "volume" | "return",
+ *   rank: number,
+ *   stx_address: string,
+ *   erc8004_agent_id: number,
+ *   amount_sats: number,
+ *   status: "pending" | "paid" | "failed" | "void",
+ *   payout_txid: string | null,
+ *   paid_at: string | null,
+ *   notes: string | null,
+ *   created_at: string,
+ * }} RewardRow
+ */
+
+/**
+ * All rounds, newest first, and the rule by which they follow each other.
+ *
+ * @typedef {{
+ *   now: number,
+ *   rounds: ListedRound[],
+ *   rule: RoundRule | null,
+ * }} RoundList
+ */
+
+/**
+ * A round. `rules` are all its rules, exact. `version` counts its results: reopening it makes the next one.
+ *
+ * `digest` is the SHA-256 of its file. `waiting_reason` says why a round that is over has no result yet; it
+ * waits
+ * since `waiting_since` (unix ms). `note` says why it was made void or opened again.
+ *
+ * @typedef {{
+ *   round_id: string,
+ *   starts_at: number,
+ *   ends_at: number,
+ *   grace_ends_at: number,
+ *   status: "open" | "closed" | "finalizing" | "finalized" | "partially_paid" | "paid" | "void",
+ *   min_volume_usd: number,
+ *   min_priced_trade_count: number,
+ *   created_at: string,
+ *   finalized_at: string | null,
+ *   version: number,
+ *   digest: string | null,
+ *   closed_at: string | null,
+ *   captured_at: string | null,
+ *   allowlist_version: string | null,
+ *   complete_until_block: number | null,
+ *   waiting_reason: string | null,
+ *   waiting_since: number | null,
+ *   note: string | null,
+ *   rules: RoundRules,
+ * }} RoundRow
+ */
+
+/**
+ * Rounds that follow each other without a gap, the first one from `first_starts_at` on (unix seconds).
+ *
+ * @typedef {{
+ *   first_starts_at: number,
+ *   prefix?: string,
+ *   first_number?: number,
+ *   period_s?: number,
+ *   grace_s?: number,
+ *   min_volume_usd?: string,
+ *   min_priced_trade_count?: number,
+ *   rewards?: Record<string, number>,
+ * }} RoundRule
+ */
+
+/**
+ * The rules of a round. They are part of its result, and do not change once it has begun.
+ *
+ * A token is thin, and counts like one without a price, when its liquidity or its volume of a day is below the
+ * floor
+ * or not known. A swap of less than `dust_usd` does not count towards `min_priced_trade_count`. `rewards` are
+ * sats.
+ *
+ * @typedef {{
+ *   round_id: string,
+ *   starts_at: number,
+ *   ends_at: number,
+ *   grace_ends_at: number,
+ *   min_volume_usd?: string,
+ *   min_priced_trade_count?: number,
+ *   min_liquidity_usd?: string,
+ *   min_day_volume_usd?: string,
+ *   dust_usd?: string,
+ *   rewards?: Record<string, number>,
+ * }} RoundRules
+ */
+
+/**
+ * Who won a category of a round.
+ *
+ * @typedef {{
+ *   category: "overall_pnl" | "volume" | "return",
+ *   stx_address: string,
+ *   erc8004_agent_id: number,
+ *   display_name: string | null,
+ *   amount_sats: number,
+ * }} RoundWinner
  */
 
 /**

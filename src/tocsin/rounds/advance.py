@@ -1,0 +1,115 @@
+"""Takes a round one step further: the task does it by itself, an operator by hand. Each step is one batch.
+
+Emits `round.closed`, `round.captured`, `round.finalized`, and `round.waiting` when a round begins to wait.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from tocsin.bindings import Clock, Database, Logger
+from tocsin.competition.rules import Rules
+from tocsin.rounds import round_store
+from tocsin.rounds.capture import GAUGE, capture, live_inputs, prices_of_end, traded_in, unpriced_because
+from tocsin.rounds.data_complete import incomplete_because, load_record
+from tocsin.rounds.finalize import finalize
+from tocsin.rounds.round_steps import Step
+from tocsin.rounds.scoring import score
+from tocsin.shapes.round_views import RoundRow
+from tocsin.shapes.rounds import RoundInputs, RoundOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWork:
+    """What steps need. `feed_runs`: whether there is a task that follows the network's list."""
+
+    db: Database
+    clock: Clock
+    logger: Logger
+    rules: Rules
+    feed_runs: bool
+    checkpoint: Callable[[], None] = lambda: None
+
+
+async def take_step(work: RoundWork, round_: RoundRow, step: Step) -> bool:
+    """Whether the round went on."""
+    if step == "close":
+        return await close_round(work, round_)
+    if step == "capture":
+        return await capture_round(work, round_) is None
+    return await finalize_round(work, round_) is not None
+
+
+async def close_round(work: RoundWork, round_: RoundRow) -> bool:
+    now = work.clock.now()
+    result = await round_store.close(work.db, round_.round_id, now).run()
+    if result.meta.changes:
+        work.logger.info("round.closed", round=round_.round_id, late_ms=now - round_.grace_ends_at * 1000)
+    return bool(result.meta.changes)
+
+
+async def capture_round(
+    work: RoundWork, round_: RoundRow, *, tokens: Collection[str] = (), forced: bool = False
+) -> str | None:
+    """Capture a closed round. Why not: the reason that it waits for; None: it is captured.
+
+    `forced`: an operator takes the record as it is.
+    """
+    db, rules = work.db, round_.rules
+    record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
+    needed = {*await traded_in(db, rules), *tokens, GAUGE}
+    prices = await prices_of_end(db, rules, needed)
+    reason = None if forced else incomplete_because(rules, record) or unpriced_because(prices)
+    if reason is not None:
+        await _wait(work, round_, reason)
+        return reason
+    work.checkpoint()
+    captured = await capture(
+        db,
+        round_,
+        prices,
+        needed,
+        allowlist_version=work.rules.allowlist.version,
+        complete_until_block=record.proven_block,
+        now=work.clock.now(),
+    )
+    if not captured:
+        return "a trade was recorded at this moment: the next run captures it"
+    work.logger.info(
+        "round.captured", round=round_.round_id, version=round_.version, prices=len(prices), forced=forced
+    )
+    return None
+
+
+async def _wait(work: RoundWork, round_: RoundRow, reason: str) -> None:
+    if round_.waiting_reason != reason:
+        work.logger.warn("round.waiting", round=round_.round_id, reason=reason)
+        await round_store.wait(work.db, round_.round_id, reason, work.clock.now()).run()
+
+
+async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:
+    """The result that was written; None if another run has written it."""
+    outcome = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
+    if outcome is not None:
+        work.logger.info(
+            "round.finalized",
+            round=round_.round_id,
+            version=round_.version,
+            agents=len(outcome.results),
+            flags=len(outcome.flags),
+        )
+    return outcome
+
+
+async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:
+    """What would be captured now, the result of it, and what a capture would wait for. Writes nothing."""
+    rules = round_.rules
+    record = await load_record(work.db, work.rules, rules, feed_runs=work.feed_runs)
+    prices = await prices_of_end(work.db, rules, {*await traded_in(work.db, rules), GAUGE})
+    inputs = await live_inputs(
+        work.db,
+        rules,
+        prices,
+        allowlist_version=work.rules.allowlist.version,
+        complete_until_block=record.proven_block,
+    )
+    return inputs, score(inputs), incomplete_because(rules, record) or unpriced_because(prices)

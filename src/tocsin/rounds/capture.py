@@ -1,0 +1,242 @@
+"""Captures a round: who was eligible, what was traded and refused, and the prices of the end, as one batch.
+
+From then on the result depends on nothing else. What comes, goes or moves later is noted as a discrepancy.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+
+from tocsin.bindings import Database, Row, Statement
+from tocsin.competition.funders import first_funders
+from tocsin.rounds.closing_prices import closing_prices
+from tocsin.rounds.round_store import compact, iso_time, price_of
+from tocsin.shapes.round_views import RoundRow
+from tocsin.shapes.rounds import (
+    FlagDecision,
+    RoundAgent,
+    RoundInputs,
+    RoundPrice,
+    RoundRefusal,
+    RoundRules,
+    RoundSwap,
+)
+
+PAGE = 5_000  # rows
+GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
+
+_AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
+_SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
+  s.burn_block_time, s.block_height, s.tx_index, s.source"""
+_REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
+
+_LIVE_AGENTS = "agents a JOIN agent_tiers t ON t.stx_address = a.stx_address AND t.tier = 'eligible'"
+_LIVE_SWAPS = """swaps s JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
+WHERE s.burn_block_time >= ? AND s.burn_block_time < ?"""
+_LIVE_REFUSALS = """refusals r JOIN agents a ON a.stx_address = r.sender
+WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
+
+# Only the batch that changed the status writes anything.
+_IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
+  WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)"""
+_BEGIN = """
+UPDATE competition_rounds SET status = 'finalizing', captured_at = ?, allowlist_version = ?, complete_until_block = ?,
+  waiting_reason = NULL, waiting_since = NULL
+WHERE round_id = ? AND status = 'closed' AND version = ? AND NOT EXISTS (
+  SELECT 1 FROM swaps WHERE burn_block_time >= ? AND burn_block_time < ?
+    AND (token_in NOT IN (SELECT value FROM json_each(?)) OR token_out NOT IN (SELECT value FROM json_each(?))))"""
+_REPLACED = (
+    "competition_round_price_snapshots",
+    "competition_round_agents",
+    "competition_round_swaps",
+    "competition_round_refusals",
+    "competition_round_changes",
+    "competition_round_discrepancies",
+)
+_PRICES = f"""
+INSERT INTO competition_round_price_snapshots (round_id, token_id, price_usd, decimals, source, captured_at,
+  price_usd_exact, seen_at, liquidity_usd, volume_usd, reason)
+SELECT ?1, json_extract(p.value, '$.token_id'), CAST(json_extract(p.value, '$.price_usd') AS REAL),
+  json_extract(p.value, '$.decimals'), json_extract(p.value, '$.source'), ?2, json_extract(p.value, '$.price_usd'),
+  json_extract(p.value, '$.at'), json_extract(p.value, '$.liquidity_usd'), json_extract(p.value, '$.volume_usd'),
+  json_extract(p.value, '$.reason')
+FROM json_each(?3) p WHERE {_IS_MINE}"""
+_AGENTS = f"""
+INSERT INTO competition_round_agents
+  (round_id, stx_address, btc_address, erc8004_agent_id, display_name, owner, first_funder)
+WITH known AS MATERIALIZED (SELECT key AS wallet, value AS funder FROM json_each(?3))
+SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet = a.stx_address WHERE {_IS_MINE}"""
+_SWAPS = f"""
+INSERT INTO competition_round_swaps (round_id, txid, sender, contract_id, function_name, token_in, amount_in, token_out,
+  amount_out, burn_block_time, block_height, tx_index, source)
+SELECT ?1, {_SWAP} FROM {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE}"""
+_REFUSALS = f"""
+INSERT INTO competition_round_refusals (round_id, txid, sender, code, reason, burn_block_time)
+SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE}"""
+
+_TOKENS = """
+SELECT token_in AS token FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
+UNION SELECT token_out FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
+UNION SELECT token_id FROM competition_round_price_overrides WHERE round_id = ?3"""
+_OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?"
+_DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
+_ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
+_CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
+
+
+async def traded_in(db: Database, rules: RoundRules) -> set[str]:
+    """The tokens that a round needs prices of: all that were traded in it, and those that an operator priced."""
+    rows = await db.prepare(_TOKENS).bind(rules.starts_at, rules.ends_at, rules.round_id).all()
+    return {row["token"] for row in rows.results}
+
+
+async def prices_of_end(db: Database, rules: RoundRules, tokens: Collection[str]) -> list[RoundPrice]:
+    """The prices of the end, by token: of the series, and those that an operator set instead."""
+    prices = {price.token_id: price for price in await closing_prices(db, sorted(tokens), rules.ends_at)}
+    for row in (await db.prepare(_OVERRIDES).bind(rules.round_id).all()).results:
+        prices[row["token_id"]] = RoundPrice(
+            row["token_id"],
+            row["price_usd"],
+            row["decimals"],
+            "manual_admin",
+            rules.ends_at * 1000,
+            reason=row["reason"],
+        )
+    return [prices[token] for token in sorted(prices)]
+
+
+def unpriced_because(prices: Iterable[RoundPrice]) -> str | None:
+    """Why the prices of the end are not known; None: they are. A single token without a price holds nothing up."""
+    if any(price.token_id == GAUGE for price in prices):
+        return None
+    return f"the price of {GAUGE} at the end is not known: prices were not refreshed then, and an operator may set them"
+
+
+async def capture(
+    db: Database,
+    round_: RoundRow,
+    prices: Sequence[RoundPrice],
+    tokens: Collection[str],
+    *,
+    allowlist_version: str,
+    complete_until_block: int | None,
+    now: int,
+) -> bool:
+    """Capture a closed round; False if another run did, or a token that `tokens` lacks was traded meanwhile."""
+    rules, at = round_.rules, iso_time(now)
+    funders = await _funders(db)
+    window, listed = (rules.starts_at, rules.ends_at), json.dumps(sorted(tokens))
+    begin = db.prepare(_BEGIN).bind(
+        at, allowlist_version, complete_until_block, rules.round_id, round_.version, *window, listed, listed
+    )
+    mine = (rules.round_id, at)
+    statements: list[Statement] = [begin]
+    statements += [
+        db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(*mine)
+        for table in _REPLACED
+    ]
+    statements += [
+        db.prepare(_PRICES).bind(*mine, compact([price.to_json() for price in prices])),
+        db.prepare(_AGENTS).bind(*mine, compact(funders)),
+        db.prepare(_SWAPS).bind(*mine, *window),
+        db.prepare(_REFUSALS).bind(*mine, *window),
+    ]
+    return (await db.batch(statements))[0].meta.changes > 0
+
+
+# The inputs of a result
+
+
+async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
+    """What was captured."""
+    rules = round_.rules
+    of_round = (rules.round_id,)
+    prices = (await db.prepare(_CAPTURED_PRICES).bind(rules.round_id).all()).results
+    return RoundInputs(
+        rules=rules,
+        allowlist_version=round_.allowlist_version or "",
+        complete_until_block=round_.complete_until_block,
+        agents=[
+            RoundAgent.from_json(row)
+            for row in await _pages(
+                db,
+                "SELECT * FROM competition_round_agents a WHERE round_id = ?",
+                "a",
+                "stx_address",
+                of_round,
+            )
+        ],
+        prices=[price_of(row) for row in prices],
+        swaps=_in_order(
+            await _pages(
+                db, f"SELECT {_SWAP} FROM competition_round_swaps s WHERE round_id = ?", "s", "txid", of_round
+            )
+        ),
+        refusals=_refusals(
+            await _pages(
+                db,
+                f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?",
+                "r",
+                "txid",
+                of_round,
+            )
+        ),
+        decisions=await decisions_of(db, rules.round_id),
+    )
+
+
+async def live_inputs(
+    db: Database,
+    rules: RoundRules,
+    prices: Sequence[RoundPrice],
+    *,
+    allowlist_version: str,
+    complete_until_block: int | None,
+) -> RoundInputs:
+    """What would be captured now: for a look ahead that writes nothing."""
+    window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
+    agents = await _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", "stx_address", ())
+    return RoundInputs(
+        rules=rules,
+        allowlist_version=allowlist_version,
+        complete_until_block=complete_until_block,
+        agents=[RoundAgent(**row, first_funder=funders.get(row["stx_address"])) for row in agents],
+        prices=list(prices),
+        swaps=_in_order(await _pages(db, f"SELECT {_SWAP} FROM {_LIVE_SWAPS}", "s", "txid", window)),
+        refusals=_refusals(await _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", "r", "txid", window)),
+        decisions=await decisions_of(db, rules.round_id),
+    )
+
+
+async def _funders(db: Database) -> dict[str, str]:
+    """Who sent each eligible wallet its first STX, where that is known."""
+    rows = (await db.prepare(_ELIGIBLE).all()).results
+    return await first_funders(db, [row["stx_address"] for row in rows])
+
+
+async def decisions_of(db: Database, round_id: str) -> list[FlagDecision]:
+    rows = (await db.prepare(_DECISIONS).bind(round_id).all()).results
+    return [FlagDecision.from_json({**row, "kind": row["kind"] or None}) for row in rows]
+
+
+async def _pages(db: Database, select: str, alias: str, key: str, values: Sequence[str | int]) -> list[Row]:
+    """All rows of a query, read in pages by a key that no two rows share."""
+    found: list[Row] = []
+    statement = db.prepare(f"{select} AND {alias}.{key} > ? ORDER BY {alias}.{key} LIMIT {PAGE}")
+    after = ""
+    while True:
+        rows = (await statement.bind(*values, after).all()).results
+        found += rows
+        if len(rows) < PAGE:
+            return found
+        after = rows[-1][key]
+
+
+def _in_order(rows: Iterable[Row]) -> list[RoundSwap]:
+    """Swaps in the order of the chain."""
+    swaps = [RoundSwap(**row) for row in rows]
+    return sorted(swaps, key=lambda swap: (swap.block_height, swap.tx_index, swap.txid))
+
+
+def _refusals(rows: Iterable[Row]) -> list[RoundRefusal]:
+    refusals = [RoundRefusal(**row) for row in rows]
+    return sorted(refusals, key=lambda refusal: (refusal.burn_block_time, refusal.txid))

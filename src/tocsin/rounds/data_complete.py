@@ -1,0 +1,80 @@
+"""Whether everything that happened in a round is recorded, from what the database has.
+
+The chain must have been read completely after the grace ended: by a look at the network's list that left nothing
+unread, or by a sweep of all contracts' lists. Nothing that a list has shown within the round may wait to be verified.
+"""
+
+from dataclasses import dataclass
+
+from tocsin.bindings import Database
+from tocsin.competition.feed_state import FeedState, load_state
+from tocsin.competition.kept_values import get_value
+from tocsin.competition.proven_block import ProofFacts, load_facts, proven_block
+from tocsin.competition.rules import Rules
+from tocsin.competition.sweep import SWEPT_AT
+from tocsin.durations import utc_time
+from tocsin.shapes.rounds import RoundRules
+
+# Times of burn blocks are not in order: a later one may have an earlier time, but not by more than this.
+UNORDERED_S = 7_200
+
+_BLOCK_BEFORE = """
+SELECT block_height AS block FROM swaps WHERE burn_block_time < ? ORDER BY burn_block_time DESC LIMIT 1"""
+_BLOCK_AFTER = """
+SELECT block_height AS block FROM swaps WHERE burn_block_time >= ? ORDER BY burn_block_time LIMIT 1"""
+_UNVERIFIED = """
+SELECT count(*) AS n FROM candidates c
+WHERE (c.block_height = 0 OR c.block_height > ? AND c.block_height < ?)
+  AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)"""
+_NO_BLOCK = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFacts:
+    """How far the chain was read. Times are unix ms."""
+
+    feed: FeedState
+    proof: ProofFacts
+    swept_at: int | None  # when the newest complete sweep of all contracts' lists began
+    unverified: int  # transactions that may lie within the round and wait to be verified
+    block_after: int | None  # a block that lies after the round for certain
+
+    @property
+    def proven_block(self) -> int | None:
+        return proven_block(self.feed, self.proof)
+
+
+async def load_record(db: Database, rules: Rules, round_: RoundRules, *, feed_runs: bool) -> RecordFacts:
+    """As the database has it now. `feed_runs`: whether there is a task that follows the network's list."""
+    feed = await load_state(db) if feed_runs else FeedState(way="contracts")
+    swept = await get_value(db, SWEPT_AT)
+    before = await db.prepare(_BLOCK_BEFORE).bind(round_.starts_at - UNORDERED_S).first()
+    after = await db.prepare(_BLOCK_AFTER).bind(round_.ends_at + UNORDERED_S).first()
+    blocks = (0 if before is None else before["block"], _NO_BLOCK if after is None else after["block"])
+    unverified = await db.prepare(_UNVERIFIED).bind(*blocks).first()
+    return RecordFacts(
+        feed,
+        await load_facts(db, feed, rules),
+        None if swept is None else int(swept),
+        0 if unverified is None else unverified["n"],
+        None if after is None else after["block"],
+    )
+
+
+def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
+    """What keeps the record of a round from being complete; None: it is."""
+    grace_ms = rules.grace_ends_at * 1000
+    by_feed = facts.feed.way == "network" and facts.proof.rests and (facts.feed.complete_at or 0) >= grace_ms
+    if not by_feed and (facts.swept_at or 0) < grace_ms:
+        return f"the chain was not read completely since the grace ended ({utc_time(grace_ms)})"
+    if facts.unverified:
+        return f"transactions that wait to be verified: {facts.unverified}"
+    if facts.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
+        return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
+    return None
+
+
+def _lie_after(facts: RecordFacts) -> bool:
+    """Whether all missing transactions lie after the round for certain."""
+    until, after = facts.proof.nonces_until, facts.block_after
+    return until is not None and after is not None and until >= after - 1

@@ -1,0 +1,60 @@
+"""Rounds that follow each other by a rule: which ones there must be at a time. Pure."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from tocsin.exact_decimals import decimal_of_float, decimal_text
+from tocsin.shapes.pool_floors import PoolFloors
+from tocsin.shapes.round_views import RoundRule
+from tocsin.shapes.rounds import RoundRules
+
+AHEAD = 1  # rounds that are listed before they start
+MADE_MAX = 20  # in one run
+
+
+def floor_rules(floors: PoolFloors) -> tuple[str, str]:
+    """The floors as rules of a new round, exact: `min_liquidity_usd` and `min_day_volume_usd`."""
+    liquidity, volume = (decimal_of_float(usd) for usd in (floors.liquidity_usd, floors.day_volume_usd))
+    return decimal_text(liquidity), decimal_text(volume)
+
+
+def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
+    """The n-th round of a rule (from 0), such as `week-1-2026-05-13`."""
+    starts_at = rule.first_starts_at + number * rule.period_s
+    ends_at = starts_at + rule.period_s
+    min_liquidity_usd, min_day_volume_usd = floor_rules(floors)
+    day = datetime.fromtimestamp(starts_at, UTC).strftime("%Y-%m-%d")
+    return RoundRules(
+        round_id=f"{rule.prefix}-{rule.first_number + number}-{day}",
+        starts_at=starts_at,
+        ends_at=ends_at,
+        grace_ends_at=ends_at + rule.grace_s,
+        min_volume_usd=rule.min_volume_usd,
+        min_priced_trade_count=rule.min_priced_trade_count,
+        min_liquidity_usd=min_liquidity_usd,
+        min_day_volume_usd=min_day_volume_usd,
+        rewards=dict(rule.rewards),
+    )
+
+
+def rounds_until(
+    rule: RoundRule, newest_start: int | None, now_s: int, floors: PoolFloors
+) -> Iterator[RoundRules]:
+    """The rounds that must exist now and do not: after the newest one, up to the one after the running one.
+
+    Without any, the first is the one that runs now: a rule does not reach into the past.
+    """
+    running = max(0, (now_s - rule.first_starts_at) // rule.period_s)
+    first = running
+    if newest_start is not None:
+        first = (newest_start - rule.first_starts_at) // rule.period_s + 1
+    for number in range(max(0, first), min(running + AHEAD, max(0, first) + MADE_MAX - 1) + 1):
+        yield round_at(rule, number, floors)
+
+
+def next_start_ms(rule: RoundRule, now_s: int) -> int:
+    """When the rule has its next boundary."""
+    if now_s < rule.first_starts_at:
+        return rule.first_starts_at * 1000
+    number = (now_s - rule.first_starts_at) // rule.period_s + 1
+    return (rule.first_starts_at + number * rule.period_s) * 1000

@@ -1,0 +1,168 @@
+"""What routes show of rounds."""
+
+from collections.abc import AsyncIterator
+
+from tocsin.bindings import Database
+from tocsin.rounds.round_store import (
+    PUBLISHED,
+    discrepancy_of,
+    find_round,
+    flag_of,
+    load_rule,
+    no_round,
+    price_of,
+    refused,
+    result_of,
+    reward_of,
+    round_of,
+)
+from tocsin.shapes.round_views import (
+    CurrentRounds,
+    LatestRound,
+    ListedRound,
+    Pagination,
+    PlacedAgent,
+    RewardRow,
+    RoundDetail,
+    RoundList,
+    RoundPage,
+    RoundResultRow,
+    RoundRow,
+    RoundWinner,
+)
+
+PAGE_DEFAULT, PAGE_MAX = 20, 100
+LISTED_MAX = 200
+WAITING_MAX = 20
+
+_IS_PUBLISHED = "status IN ('finalized', 'partially_paid', 'paid')"
+_NEWEST = f"""
+SELECT * FROM competition_rounds WHERE {_IS_PUBLISHED} ORDER BY ends_at DESC, round_id DESC LIMIT ? OFFSET ?"""
+_LISTED = f"SELECT * FROM competition_rounds ORDER BY ends_at DESC, round_id DESC LIMIT {LISTED_MAX}"
+_COUNTS = "SELECT round_id, count(*) AS n FROM competition_round_discrepancies GROUP BY round_id"
+_ALL_REWARDS = "SELECT * FROM competition_rewards ORDER BY round_id, category"
+_RUNNING = """
+SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at <= ?1 AND ends_at > ?1
+ORDER BY ends_at, round_id LIMIT 1"""
+_NEXT = """
+SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at > ? ORDER BY starts_at, round_id LIMIT 1"""
+_OVER = f"""
+SELECT * FROM competition_rounds WHERE status IN ('open', 'closed', 'finalizing') AND ends_at <= ?
+ORDER BY ends_at, round_id LIMIT {WAITING_MAX}"""
+_WINNERS = """
+SELECT w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name
+FROM competition_rewards w LEFT JOIN agents a ON a.stx_address = w.stx_address
+WHERE w.round_id = ? ORDER BY w.category"""
+_RESULTS = "SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank"
+_RESULT = "SELECT * FROM competition_round_results WHERE round_id = ? AND stx_address = ?"
+_OF_WALLET = """
+SELECT p.* FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w
+WHERE p.round_id = ? AND w.value = ? LIMIT 1"""
+_REWARDS = "SELECT * FROM competition_rewards WHERE round_id = ? ORDER BY category"
+_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
+_FLAGS = "SELECT * FROM competition_round_flags WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
+_DISCREPANCIES = (
+    "SELECT * FROM competition_round_discrepancies WHERE round_id = ? ORDER BY subject LIMIT 1000"
+)
+_LATEST_RESULT = f"""
+SELECT p.* FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
+WHERE p.stx_address = ? AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
+_PART = "SELECT text FROM competition_round_files WHERE round_id = ? AND version = ? AND part = ?"
+
+
+async def published_rounds(db: Database, limit: int, offset: int) -> RoundPage:
+    rows = (await db.prepare(_NEWEST).bind(limit + 1, offset).all()).results
+    pagination = Pagination(limit, offset, has_more=len(rows) > limit)
+    return RoundPage([round_of(row) for row in rows[:limit]], pagination)
+
+
+async def published_round(db: Database, round_id: str) -> RoundRow:
+    """The round; refuses one that has no result (yet), as if it did not exist."""
+    found = await find_round(db, round_id)
+    if found is None or found.status not in PUBLISHED:
+        raise no_round(round_id)
+    return found
+
+
+async def round_detail(db: Database, round_id: str) -> RoundDetail:
+    round_ = await published_round(db, round_id)
+    rows = [
+        (await db.prepare(sql).bind(round_id).all()).results
+        for sql in (_RESULTS, _REWARDS, _PRICES, _FLAGS, _DISCREPANCIES)
+    ]
+    return RoundDetail(
+        round_,
+        [result_of(row) for row in rows[0]],
+        [reward_of(row) for row in rows[1]],
+        [price_of(row) for row in rows[2]],
+        [flag_of(row) for row in rows[3]],
+        [discrepancy_of(row) for row in rows[4]],
+    )
+
+
+async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent:
+    """The result of an agent, by any of the wallets that count in it."""
+    await published_round(db, round_id)
+    row = await db.prepare(_RESULT).bind(round_id, address).first()
+    if row is None:
+        row = await db.prepare(_OF_WALLET).bind(round_id, address).first()
+    if row is None:
+        raise refused(
+            404, "agent_not_placed", f"{address} has no place in {round_id}: it did not trade in it."
+        )
+    return PlacedAgent(round_id, result_of(row))
+
+
+async def latest_result(db: Database, address: str) -> RoundResultRow | None:
+    row = await db.prepare(_LATEST_RESULT).bind(address).first()
+    return None if row is None else result_of(row)
+
+
+async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
+    running = await db.prepare(_RUNNING).bind(now_s).first()
+    following = await db.prepare(_NEXT).bind(now_s).first()
+    over = (await db.prepare(_OVER).bind(now_s).all()).results
+    newest = await db.prepare(_NEWEST).bind(1, 0).first()
+    return CurrentRounds(
+        now=now_s,
+        running=None if running is None else round_of(running),
+        next=None if following is None else round_of(following),
+        waiting=[round_of(row) for row in over],
+        latest=None if newest is None else await _latest(db, round_of(newest)),
+    )
+
+
+async def _latest(db: Database, round_: RoundRow) -> LatestRound:
+    rows = (await db.prepare(_WINNERS).bind(round_.round_id).all()).results
+    return LatestRound(round_, [RoundWinner.from_json({**row}) for row in rows])
+
+
+async def all_rounds(db: Database, now_s: int) -> RoundList:
+    """For operators: rounds of every status."""
+    counts = {row["round_id"]: row["n"] for row in (await db.prepare(_COUNTS).all()).results}
+    rewards: dict[str, list[RewardRow]] = {}
+    for row in (await db.prepare(_ALL_REWARDS).all()).results:
+        rewards.setdefault(row["round_id"], []).append(reward_of(row))
+    rounds = [round_of(row) for row in (await db.prepare(_LISTED).all()).results]
+    listed = [
+        ListedRound(each, counts.get(each.round_id, 0), rewards.get(each.round_id, [])) for each in rounds
+    ]
+    return RoundList(now_s, listed, await load_rule(db))
+
+
+async def file_version(db: Database, round_id: str, version: int | None) -> int:
+    """The version of the file that is asked for: the newest one, or one before a reopening."""
+    found = await find_round(db, round_id)
+    newest = 0 if found is None else found.version - (found.digest is None)
+    wanted = newest if version is None else version
+    if found is None or not 1 <= wanted <= newest:
+        raise no_round(round_id)
+    return wanted
+
+
+async def file_text(db: Database, round_id: str, version: int) -> AsyncIterator[str]:
+    """The file, part by part."""
+    part = 0
+    while (row := await db.prepare(_PART).bind(round_id, version, part).first()) is not None:
+        yield row["text"]
+        part += 1

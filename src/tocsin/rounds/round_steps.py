@@ -1,0 +1,39 @@
+"""Which step of a round is due, and when to look again. Pure.
+
+open → closed, when the grace is over → finalizing, when everything is known and captured → finalized.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from tocsin.shapes.round_views import RoundRow
+
+Step: TypeAlias = Literal["close", "capture", "finalize"]
+
+WAIT_MS = 15 * 60_000  # what a round usually waits for comes within this time
+TOO_LONG_MS = 2 * 3_600_000  # then the service is not ready
+LOOK_AGAIN_MS = 60_000  # while a round waits for what usually comes soon
+
+_BY_STATUS: dict[str, Step] = {"closed": "capture", "finalizing": "finalize"}
+
+
+def step_of(round_: RoundRow, now: int) -> Step | None:
+    """What is to be done with a round now (unix ms)."""
+    if round_.status == "open":
+        return "close" if now >= round_.grace_ends_at * 1000 else None
+    return _BY_STATUS.get(round_.status)
+
+
+def waited_ms(round_: RoundRow, now: int) -> int:
+    return 0 if round_.waiting_since is None else max(0, now - round_.waiting_since)
+
+
+def next_look(rounds: Iterable[RoundRow], now: int, next_start_ms: int | None) -> int | None:
+    """When the task is to be woken: at the next end of a grace, or soon for what has just begun to wait."""
+    times = [] if next_start_ms is None else [next_start_ms]
+    for each in rounds:
+        if each.status == "open":
+            times.append(each.grace_ends_at * 1000)
+        elif each.status == "closed" and waited_ms(each, now) < WAIT_MS:
+            times.append(now + LOOK_AGAIN_MS)
+    return min((at for at in times if at > now), default=None)

@@ -1,0 +1,141 @@
+"""The tables of rounds: rows as shapes, and writes as statements for one batch.
+
+A status changes only from the one that is expected: whoever comes second changes nothing, and sees that.
+"""
+
+import json
+from datetime import UTC, datetime
+
+from tocsin.bindings import Database, Row, Statement
+from tocsin.errors import RequestRefused
+from tocsin.shapes.round_views import Discrepancy, RewardRow, RoundResultRow, RoundRow, RoundRule
+from tocsin.shapes.rounds import AgentFlag, RoundPrice, RoundRules
+
+PUBLISHED = ("finalized", "partially_paid", "paid")
+
+_ROUND = "SELECT * FROM competition_rounds WHERE round_id = ?"
+_UNFINISHED = """
+SELECT * FROM competition_rounds WHERE status IN ('open', 'closed', 'finalizing') ORDER BY ends_at, round_id"""
+ADD = """
+INSERT INTO competition_rounds
+  (round_id, starts_at, ends_at, grace_ends_at, min_volume_usd, min_priced_trade_count, created_at, rules_json)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (round_id) DO NOTHING"""
+_CLOSE = (
+    "UPDATE competition_rounds SET status = 'closed', closed_at = ? WHERE round_id = ? AND status = 'open'"
+)
+_WAIT = """
+UPDATE competition_rounds SET waiting_reason = ?, waiting_since = coalesce(waiting_since, ?)
+WHERE round_id = ? AND status = 'closed'"""
+_RULE = "SELECT rule_json FROM competition_round_rule WHERE rule_id = 1"
+SET_RULE = """
+INSERT INTO competition_round_rule (rule_id, rule_json, set_by, set_at) VALUES (1, ?, ?, ?)
+ON CONFLICT (rule_id) DO UPDATE
+SET rule_json = excluded.rule_json, set_by = excluded.set_by, set_at = excluded.set_at"""
+OVERRIDE = """
+INSERT INTO competition_round_price_overrides (round_id, token_id, price_usd, decimals, reason, set_by, set_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
+  (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status IN ('open', 'closed'))
+ON CONFLICT (round_id, token_id) DO UPDATE SET price_usd = excluded.price_usd, decimals = excluded.decimals,
+  reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at"""
+_END_RULE = "DELETE FROM competition_round_rule"
+
+
+def iso_time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def find_round(db: Database, round_id: str) -> RoundRow | None:
+    row = await db.prepare(_ROUND).bind(round_id).first()
+    return None if row is None else round_of(row)
+
+
+async def the_round(db: Database, round_id: str) -> RoundRow:
+    """The round; refuses one that does not exist."""
+    found = await find_round(db, round_id)
+    if found is None:
+        raise no_round(round_id)
+    return found
+
+
+def no_round(round_id: str) -> RequestRefused:
+    return refused(404, "round_not_found", f"There is no such round: {round_id[:64]}.")
+
+
+def refused(status: int, code: str, sentence: str) -> RequestRefused:
+    """As the site's routes of rounds say it: the code is in `error`, the sentence in `message`."""
+    return RequestRefused(status, code, sentence, retryable=status >= 500, error=code, message=sentence)
+
+
+async def unfinished(db: Database) -> list[RoundRow]:
+    """Rounds that have no result yet, by their end."""
+    return [round_of(row) for row in (await db.prepare(_UNFINISHED).all()).results]
+
+
+def add(db: Database, rules: RoundRules, now: int) -> Statement:
+    """A new round; one that is there stays as it is."""
+    return db.prepare(ADD).bind(*added_values(rules, now))
+
+
+def added_values(rules: RoundRules, now: int) -> tuple[str | float, ...]:
+    """What `ADD` binds."""
+    return (
+        rules.round_id,
+        rules.starts_at,
+        rules.ends_at,
+        rules.grace_ends_at,
+        float(rules.min_volume_usd),
+        rules.min_priced_trade_count,
+        iso_time(now),
+        compact(rules.to_json()),
+    )
+
+
+def close(db: Database, round_id: str, now: int) -> Statement:
+    return db.prepare(_CLOSE).bind(iso_time(now), round_id)
+
+
+def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
+    """Note why a closed round cannot be captured yet, and since when it waits."""
+    return db.prepare(_WAIT).bind(reason, now, round_id)
+
+
+async def load_rule(db: Database) -> RoundRule | None:
+    row = await db.prepare(_RULE).first()
+    return None if row is None else RoundRule.from_json(json.loads(row["rule_json"]))
+
+
+def set_rule(db: Database, rule: RoundRule | None, set_by: str, now: int) -> Statement:
+    if rule is None:
+        return db.prepare(_END_RULE)
+    return db.prepare(SET_RULE).bind(compact(rule.to_json()), set_by, iso_time(now))
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+# Rows as shapes
+
+
+def round_of(row: Row) -> RoundRow:
+    return RoundRow.from_json({**row, "rules": json.loads(row["rules_json"])})
+
+
+def result_of(row: Row) -> RoundResultRow:
+    return RoundResultRow.from_json({**row, "exact": json.loads(row["exact_json"])})
+
+
+def reward_of(row: Row) -> RewardRow:
+    return RewardRow.from_json({**row})
+
+
+def price_of(row: Row) -> RoundPrice:
+    return RoundPrice.from_json({**row, "price_usd": row["price_usd_exact"], "at": row["seen_at"]})
+
+
+def flag_of(row: Row) -> AgentFlag:
+    return AgentFlag.from_json(json.loads(row["flag_json"]))
+
+
+def discrepancy_of(row: Row) -> Discrepancy:
+    return Discrepancy.from_json({**row})

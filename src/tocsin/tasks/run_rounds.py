@@ -1,0 +1,131 @@
+"""The task `rounds`: closes, captures and finalizes rounds when their time has come. It calls no upstream.
+
+Emits what the steps emit, `round.added` for a round of the rule, and `round.discrepancy`.
+"""
+
+from tocsin.bindings import Database
+from tocsin.competition.rules import Rules, rules_of
+from tocsin.rounds import round_store
+from tocsin.rounds.advance import RoundWork, take_step
+from tocsin.rounds.discrepancies import find_discrepancies
+from tocsin.rounds.recurring import next_start_ms, rounds_until
+from tocsin.rounds.round_steps import TOO_LONG_MS, WAIT_MS, next_look, step_of, waited_ms
+from tocsin.scheduler.task import Task, TaskResult
+from tocsin.scheduler.work_context import TaskContext
+from tocsin.settings import Settings
+from tocsin.shapes.base import FreeForm
+from tocsin.shapes.round_views import RoundRow, RoundRule
+
+LOOK_EVERY_MS = 300_000
+LONGEST_RUN_MS = 240_000
+STEPS_MAX = 4  # from open to finalized, and one look more
+EMPTY_RESULT: FreeForm = {
+    "added": 0,
+    "closed": 0,
+    "captured": 0,
+    "finalized": 0,
+    "discrepancies": 0,
+    "waiting": {},
+}
+
+_NEWEST = "SELECT max(starts_at) AS newest FROM competition_rounds WHERE round_id LIKE ? || '-%'"
+
+
+def feed_runs(settings: Settings) -> bool:
+    return settings.feed_enabled and settings.sweep_enabled
+
+
+def rounds_task(settings: Settings, rules: Rules | None = None) -> Task:
+    """The task under the rules of the settings, or under others."""
+    in_force = rules_of(settings) if rules is None else rules
+    followed = feed_runs(settings)
+
+    async def run(context: TaskContext) -> TaskResult:
+        work = RoundWork(context.db, context.clock, context.logger, in_force, followed, context.checkpoint)
+        return await RoundsRun(context, work).run()
+
+    return Task(
+        name="rounds",
+        cadence_ms=LOOK_EVERY_MS,
+        slice_ms=LONGEST_RUN_MS,
+        run=run,
+        overdue_after_ms=TOO_LONG_MS - WAIT_MS,
+        empty_result=EMPTY_RESULT,
+        why="a round that waits goes on within 5 minutes of what it waits for; the alarm rings at its very end, too",
+    )
+
+
+class RoundsRun:
+    """One run: every round as far as it goes."""
+
+    def __init__(self, context: TaskContext, work: RoundWork) -> None:
+        self._context = context
+        self._work = work
+        self._counters: FreeForm = {**EMPTY_RESULT}
+
+    async def run(self) -> TaskResult:
+        db, clock = self._work.db, self._work.clock
+        rule = await round_store.load_rule(db)
+        if rule is not None:
+            await self._follow_rule(rule)
+        rounds = await round_store.unfinished(db)
+        for number, each in enumerate(rounds):
+            self._context.progress(number, len(rounds), **self._counters)
+            self._context.checkpoint()
+            await self._advance(each)
+        await self._note_discrepancies()
+        rounds, now = await round_store.unfinished(db), clock.now()
+        waiting = {each.round_id: each.waiting_reason for each in rounds if each.waiting_reason}
+        self._counters["waiting"] = {**waiting}
+        next_start = None if rule is None else next_start_ms(rule, now // 1000)
+        return TaskResult(
+            self._counters, incomplete=_too_long(rounds, now), wake_at=next_look(rounds, now, next_start)
+        )
+
+    async def _follow_rule(self, rule: RoundRule) -> None:
+        """Add the rounds that the rule wants, so that the next one is known before it starts."""
+        db, now = self._work.db, self._work.clock.now()
+        newest = await _newest_start(db, rule)
+        for rules in rounds_until(rule, newest, now // 1000, self._work.rules.floors):
+            added = await round_store.add(db, rules, now).run()
+            if added.meta.changes:
+                self._count("added")
+                self._work.logger.info("round.added", round=rules.round_id)
+
+    async def _advance(self, round_: RoundRow) -> None:
+        """Take all steps that are due."""
+        for _ in range(STEPS_MAX):
+            step = step_of(round_, self._work.clock.now())
+            if step is None or not await take_step(self._work, round_, step):
+                return
+            self._count({"close": "closed", "capture": "captured", "finalize": "finalized"}[step])
+            self._context.checkpoint()
+            round_ = await round_store.the_round(self._work.db, round_.round_id)
+
+    async def _note_discrepancies(self) -> None:
+        for each in await find_discrepancies(self._work.db, self._work.clock.now()):
+            self._count("discrepancies")
+            found = each.found
+            self._work.logger.warn(
+                "round.discrepancy",
+                round=each.round_id,
+                subject=found.subject,
+                kind=found.kind,
+                detail=found.detail,
+            )
+
+    def _count(self, name: str) -> None:
+        count = self._counters[name]
+        assert isinstance(count, int)
+        self._counters[name] = count + 1
+
+
+async def _newest_start(db: Database, rule: RoundRule) -> int | None:
+    row = await db.prepare(_NEWEST).bind(rule.prefix).first()
+    return None if row is None else row["newest"]
+
+
+def _too_long(rounds: list[RoundRow], now: int) -> str | None:
+    """What an operator must know: rounds that wait for longer than what they wait for usually takes."""
+    late = [each for each in rounds if waited_ms(each, now) >= WAIT_MS]
+    return "; ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None

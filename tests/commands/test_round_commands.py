@@ -1,0 +1,161 @@
+"""`tocsin round`: what it sends, and what it prints."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import RenderableType
+from typer.testing import CliRunner
+
+from support.round_world import END_S, GRACE_S, START_S
+from tocsin.cli import app
+from tocsin.commands import render, render_rounds
+from tocsin.commands.service_client import ServiceClient
+from tocsin.shapes.round_views import ListedRound, RoundAnswer, RoundList, RoundRow, RoundRule
+from tocsin.shapes.rounds import RoundRules
+
+ROUND = RoundRow(
+    "week-1-2027-01-15",
+    START_S,
+    END_S,
+    GRACE_S,
+    "open",
+    50.0,
+    3,
+    "2027-01-14T00:00:00.000Z",
+    None,
+    1,
+    None,
+    None,
+    None,
+    None,
+    None,
+    None,
+    None,
+    None,
+    RoundRules("week-1-2027-01-15", START_S, END_S, GRACE_S),
+)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    requests: list[Any] = []
+
+    def send(_self: ServiceClient, path: str, body: Any, query: Any) -> Any:
+        requests.append((path, body, query))
+        return RoundAnswer(ok=True, action=body["action"], dry_run=bool(query), detail="done").to_json()
+
+    monkeypatch.setattr(ServiceClient, "send", send)
+    return requests
+
+
+@pytest.mark.parametrize(
+    ("command", "body"),
+    [
+        (
+            "add week-1 --start 2027-01-15T08:00Z --end 2027-01-22T08:00Z --reward volume=7",
+            {
+                "action": "add",
+                "roundId": "week-1",
+                "startsAt": START_S,
+                "endsAt": END_S,
+                "graceS": 3600,
+                "minVolumeUsd": "50",
+                "minPricedTradeCount": 3,
+                "rewards": {"volume": 7},
+            },
+        ),
+        (
+            "every 7d --start 2027-01-15T08:00Z --grace 2h",
+            {
+                "action": "rule",
+                "firstStartsAt": START_S,
+                "periodS": 604_800,
+                "prefix": "week",
+                "firstNumber": 1,
+                "graceS": 7200,
+                "minVolumeUsd": "50",
+                "minPricedTradeCount": 3,
+                "rewards": {},
+            },
+        ),
+        ("every --end", {"action": "rule"}),
+        ("close week-1", {"action": "close", "roundId": "week-1"}),
+        (
+            "snapshot week-1 --force --reason why",
+            {"action": "snapshot", "roundId": "week-1", "force": True, "reason": "why"},
+        ),
+        ("finalize week-1", {"action": "finalize", "roundId": "week-1"}),
+        ("void week-1 --reason why", {"action": "void", "roundId": "week-1", "reason": "why"}),
+        ("reopen week-1 --reason why", {"action": "reopen", "roundId": "week-1", "reason": "why"}),
+        (
+            "price week-1 stx 0.85 --reason why",
+            {
+                "action": "price",
+                "roundId": "week-1",
+                "tokenId": "stx",
+                "priceUsd": "0.85",
+                "decimals": 6,
+                "reason": "why",
+            },
+        ),
+        (
+            "flag week-1 12 exclude --kind ring --reason why",
+            {
+                "action": "flag",
+                "roundId": "week-1",
+                "agentId": 12,
+                "decision": "exclude",
+                "kind": "ring",
+                "reason": "why",
+            },
+        ),
+        (
+            "pay week-1 volume --txid abc",
+            {
+                "action": "pay",
+                "roundId": "week-1",
+                "category": "volume",
+                "status": "paid",
+                "payoutTxid": "abc",
+            },
+        ),
+    ],
+)
+def test_each_command_sends_its_action(sent: list[Any], command: str, body: Any) -> None:
+    """To one route; --dry-run goes along."""
+    result = CliRunner().invoke(app, ["round", *command.split(), "--port", "1", "--dry-run"])
+
+    assert result.exit_code == 0, result.output
+    assert sent == [("/api/admin/competition/finalize", body, {"dry-run": "true"})]
+    assert result.output.startswith(f"Nothing was written. {body['action']}")
+
+
+@pytest.mark.parametrize(
+    "command", ["add week-1 --start soon --end later", "every 7d", "add a --start 1 --end 2 --reward volume"]
+)
+def test_what_is_not_clear_is_not_sent(sent: list[Any], command: str) -> None:
+    result = CliRunner().invoke(app, ["round", *command.split(), "--port", "1"])
+
+    assert result.exit_code != 0
+    assert sent == []
+
+
+def test_the_list_says_what_a_round_waits_for() -> None:
+    waiting = replace(ROUND, status="closed", waiting_reason="transactions that wait to be verified: 2")
+    listed = RoundList(START_S, [ListedRound(waiting, 3, []), ListedRound(ROUND, 0, [])], RoundRule(START_S))
+
+    text = printed(render_rounds.rounds(listed))
+
+    assert "follow each other every 7 days, from 2027-01-15 08:00:00 UTC on" in text
+    assert "transactions that wait to be verified: 2" in text
+    assert "2027-01-22 08:00:00 UTC (in 7d)" in text
+
+
+def printed(lines: Iterable[RenderableType]) -> str:
+    console = render.console()
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line)
+    return captured.get()

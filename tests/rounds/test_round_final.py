@@ -1,0 +1,138 @@
+"""A result that is final: what happens later is told, and changes nothing, unless an operator opens the round again."""
+
+from pathlib import Path
+from random import Random
+
+from support.round_world import (
+    AGENTS,
+    END_S,
+    GRACE_S,
+    ROUND_ID,
+    START_S,
+    STSTX,
+    RoundWorld,
+    round_world,
+    txid,
+)
+from tocsin.bindings import Statement
+from tocsin.prices.series import PricePoint, append
+from tocsin.rounds.round_reader import round_detail
+
+
+async def finalized(world: RoundWorld) -> None:
+    await world.swept(GRACE_S)
+    result = await world.run(GRACE_S)
+    assert result.counters["finalized"] == 1
+
+
+async def test_ten_thousand_later_changes_change_no_byte(tmp_path: Path) -> None:
+    """Price moves of before and after the end, late swaps, reorgs and lost agents: the result stays as it was."""
+    random = Random(16)
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        expected = await world.everything()
+        moves, kept = 0, set(range(1, 4))
+        while moves < 10_000:
+            points = random.randrange(1, 200)
+            for token in ("stx", STSTX):
+                at_s = END_S + random.randrange(-7_200, 86_400)
+                await world.db.batch(_points(world, random, token, at_s, points))
+            moves += 2 * points
+            number = random.randrange(1, 60)
+            if number in kept:
+                await world.unswap(number)
+                kept.discard(number)
+            else:
+                await world.swap(
+                    number,
+                    random.randrange(3),
+                    ("stx", random.randrange(1, 900)),
+                    (STSTX, random.randrange(1, 900)),
+                    at_s=random.randrange(START_S, END_S),
+                )
+                kept.add(number)
+            moves += 1
+            if random.random() < 0.2:
+                await world.run(GRACE_S + moves)
+
+        assert await world.everything() == expected
+    assert world.log.named("round.discrepancy")
+
+
+def _points(world: RoundWorld, random: Random, token: str, at_s: int, count: int) -> list[Statement]:
+    points = [
+        PricePoint(token, at_s * 1000 + number, str(random.randrange(1, 500)), 6, "tenero", "20000", "700")
+        for number in range(count)
+    ]
+    return append(world.db, points)
+
+
+async def test_what_differs_later_is_told(tmp_path: Path) -> None:
+    """A swap that comes late, one that goes, one that moves, and an agent that is not eligible any more."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        await world.swap(50, 0, ("stx", 1), (STSTX, 500), at_s=START_S + 5)
+        await world.unswap(1)
+        await world.unswap(2)
+        await world.swap(2, 1, ("stx", 200), (STSTX, 191))
+        await world.unswap(3)
+        await world.swap(3, 2, ("stx", 10), (STSTX, 10))  # the same again
+        await world.swap(60, 0, ("stx", 1), (STSTX, 1), at_s=END_S)  # not within the round
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q2'").run()
+        result = await world.run(GRACE_S + 300)
+        again = await world.run(GRACE_S + 600)
+        detail = await round_detail(world.db, ROUND_ID)
+
+    assert (result.counters["discrepancies"], again.counters["discrepancies"]) == (4, 0)
+    assert [(each.subject, each.kind) for each in detail.discrepancies] == [
+        (txid(1), "withdrawn"),
+        (txid(2), "changed"),
+        (txid(50), "late"),
+        (AGENTS[2], "agent_ineligible"),
+    ]
+    assert detail.discrepancies[1].detail == "amount_out 190000000 is now 191000000"
+    assert [(row.erc8004_agent_id, row.pnl_usd) for row in detail.results] == [
+        (10, 10.0),
+        (12, 0.0),
+        (11, -10.0),
+    ]
+
+
+async def test_what_is_as_it_was_again_is_no_discrepancy(tmp_path: Path) -> None:
+    """A reorg takes a swap away, and the next block brings it back."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        await world.unswap(1)
+        await world.run(GRACE_S + 300)
+        away = await round_detail(world.db, ROUND_ID)
+        await world.swap(1, 0, ("stx", 75), (STSTX, 85))
+        await world.run(GRACE_S + 600)
+        back = await round_detail(world.db, ROUND_ID)
+
+    assert [each.kind for each in away.discrepancies] == ["withdrawn"]
+    assert back.discrepancies == []
+
+
+async def test_reopening_makes_a_new_version(tmp_path: Path) -> None:
+    """It needs a reason, captures again, and keeps the file of the version before. What was paid stays."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        first = await round_detail(world.db, ROUND_ID)
+        await world.swap(50, 1, ("stx", 1), (STSTX, 500), at_s=START_S + 5)
+        silent = await world.act("reopen", roundId=ROUND_ID, reason="")
+        reopened = await world.act("reopen", roundId=ROUND_ID, reason="a swap came late: Hiro was down")
+        await world.run(GRACE_S + 300)
+        second = await round_detail(world.db, ROUND_ID)
+        files = await world.all("SELECT DISTINCT version FROM competition_round_files ORDER BY version")
+        await world.act("pay", roundId=ROUND_ID, category="overall_pnl", payoutTxid="ab" * 32)
+        paid = await world.act("reopen", roundId=ROUND_ID, reason="again")
+
+    assert (silent.ok, silent.http_status) == (False, 400)
+    assert reopened.round is not None
+    assert (reopened.round.status, reopened.round.version) == ("closed", 2)
+    assert (first.round.version, second.round.version) == (1, 2)
+    assert first.round.digest != second.round.digest
+    assert second.round.note == "a swap came late: Hiro was down"
+    assert [row.erc8004_agent_id for row in second.results] == [11, 10, 12]
+    assert [row["version"] for row in files] == [1, 2]
+    assert (paid.http_status, paid.code) == (409, "already_paid")

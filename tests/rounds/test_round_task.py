@@ -1,0 +1,183 @@
+"""The task `rounds`: a round ends by itself, on time, once, and with everything that belongs to it."""
+
+from pathlib import Path
+
+import pytest
+
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
+from tocsin.shapes.rounds import RoundOutcome
+
+MINUTE_S = 60
+
+
+async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
+    """It is closed when its grace ends, and finalized as soon as the chain was read since. The alarm is set for it."""
+    async with round_world(tmp_path) as world:
+        before = await world.run(START_S)
+        waits = await world.run(GRACE_S)
+        waiting = await world.all("SELECT status, waiting_reason FROM competition_rounds")
+        await world.swept(GRACE_S + 5)
+        done = await world.run(GRACE_S + MINUTE_S)
+        results = await world.all("SELECT * FROM competition_round_results ORDER BY rank")
+        rewards = await world.all("SELECT category, stx_address, amount_sats FROM competition_rewards")
+        again = await world.run(GRACE_S + 2 * MINUTE_S)
+
+    assert before.wake_at == GRACE_S * 1000
+    assert (waits.counters["closed"], waits.incomplete) == (1, None)
+    assert waits.wake_at == (GRACE_S + MINUTE_S) * 1000
+    assert waiting[0]["status"] == "closed"
+    assert waiting[0]["waiting_reason"].startswith("the chain was not read completely since the grace ended")
+    assert (done.counters["captured"], done.counters["finalized"], done.wake_at) == (1, 1, None)
+    assert [(row["erc8004_agent_id"], row["pnl_usd"], row["volume_usd"]) for row in results] == [
+        (10, 10.0, 75.0),
+        (12, 0.0, 10.0),
+        (11, -10.0, 200.0),
+    ]
+    assert (
+        results[0]["result_json"]
+        == '{"source_counts":{"agent":0,"cron":1,"chainhook":0},"unpriced_tokens":[]}'
+    )
+    assert {row["category"]: row["amount_sats"] for row in rewards} == {"overall_pnl": 5_000, "volume": 3_000}
+    assert again.counters["finalized"] == 0
+    assert world.log.named("round.closed") == [{"round": ROUND_ID, "late_ms": 0}]
+    assert [each["agents"] for each in world.log.named("round.finalized")] == [3]
+
+
+async def test_a_round_says_why_it_waits_and_for_how_long_it_is_told(tmp_path: Path) -> None:
+    """A sweep from before the grace does not count. After 15 minutes the run is incomplete, with the reason."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S - 1)
+        await world.run(GRACE_S)
+        soon = await world.run(GRACE_S + 14 * MINUTE_S)
+        late = await world.run(GRACE_S + 15 * MINUTE_S)
+        lines = world.log.named("round.waiting")
+
+    assert (soon.incomplete, soon.wake_at) == (None, (GRACE_S + 15 * MINUTE_S) * 1000)
+    assert late.incomplete is not None
+    assert late.incomplete.startswith(f"{ROUND_ID} waits: the chain was not read completely")
+    assert (late.wake_at, len(lines)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("block", "waits"), [(0, True), (500, False), (901, True), (1_001, True), (1_399, True), (1_500, False)]
+)
+async def test_what_waits_to_be_verified_holds_a_round_up(tmp_path: Path, block: int, waits: bool) -> None:
+    """Only if it may lie within the round: other swaps show that 900 came before its start, and 1,400 after its end."""
+    async with round_world(tmp_path) as world:
+        await world.swap(-100, 0, ("stx", 1), (STSTX, 1), at_s=START_S - 7_201)
+        await world.swap(400, 0, ("stx", 1), (STSTX, 1), at_s=END_S + 7_200)
+        await world.swept(GRACE_S)
+        await (
+            world.db.prepare(
+                "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
+            )
+            .bind(txid(999), block)
+            .run()
+        )
+        result = await world.run(GRACE_S)
+
+    assert bool(result.counters["waiting"]) is waits
+    if waits:
+        assert result.counters["waiting"] == {ROUND_ID: "transactions that wait to be verified: 1"}
+
+
+async def test_a_round_waits_for_the_prices_of_its_end(tmp_path: Path) -> None:
+    """Prices of before and after do not do. An operator may set one, with a reason that is published."""
+    async with round_world(tmp_path) as world:
+        await world.db.prepare("DELETE FROM price_points").run()
+        await world.prices_around(END_S - 86_400, stx="1", ststx="1")
+        await world.swept(GRACE_S)
+        waits = await world.run(GRACE_S)
+        refused = await world.act("snapshot", roundId=ROUND_ID)
+        await world.act(
+            "price", roundId=ROUND_ID, tokenId="stx", priceUsd="2", decimals=6, reason="Tenero was down"
+        )
+        done = await world.run(GRACE_S + MINUTE_S)
+        prices = await world.all(
+            "SELECT token_id, price_usd, source, reason FROM competition_round_price_snapshots"
+        )
+
+    assert "the price of stx at the end is not known" in str(waits.counters["waiting"])
+    assert (refused.http_status, refused.code) == (503, "empty_price_cache")
+    assert done.counters["finalized"] == 1
+    assert prices == [
+        {"token_id": "stx", "price_usd": 2.0, "source": "manual_admin", "reason": "Tenero was down"}
+    ]
+
+
+async def test_only_swaps_within_the_round_count(tmp_path: Path) -> None:
+    """From its start until before its end, and only of agents that are eligible."""
+    async with round_world(tmp_path) as world:
+        await world.swap(10, 0, ("stx", 1), (STSTX, 1_000), at_s=START_S - 1)
+        await world.swap(11, 0, ("stx", 1), (STSTX, 5), at_s=START_S)
+        await world.swap(12, 0, ("stx", 1), (STSTX, 6), at_s=END_S - 1)
+        await world.swap(13, 0, ("stx", 1), (STSTX, 1_000), at_s=END_S)
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q1'").run()
+        await world.swept(GRACE_S)
+        await world.run(GRACE_S)
+        results = await world.all(
+            "SELECT erc8004_agent_id, trade_count, pnl_usd FROM competition_round_results ORDER BY rank"
+        )
+
+    assert results == [
+        {"erc8004_agent_id": 10, "trade_count": 3, "pnl_usd": 19.0},
+        {"erc8004_agent_id": 12, "trade_count": 1, "pnl_usd": 0.0},
+    ]
+
+
+async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
+    """The running round and the next one; after weeks without the service, those that were missed, too."""
+    async with round_world(tmp_path) as world:
+        await world.act("rule", firstStartsAt=START_S, rewards={"overall_pnl": 1_000})
+        await world.run(START_S + 10)
+        first = [
+            row["round_id"]
+            for row in await world.all("SELECT round_id FROM competition_rounds ORDER BY starts_at")
+        ]
+        result = await world.run(START_S + 3 * 7 * 86_400 + 10)
+        later = await world.all(
+            "SELECT round_id, status FROM competition_rounds ORDER BY starts_at, round_id"
+        )
+        await world.act("rule")
+        ended = await world.run(START_S + 5 * 7 * 86_400)
+
+    assert first == ["week-1-2027-01-15", "week-2-2027-01-22"]
+    assert [row["round_id"] for row in later] == [
+        "week-1-2027-01-15",
+        "week-2-2027-01-22",
+        "week-3-2027-01-29",
+        "week-4-2027-02-05",
+        "week-5-2027-02-12",
+    ]
+    assert result.wake_at == (START_S + 21 * 86_400 + 10 + 60) * 1000
+    assert ended.counters["added"] == 0
+
+
+async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
+    """The first funder is captured with the agents, where it is known for certain; a look ahead sees the same."""
+    async with round_world(tmp_path) as world:
+        for address, funder, complete in (
+            (AGENTS[0], "SPX", 1),
+            (AGENTS[1], "SPX", 1),
+            (AGENTS[2], "SPX", 0),
+        ):
+            await (
+                world.db.prepare("INSERT INTO funders VALUES (?, ?, 5, 10, 0, ?)")
+                .bind(address, funder, complete)
+                .run()
+            )
+        await world.swept(GRACE_S)
+        ahead = await world.act("finalize", roundId=ROUND_ID, dry_run=True)
+        await world.run(GRACE_S)
+        agents = await world.all(
+            "SELECT stx_address, first_funder FROM competition_round_agents ORDER BY erc8004_agent_id"
+        )
+        flags = await world.all(
+            "SELECT erc8004_agent_id, kind FROM competition_round_flags ORDER BY erc8004_agent_id"
+        )
+
+    assert [row["first_funder"] for row in agents] == ["SPX", "SPX", None]
+    shared = [row["erc8004_agent_id"] for row in flags if row["kind"] == "shared_funder"]
+    assert shared == [10, 11]
+    looked = RoundOutcome.from_json(ahead.outcome)
+    assert [flag.erc8004_agent_id for flag in looked.flags if flag.kind == "shared_funder"] == shared

@@ -1,0 +1,181 @@
+"""A small competition with a round: a database, three agents, a price series, and a clock that a test sets."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from support.captured_log import CapturedLog
+from support.local_store import open_competition
+from tocsin.bindings import Database
+from tocsin.budget.call_session import request_session, task_session
+from tocsin.competition.allowlist import built_in
+from tocsin.competition.kept_values import set_value
+from tocsin.competition.rules import Rules
+from tocsin.prices.series import PricePoint, append
+from tocsin.rounds.round_jobs import ROUND, round_jobs
+from tocsin.scheduler.task import TaskResult
+from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
+from tocsin.settings import Settings
+from tocsin.shapes.pool_floors import PoolFloors
+from tocsin.shapes.round_views import RoundAnswer
+from tocsin.tasks.run_rounds import rounds_task
+
+START_S = 1_800_000_000
+END_S = START_S + 7 * 86_400
+GRACE_S = END_S + 3_600
+ROUND_ID = "week-1-2027-01-15"
+STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
+AGENTS = (
+    "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR",
+    "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE",
+    "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG",
+)
+SETTINGS = replace(Settings(), feed_enabled=False)
+RULES = Rules(built_in(), START_S - 86_400, floors=PoolFloors(10_000.0, 500.0))
+
+_SWAP = """
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
+VALUES (?, ?, 'SP.pool', 'swap', ?, ?, ?, ?, ?, ?, '0x', 0, 'cron', 'v', 0)"""
+
+
+def txid(number: int) -> str:
+    return f"0x{number % 2**256:064x}"
+
+
+class SetClock:
+    """A `Clock` that stands until a test moves it."""
+
+    boot_id = "a boot"
+
+    def __init__(self, at_s: float = START_S) -> None:
+        self.at_s = float(at_s)
+
+    def now(self) -> int:
+        return int(self.at_s * 1000)
+
+    def monotonic(self) -> float:
+        return self.at_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.at_s += seconds
+
+
+@dataclass
+class RoundWorld:
+    """`run` is one run of the task, `act` what an operator does."""
+
+    db: Database
+    clock: SetClock = field(default_factory=SetClock)
+    log: CapturedLog = field(default_factory=CapturedLog)
+    wrapped: Database | None = None  # what runs and actions use, if not `db`
+
+    def _bindings(self) -> ContextBindings:
+        return ContextBindings(self.clock, {}, self.wrapped or self.db)
+
+    async def run(self, at_s: float | None = None) -> TaskResult:
+        if at_s is not None:
+            self.clock.at_s = float(at_s)
+        context = TaskContext(self._bindings(), task_session(self.log), slice_ms=240_000)
+        return await rounds_task(SETTINGS, RULES).run(context)
+
+    async def act(self, action: str, *, dry_run: bool = False, **fields: Any) -> RoundAnswer:
+        context = WorkContext(self._bindings(), request_session(self.log))
+        job = round_jobs(RULES, feed_runs=False)[ROUND]
+        wanted = {"action": action, **fields}
+        answer = await job(context, {"action": wanted, "by": "ann", "dry_run": dry_run})
+        return RoundAnswer.from_json(answer)
+
+    async def add_round(self, **fields: Any) -> RoundAnswer:
+        wanted = {
+            "roundId": ROUND_ID,
+            "startsAt": START_S,
+            "endsAt": END_S,
+            "rewards": {"overall_pnl": 5_000, "volume": 3_000, "return": 2_000},
+        }
+        return await self.act("add", **{**wanted, **fields})
+
+    async def swept(self, at_s: float) -> None:
+        """A complete sweep of all contracts' lists began then."""
+        await set_value(self.db, "competition_swept_at", str(int(at_s * 1000)), int(at_s * 1000)).run()
+
+    async def swap(
+        self,
+        number: int,
+        agent: int,
+        given: tuple[str, int],
+        gotten: tuple[str, int],
+        at_s: int = START_S + 60,
+    ) -> None:
+        """One more swap, in units of a millionth."""
+        sides = (given[0], str(given[1] * 10**6), gotten[0], str(gotten[1] * 10**6))
+        await self.db.prepare(_SWAP).bind(txid(number), AGENTS[agent], *sides, at_s, 1_000 + number).run()
+
+    async def unswap(self, number: int) -> None:
+        await self.db.prepare("DELETE FROM swaps WHERE txid = ?").bind(txid(number)).run()
+
+    async def price(self, token: str, price: str, at_s: int, *, liquidity: str = "20000") -> None:
+        await self.db.batch(
+            append(self.db, [PricePoint(token, at_s * 1000, price, 6, "tenero", liquidity, "700")])
+        )
+
+    async def prices_around(self, end_s: int, **prices: str) -> None:
+        """These prices in force during the last hour."""
+        for at_s in range(end_s - 3_600, end_s + 1, 600):
+            for token, price in prices.items():
+                await self.price(STSTX if token == "ststx" else token, price, at_s)
+
+    async def all(self, sql: str, *values: str | int) -> list[dict[str, Any]]:
+        return (await self.db.prepare(sql).bind(*values).all()).results
+
+    async def status(self, round_id: str = ROUND_ID) -> str:
+        rows = await self.all("SELECT status FROM competition_rounds WHERE round_id = ?", round_id)
+        return str(rows[0]["status"])
+
+    async def everything(self) -> dict[str, list[dict[str, Any]]]:
+        """All that was published of rounds, but for times at which it was computed."""
+        tables = {
+            "competition_rounds": "round_id, status, version, digest",
+            "competition_round_results": "round_id, stx_address, rank, exact_json, volume_usd, pnl_usd",
+            "competition_rewards": "round_id, category, rank, stx_address, amount_sats, status",
+            "competition_round_price_snapshots": "round_id, token_id, price_usd_exact, source",
+            "competition_round_files": "round_id, version, part, text",
+        }
+        return {
+            table: await self.all(f"SELECT {columns} FROM {table} ORDER BY 1, 2, 3")
+            for table, columns in tables.items()
+        }
+
+
+async def seed(world: RoundWorld) -> None:
+    """Three eligible agents, of whom the first gains 85 - 75 USD, the second loses, and the third breaks even."""
+    db = world.db
+    for number, address in enumerate(AGENTS):
+        await db.batch(
+            [
+                db.prepare(
+                    "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES (?, ?, ?, ?)"
+                ).bind(f"bc1q{number}", address, 10 + number, f"Agent {number}"),
+                db.prepare("INSERT INTO claims (btc_address, status) VALUES (?, 'verified')").bind(
+                    f"bc1q{number}"
+                ),
+            ]
+        )
+    await world.swap(1, 0, ("stx", 75), (STSTX, 85))
+    await world.swap(2, 1, ("stx", 200), (STSTX, 190))
+    await world.swap(3, 2, ("stx", 10), (STSTX, 10))
+    await world.prices_around(END_S, stx="1", ststx="1")
+
+
+@asynccontextmanager
+async def round_world(
+    directory: Path, wrap: Callable[[Database], Database] | None = None
+) -> AsyncIterator[RoundWorld]:
+    """With a round that runs."""
+    async with open_competition(directory) as db:
+        world = RoundWorld(db, wrapped=None if wrap is None else wrap(db))
+        await seed(world)
+        await world.add_round()
+        yield world

@@ -1,0 +1,339 @@
+"""The routes of rounds: as the site published them, with what is ours beside it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+
+from support.asgi import Answer, ask
+from support.competition_site import healthy
+from support.local_store import open_kv
+from support.round_world import (
+    AGENTS,
+    END_S,
+    GRACE_S,
+    ROUND_ID,
+    RULES,
+    START_S,
+    STSTX,
+    RoundWorld,
+    round_world,
+)
+from support.scripted_scheduler import ADMIN_KEY, KEYS, VIEWER_KEY
+from tocsin.bindings import JSON
+from tocsin.rounds.round_file_reader import read_round_file
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.shapes.round_views import RoundAction
+from tocsin.web.app import create_app
+from tocsin.web.deps import InForce, WebDeps
+
+ROUNDS = "/api/competition/rounds"
+ADMIN = "/api/admin/competition/finalize"
+KEY = {"x-admin-key": ADMIN_KEY, "content-type": "application/json"}
+
+
+class RoundStub:
+    """The scheduler's stub: it does the real job, and keeps the audit log."""
+
+    def __init__(self, world: RoundWorld) -> None:
+        self.world = world
+        self.audited: list[Any] = []
+
+    async def run_job(self, job: str, argument: Any) -> JSON:
+        assert job == "round"
+        wanted = RoundAction.from_json(argument["action"]).to_json()
+        action = wanted.pop("action")
+        answer = await self.world.act(str(action), dry_run=argument["dry_run"], **wanted)
+        return answer.to_json()
+
+    async def audit_begin(self, entry: Any) -> str:
+        self.audited.append([entry["key"], entry["action"], entry["target"], entry["reason"]])
+        return "operator-1"
+
+    async def audit_end(self, _record: str, outcome: str, detail: str | None) -> None:
+        self.audited[-1] += [outcome, detail]
+
+
+@dataclass
+class RoundSite:
+    world: RoundWorld
+    app: ASGIApp
+    stub: RoundStub
+
+    async def get(self, target: str, **headers: str) -> Answer:
+        return await ask(self.app, target, headers=headers)
+
+    async def act(self, dry_run: bool = False, **body: Any) -> Answer:
+        target = f"{ADMIN}?dry-run=true" if dry_run else ADMIN
+        return await ask(self.app, target, method="POST", headers=KEY, body=json.dumps(body).encode())
+
+    async def finalize(self) -> None:
+        await self.world.swept(GRACE_S)
+        await self.world.run(GRACE_S)
+
+
+@asynccontextmanager
+async def site(directory: Path) -> AsyncIterator[RoundSite]:
+    async with round_world(directory) as world, open_kv(directory, world.clock) as kv:
+        stub = RoundStub(world)
+        deps = WebDeps(
+            scheduler=lambda: SchedulerClient(stub),
+            kv=kv,
+            db=world.db,
+            clock=world.clock,
+            logger=world.log,
+            in_force=InForce(KEYS, RULES),
+            health=healthy,
+            version="1.2.3",
+            posts_per_minute_max=10_000,
+        )
+        yield RoundSite(world, create_app(deps), stub)
+
+
+async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
+    """Newest first, in pages; limit is clamped, and what is not a number is refused."""
+    async with site(tmp_path) as made:
+        before = await made.get(ROUNDS)
+        hidden = await made.get(f"{ROUNDS}/{ROUND_ID}")
+        await made.finalize()
+        await made.world.add_round(roundId="week-2", startsAt=START_S - 86_400, endsAt=END_S - 86_400)
+        await made.world.prices_around(END_S - 86_400, stx="1", ststx="1")
+        await made.world.run()
+        listed = await made.get(ROUNDS)
+        page = await made.get(f"{ROUNDS}?limit=0&offset=1")
+        wrong = [
+            (await made.get(f"{ROUNDS}?{query}")).status for query in ("limit=x", "offset=x", "offset=-1")
+        ]
+
+    assert before.json() == {"rounds": [], "pagination": {"limit": 20, "offset": 0, "hasMore": False}}
+    assert (hidden.status, hidden.json()["error"]) == (404, "round_not_found")
+    assert "There is no such round" in hidden.json()["message"]
+    rounds = listed.json()["rounds"]
+    assert [each["round_id"] for each in rounds] == [ROUND_ID, "week-2"]
+    published = (
+        "starts_at",
+        "ends_at",
+        "grace_ends_at",
+        "status",
+        "min_volume_usd",
+        "min_priced_trade_count",
+    )
+    assert [rounds[0][name] for name in published] == [START_S, END_S, GRACE_S, "finalized", 50.0, 3]
+    assert (rounds[0]["created_at"], rounds[0]["finalized_at"]) == (
+        "2027-01-15T08:00:00.000Z",
+        "2027-01-22T09:00:00.000Z",
+    )
+    assert page.json()["pagination"] == {"limit": 1, "offset": 1, "hasMore": False}
+    assert wrong == [400, 400, 400]
+
+
+async def test_a_round_has_its_results_and_its_file(tmp_path: Path) -> None:
+    """The digest in the API is that of the file, which anybody can read."""
+    async with site(tmp_path) as made:
+        await made.finalize()
+        one = (await made.get(f"{ROUNDS}/{ROUND_ID}")).json()
+        file = await made.get(f"{ROUNDS}/{ROUND_ID}/file")
+        head = await ask(made.app, f"{ROUNDS}/{ROUND_ID}/file", method="HEAD")
+        other = await made.get(f"{ROUNDS}/{ROUND_ID}/file?version=2")
+
+    read = read_round_file(file.body.decode().splitlines())
+    assert one["round"]["digest"] == read.digest
+    assert [row["rank"] for row in one["results"]] == [1, 2, 3]
+    assert one["results"][0]["volume_usd"] == 75.0
+    assert one["results"][0]["exact"]["volume_usd"] == "75"
+    assert [row.pnl_usd for row in read.outcome.results] == ["10", "0", "-10"]
+    assert {row["category"]: row["status"] for row in one["rewards"]} == {
+        "overall_pnl": "pending",
+        "volume": "pending",
+    }
+    assert [price["token_id"] for price in one["prices"]] == [STSTX, "stx"]
+    assert (one["flags"], one["discrepancies"]) == ([], [])
+    assert (file.headers["content-type"], head.status, head.body) == ("application/x-ndjson", 200, b"")
+    assert other.status == 404
+
+
+async def test_the_place_of_an_agent(tmp_path: Path) -> None:
+    """By its address; somebody who did not trade has none. The status has the newest one."""
+    async with site(tmp_path) as made:
+        without = (await made.get(f"/api/competition/status?address={AGENTS[0]}")).json()
+        await made.finalize()
+        placed = await made.get(f"{ROUNDS}/{ROUND_ID}/results/{AGENTS[0]}")
+        nobody = await made.get(f"{ROUNDS}/{ROUND_ID}/results/SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M")
+        bad = await made.get(f"{ROUNDS}/{ROUND_ID}/results/bc1q")
+        unknown = await made.get(f"{ROUNDS}/week-9/results/{AGENTS[0]}")
+        status = (await made.get(f"/api/competition/status?address={AGENTS[0]}")).json()
+
+    assert "latestRoundResult" not in without
+    assert (placed.json()["round_id"], placed.json()["result"]["rank"]) == (ROUND_ID, 1)
+    assert (nobody.status, nobody.json()["error"]) == (404, "agent_not_placed")
+    assert bad.status == 400
+    assert (unknown.status, unknown.json()["error"]) == (404, "round_not_found")
+    assert status["latestRoundResult"] == placed.json()["result"]
+
+
+async def test_what_runs_now(tmp_path: Path) -> None:
+    """The running round and the next, with their times; then what waits and why; then the winners."""
+    async with site(tmp_path) as made:
+        await made.world.act("rule", firstStartsAt=START_S)
+        await made.world.run(START_S + 5)
+        running = (await made.get(f"{ROUNDS}/current")).json()
+        await made.world.run(GRACE_S)
+        waiting = (await made.get(f"{ROUNDS}/current")).json()
+        await made.finalize()
+        final = (await made.get(f"{ROUNDS}/current")).json()
+
+    assert (running["now"], running["running"]["ends_at"]) == (START_S + 5, END_S)
+    assert (running["next"]["round_id"], running["next"]["starts_at"]) == ("week-2-2027-01-22", END_S)
+    assert (running["waiting"], running["latest"]) == ([], None)
+    assert waiting["waiting"][0]["waiting_reason"].startswith("the chain was not read completely")
+    assert waiting["running"]["round_id"] == "week-2-2027-01-22"
+    assert final["waiting"] == []
+    winners = {each["category"]: each["display_name"] for each in final["latest"]["winners"]}
+    assert winners == {"overall_pnl": "Agent 0", "volume": "Agent 1"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROUNDS, f"{ROUNDS}/current", f"{ROUNDS}/x", f"{ROUNDS}/x/file", f"{ROUNDS}/x/results/{AGENTS[0]}"],
+)
+async def test_routes_describe_themselves_and_say_when_the_database_is_away(
+    tmp_path: Path, path: str
+) -> None:
+    """As the site's do: `?docs=1`, and 503 with `retry_after`."""
+    async with site(tmp_path) as made:
+        described = await made.get(f"{path}?docs=1")
+    away = await made.get(path)
+
+    assert described.json()["methods"][0]["method"] == "GET"
+    assert away.status == 503
+    assert (away.json()["error"], away.json()["retry_after"]) == ("transient_d1_unavailable", 5)
+
+
+async def test_an_operator_takes_the_steps_by_hand(tmp_path: Path) -> None:
+    """In their order; a dry run computes and writes nothing; the audit log has what was done."""
+    async with site(tmp_path) as made:
+        await made.world.swept(GRACE_S)
+        unknown = await made.act(roundId="week-9", action="close")
+        early = await made.act(roundId=ROUND_ID, action="close")
+        made.world.clock.at_s = GRACE_S
+        wrong = [
+            (await made.act(roundId=ROUND_ID, action=action)).json()["error"]
+            for action in ("snapshot", "finalize")
+        ]
+        dry = await made.act(dry_run=True, roundId=ROUND_ID, action="finalize")
+        untouched = await made.world.status()
+        steps = [
+            (await made.act(roundId=ROUND_ID, action=action)).json()["round"]["status"]
+            for action in ("close", "snapshot", "finalize")
+        ]
+        again = await made.act(roundId=ROUND_ID, action="finalize")
+        audited = made.stub.audited
+
+    assert (unknown.status, unknown.json()["error"]) == (404, "round_not_found")
+    assert (early.status, early.json()["error"]) == (409, "grace_period_active")
+    assert wrong == ["wrong_status", "wrong_status"]
+    assert [row["pnl_usd"] for row in dry.json()["outcome"]["results"]] == ["10", "0", "-10"]
+    assert untouched == "open"
+    assert steps == ["closed", "finalizing", "finalized"]
+    assert (again.status, again.json()["error"]) == (409, "wrong_status")
+    assert audited[-2] == ["alice", "round finalize", ROUND_ID, None, "done", "3 agents"]
+    assert [*audited[-1][:2], audited[-1][4]] == ["alice", "round finalize", "refused"]
+
+
+async def test_incomplete_data_is_captured_only_by_force(tmp_path: Path) -> None:
+    """With a reason."""
+    async with site(tmp_path) as made:
+        made.world.clock.at_s = GRACE_S
+        await made.act(roundId=ROUND_ID, action="close")
+        refused = await made.act(roundId=ROUND_ID, action="snapshot")
+        silent = await made.act(roundId=ROUND_ID, action="snapshot", force=True)
+        forced = await made.act(
+            roundId=ROUND_ID, action="snapshot", force=True, reason="Hiro is gone for good"
+        )
+
+    assert (refused.status, refused.json()["error"]) == (409, "data_incomplete")
+    assert silent.status == 400
+    assert forced.json()["round"]["status"] == "finalizing"
+
+
+async def test_prizes_are_paid_one_by_one(tmp_path: Path) -> None:
+    """The round is partially paid, then paid. A prize is paid once."""
+    async with site(tmp_path) as made:
+        await made.finalize()
+        paid = [
+            (await made.act(roundId=ROUND_ID, action="pay", category=category, payoutTxid="ab" * 32)).json()
+            for category in ("overall_pnl", "volume")
+        ]
+        again = await made.act(roundId=ROUND_ID, action="pay", category="volume", payoutTxid="ab" * 32)
+        listed = await made.get(ADMIN, **{"x-admin-key": VIEWER_KEY})
+
+    assert [each["round"]["status"] for each in paid] == ["partially_paid", "paid"]
+    assert again.status == 409
+    assert [each["status"] for each in listed.json()["rounds"][0]["rewards"]] == ["paid", "paid"]
+
+
+async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        await made.finalize()
+        voided = await made.act(roundId=ROUND_ID, action="void", reason="the chain was halted")
+        shown = await made.get(f"{ROUNDS}/{ROUND_ID}")
+        after = await made.act(roundId=ROUND_ID, action="reopen", reason="no")
+
+    assert (voided.json()["round"]["status"], voided.json()["round"]["note"]) == (
+        "void",
+        "the chain was halted",
+    )
+    assert (shown.status, after.status) == (404, 409)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ([], "The body is an object"),
+        ({"roundId": ROUND_ID}, "Give the action"),
+        ({"action": "burn"}, "action is one of add, close"),
+        ({"action": "close", "roundid": "x"}, "There is no 'roundid'"),
+        ({"action": "close", "roundId": "../x"}, "roundId is lower-case letters"),
+        ({"action": "close", "roundId": ROUND_ID, "category": "volume"}, "close takes no category"),
+        ({"action": "add", "roundId": "a", "startsAt": "1", "endsAt": 2}, "startsAt is a whole number"),
+        ({"action": "add", "roundId": "a", "startsAt": 2, "endsAt": 1}, "endsAt is later than startsAt"),
+        (
+            {"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "minVolumeUsd": 50},
+            "minVolumeUsd is text",
+        ),
+        (
+            {"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "rewards": {"luck": 1}},
+            "rewards are sats",
+        ),
+        ({"action": "void", "roundId": ROUND_ID}, "void needs a reason"),
+        ({"action": "price", "roundId": ROUND_ID, "reason": "r", "tokenId": "x"}, "A token id is stx"),
+        (
+            {"action": "flag", "roundId": ROUND_ID, "reason": "r", "agentId": 1, "decision": "maybe"},
+            "as decision",
+        ),
+        ({"action": "rule", "firstStartsAt": 1, "periodS": 5}, "periodS is an hour to a year"),
+    ],
+)
+async def test_what_is_not_clear_is_refused(tmp_path: Path, body: Any, sentence: str) -> None:
+    async with site(tmp_path) as made:
+        answer = await ask(made.app, ADMIN, method="POST", headers=KEY, body=json.dumps(body).encode())
+
+    assert answer.status == 400
+    assert sentence in str(answer.json())
+
+
+async def test_only_operators_act(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        viewer = {"x-admin-key": VIEWER_KEY, "content-type": "application/json"}
+        body = json.dumps({"action": "close", "roundId": ROUND_ID}).encode()
+        looked = await made.get(ADMIN, **{"x-admin-key": VIEWER_KEY})
+        acted = await ask(made.app, ADMIN, method="POST", headers=viewer, body=body)
+        nobody = await made.get(ADMIN)
+
+    assert (looked.status, acted.status, nobody.status) == (200, 403, 401)
+    assert made.stub.audited == []
