@@ -65,10 +65,11 @@ def there_and_back(swaps: Iterable[RoundSwap], units: Mapping[str, int]) -> Ther
     """What one agent, in the order of the chain, gave back within the window; the newest is given back first."""
     pairs: dict[tuple[str, str], list[RoundSwap]] = {}  # one list for both directions
     for swap in swaps:
-        tokens = (swap.token_in, swap.token_out)
-        if tokens not in pairs:
-            pairs[tokens] = pairs[swap.token_out, swap.token_in] = []
-        pairs[tokens].append(swap)
+        _, _, _, _, token_in, _, token_out, _, _, _, _, _ = swap  # fast: there may be a million
+        traded = pairs.get((token_in, token_out))
+        if traded is None:
+            traded = pairs[token_in, token_out] = pairs[token_out, token_in] = []
+        traded.append(swap)
     found = ThereAndBack()
     for (first, second), traded in sorted(pairs.items(), key=itemgetter(0)):
         if first < second:

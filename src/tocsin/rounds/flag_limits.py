@@ -12,7 +12,7 @@ RING_WINDOW_S = 3_600  # either way, by burn block time
 RING_TOLERANCE = 50  # one part in so many, of both amounts: 2 %
 RING_MATCHES_MIN = 5  # of trades that mirror each other, or of different amounts in the same direction
 RING_SHARE = 5  # one part in so many of the volume of the one who traded less: a fifth
-RING_TRADES_MAX = 100  # of each agent are compared, the largest
+RING_TRADES_MAX = 50  # of each agent are compared, the largest
 
 # Wallets with the same first funder.
 FUNDER_AGENTS_MAX = 8  # whoever funded more agents may be an exchange, a faucet or the site itself
