@@ -1,12 +1,13 @@
 """The web app with a scripted scheduler on a real port, in a thread of its own, for commands to call."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ScriptedScheduler, scene
@@ -17,6 +18,8 @@ from tocsin.prices.cache import NOT_REPORTED, CachedPrice, put_token_price
 from tocsin.prices.pricing import PEGS
 from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
+from tocsin.web.deps import WebDeps
+from tocsin.web.static_pages import page_routes
 
 NAME = "Ann[bold] \x1b]0;owned\x07:smile:"
 _AGENT = (
@@ -37,6 +40,7 @@ class Running:
     port: int
     scheduler: ScriptedScheduler
     loop: asyncio.AbstractEventLoop
+    site: WebDeps
 
     def do(self, work: Callable[[], object]) -> None:
         """Run it on the server's loop, and wait until it is done."""
@@ -48,6 +52,17 @@ class Running:
 
         self.loop.call_soon_threadsafe(run)
         done.result(PATIENCE_S)
+
+    def wait_for(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run this on the server's loop, and wait until it is done."""
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+
+
+async def another_trade(db: Database, number: int) -> None:
+    """One more of the same agent, in a later block."""
+    row = _SWAP.replace("'0x' || hex(zeroblob(32))", "?").replace("1778700600, 1,", "1778700700, ?,")
+    txid = f"0x{number:064x}"
+    await db.prepare(row).bind(txid, address_of("deployer"), next(iter(PEGS)), number).run()
 
 
 async def one_trade(db: Database) -> None:
@@ -76,8 +91,8 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
                 CachedPrice(0.85, 6, made.site.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0),
             )
             await one_trade(made.site.db)
-            async with serving(create_app(made.site)) as port:
-                started.set_result(Running(port, made.scheduler, asyncio.get_running_loop()))
+            async with serving(create_app(made.site, page_routes())) as port:
+                started.set_result(Running(port, made.scheduler, asyncio.get_running_loop(), made.site))
                 await stop.wait()
 
     def run() -> None:

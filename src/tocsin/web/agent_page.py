@@ -71,7 +71,7 @@ def card_body(facts: AgentFacts) -> str:
     address = facts.view.address
     link = f'<a href="/agents/{escape(address)}" target="_blank" rel="noopener">{escape(facts.name)}</a>'
     curve = curve_svg(facts.curve, f"P&L of {facts.name}") if len(facts.curve) > 1 else ""
-    return f'<div class="card agent-card"><h1>{link}</h1><p>{escape(facts.sentence)}</p>{curve}</div>'
+    return f'<main class="card agent-card"><h1>{link}</h1><p>{escape(facts.sentence)}</p>{curve}</main>'
 
 
 def preview(facts: AgentFacts) -> bytes:

@@ -103,6 +103,7 @@ function identity(row, wallets) {
 	if (bns) lines.unshift(line("Name", el("bdi", {}, bns)));
 	if (row?.btcAddress) lines.push(line("Bitcoin", el("code", {}, row.btcAddress)));
 	if (row && row.erc8004AgentId !== null) lines.push(line("Identity", `ERC-8004 agent #${row.erc8004AgentId}`));
+	if (row) lines.push(line("Page", el("a", { href: `/agents/${wallets[0]}` }, "Curve, trades and refusals")));
 	return el("dl", { class: "identity" }, ...lines);
 }
 
@@ -163,7 +164,7 @@ function tokensPart() {
 	const part = el(
 		"section",
 		{},
-		el("h3", {}, "P&L per token", el("small", {}, "net, at current prices")),
+		el("h3", {}, "Net flow per token", el("small", {}, "at current prices; not a gain or a loss")),
 		el("ul", { class: "tokens" }, ...tokens.map((one) => tokenLine(one, most))),
 	);
 	if (uncounted) {
@@ -176,7 +177,7 @@ function tokensPart() {
 function tokenLine(flow, most) {
 	const worth = flow.netUsd === null
 		? el("span", { class: "unpriced", title: "No price is known for this token" }, "unpriced")
-		: el("span", { class: "num", "data-sign": signOf(flow.netUsd) }, signedUsd(flow.netUsd));
+		: el("span", { class: "num" }, signedUsd(flow.netUsd));
 	const net = flow.netUsd === null ? flow.received - flow.given : flow.counted; // what the dollars stand for
 	const detail = `net ${net > 0n ? "+" : ""}${units(net, flow.decimals)}`;
 	const at = flow.priceUsd === null ? "" : ` at ${price(flow.priceUsd)}`;

@@ -3,6 +3,7 @@
 import { keepBoard, recallBoard } from "./board-cache.js";
 import { loadBoard } from "./board-feed.js";
 import { arrange, COLUMNS } from "./board-order.js";
+import { follow } from "./board-live.js";
 import { drawState, drawSummary } from "./board-state.js";
 import { drawRows } from "./board-table.js";
 import { formatView, parseView } from "./board-view.js";
@@ -11,6 +12,7 @@ import { byId, setText } from "./dom.js";
 import { count } from "./format.js";
 import { Poll } from "./poll.js";
 import { drawPrices, loadPrices } from "./prices.js";
+import { addTrade, drawTrades, loadTrades } from "./trade-strip.js";
 import { drawRound } from "./round-line.js";
 
 const POLL_MS = 30_000;
@@ -26,6 +28,7 @@ const poll = new Poll(refresh, POLL_MS, draw);
 async function refresh() {
 	// The board does not wait for the prices; without news of them the old ones show their age.
 	const asked = loadPrices(prices).catch(() => prices);
+	const strip = loadTrades();
 	drawRound();
 	const fresh = await loadBoard(board, (partial) => {
 		if (board === null || !board.complete) show(partial);
@@ -33,6 +36,7 @@ async function refresh() {
 	if (fresh.pages.some((page, index) => page !== board?.pages[index])) keepBoard(fresh);
 	show(fresh);
 	prices = await asked;
+	await strip;
 }
 
 function show(next) {
@@ -51,6 +55,7 @@ function draw() {
 	drawRows(arranged.rows, view);
 	drawPaging(arranged);
 	drawPrices(prices?.prices);
+	drawTrades(board.rows, prices?.prices ?? NO_PRICES);
 	drawAgent();
 }
 
@@ -149,3 +154,10 @@ addEventListener("popstate", () => {
 everySecond(() => drawState({ board, prices: prices?.prices, poll, remembered }));
 draw();
 poll.now();
+follow({
+	changed: () => poll.again(),
+	counted: (trade) => {
+		addTrade(trade);
+		draw();
+	},
+});

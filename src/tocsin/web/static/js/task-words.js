@@ -2,7 +2,7 @@
 
 import { clock, clockSeconds, count, duration, words } from "./format.js";
 
-const TITLES = { tenero: "Token prices", feed: "Transaction feed", sweep: "Swap sweep", snapshot: "History" };
+const TITLES = { tenero: "Token prices", feed: "Transaction feed", sweep: "Swap sweep", snapshot: "History", rounds: "Rounds" };
 
 export const taskTitle = (name) => TITLES[name] ?? words(name);
 
