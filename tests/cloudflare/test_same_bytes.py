@@ -33,7 +33,19 @@ ADMIN_KEY = "an-admin-key-for-tests"
 HOUR_MS = 3_600_000
 # In the future: workerd has a real clock, where an alarm in the past would ring at once.
 START_MS = 2_000_000_000_000
-TABLES = ("agents", "claims", "swaps", "refusals", "candidates", "marks", "nonces", "competition_state")
+TABLES = (
+    "agents",
+    "claims",
+    "swaps",
+    "refusals",
+    "candidates",
+    "marks",
+    "nonces",
+    "competition_state",
+    "price_tokens",
+    "price_points",
+    "agent_days",
+)
 TASKS = ("tenero", "feed", "sweep", "snapshot")
 PATHS = (
     "/api/prices",
@@ -43,6 +55,8 @@ PATHS = (
     "/api/competition/leaderboard",
     "/api/competition/leaderboard?sort=pnl&dir=asc&limit=3",
     "/api/competition/leaderboard?sort=nonsense",
+    "/api/competition/history?address={wallet}&period=24h",
+    "/api/competition/history?address={wallet}&period=1y",
     "/api/competition/trades?address={wallet}",
     "/api/competition/trades?address={wallet}&limit=5",
     "/api/competition/status?address={wallet}",
