@@ -106,13 +106,13 @@ def rows_read(path: Path) -> int:
             for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("[]",) * sql.count("?"))
         ]
         assert not any("swaps" in plan for plan in plans), plans
-        totals = ("sender_totals", "pair_totals")
+        totals = ("sender_totals", "pair_totals", "sender_values", "outlays")
         return sum(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in totals)
 
 
 async def fill_without_totals(path: Path) -> float:
-    """The same swaps, written in the same way, without the trigger that keeps the totals."""
-    create_database(path, "DROP TRIGGER swap_counted")
+    """The same swaps, written in the same way, without the triggers that keep the totals."""
+    create_database(path, "DROP TRIGGER swap_counted", "DROP TRIGGER swap_followed")
     db = SqliteDatabase(path)
     await register(db)
     rate = await fill(db, BULK, 0, BATCH)
@@ -156,6 +156,7 @@ async def main(sizes: list[int], rounds: int) -> None:
             await fill(db, size - stored - BULK, stored, BULK)
             rate = await fill(db, BULK, size - BULK, BATCH)
             stored = size
+            await board.all_rows(db, PRICES, follow_max=10 * size)  # the capital used, as the tasks keep it
             board_ms, cpu_ms = await timed(rounds, lambda: view(db))
             trades_ms, _ = await timed(rounds, lambda: trades_of(db, agent(7)))
             tokens_ms, _ = await timed(rounds, lambda: db.prepare(ACTIVE_TOKENS).all())

@@ -21,21 +21,24 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support.competition import chain_of, open_world
+from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import migrated, open_kv
 from support.market import Market
 from support.pages_world import sample_row
 from support.task_run import task_bench
-from support.virtual_time import run_virtual
+from support.virtual_time import START_MS, run_virtual
 from tocsin.bindings import Database
 from tocsin.budget.call_session import task_session
 from tocsin.competition import COMPETITION_MIGRATIONS, outlays
 from tocsin.history import agent_days, retention
+from tocsin.history.trade_values import value_swaps
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.prices import series
 from tocsin.prices.series import PricePoint
 from tocsin.scheduler.work_context import ContextBindings, TaskContext
 from tocsin.settings import Settings
+from tocsin.shapes.pool_floors import NO_FLOORS
 from tocsin.tasks import publish_board, tasks
 from tocsin.tasks.publish_board import publishing
 from tocsin.tasks.sweep_competition import sweep_task
@@ -43,6 +46,7 @@ from tocsin.tasks.sweep_competition import sweep_task
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 FIRST_DAY = 20_000
+START_S = START_MS // 1000
 TOKENS = 53
 REFRESHES_A_DAY = 288
 MONTH = 30
@@ -180,7 +184,7 @@ class Stopwatch:
 @contextmanager
 def watched(watch: Stopwatch) -> Iterator[None]:
     """The functions of history, measured."""
-    places = ((publish_board, "value_swaps"), (outlays, "follow"), (outlays, "capital"))
+    places = ((publish_board, "value_swaps"), (outlays, "capital"))
     before = [getattr(module, name) for module, name in places]
     for module, name in places:
         setattr(module, name, watch.timed(getattr(module, name)))
@@ -192,12 +196,26 @@ def watched(watch: Stopwatch) -> Iterator[None]:
 
 
 async def share_of_price_run(directory: Path) -> float:
-    """53 tokens, every price new in every run; the append is measured apart, by the same rows again."""
+    """53 tokens, every price new in every run, and 430 agents on the board with 20 swaps each.
+
+    The append is measured apart, by the same rows again.
+    """
     names = [f"SP2XD7417HGPRTREMKF748VNEQPDRR0RMANB7X1NK.token-{n}::t" for n in range(TOKENS - 3)]
     market, rng, watch = Market([{}]), random.Random(1), Stopwatch()
     async with task_bench(directory, market) as bench:
-        await bench.traded(*[(name, "stx") for name in names])
+        senders = [(f"SP{number}", number) for number in range(430)]
+        await add_traders(bench.db, senders)
+        swaps = (
+            PlainSwap(n, senders[n % 430][0], rng.choice(names), n + 1, "stx", n + 2, START_S)
+            for n in range(430 * 20)
+        )
+        await add_swaps(bench.db, swaps)
+        for _ in range(20):
+            await value_swaps(bench.db, bench.wired.clock.now() + DAY_MS, NO_FLOORS)
         task, total = tasks(Settings())[0], 0.0
+        market.pages = [dict.fromkeys(("stx", *names), 1.0)]
+        await bench.run(task)  # reads all swaps once
+        await bench.wired.clock.sleep(300)
         for _ in range(40):
             market.pages = [{name: rng.uniform(0.9, 1.1) for name in ("stx", *names)}]
             began = time.process_time()

@@ -56,6 +56,9 @@ TABLES = (
     "competition_round_results",
     "competition_rewards",
     "competition_round_files",
+    "price_tokens",
+    "price_points",
+    "agent_days",
 )
 TASKS = ("tenero", "feed", "sweep", "snapshot")
 PATHS = (
@@ -66,6 +69,8 @@ PATHS = (
     "/api/competition/leaderboard",
     "/api/competition/leaderboard?sort=pnl&dir=asc&limit=3",
     "/api/competition/leaderboard?sort=nonsense",
+    "/api/competition/history?address={wallet}&period=24h",
+    "/api/competition/history?address={wallet}&period=1y",
     "/api/competition/trades?address={wallet}",
     "/api/competition/trades?address={wallet}&limit=5",
     "/api/competition/status?address={wallet}",

@@ -66,5 +66,5 @@ def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.C
         render.console().print(line)
 
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 4
+    assert len(printed) == 5
     assert re.search(r"1e\+300 .* unknown", printed[1])

@@ -1,6 +1,6 @@
 """The capital used: kept swap by swap, and always what a plain computation from all swaps gives."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +16,7 @@ from tocsin.bindings import Database
 from tocsin.chain_model import TokenPrice
 from tocsin.competition import outlays
 from tocsin.competition.board import all_rows
-from tocsin.competition.outlays import Trader, capital, follow
+from tocsin.competition.outlays import Trader, capital
 
 TOKENS = ("stx", "A.a::a", "B.b::b")
 ONE, TWO, THREE = "SP1", "SP2", "SP3"  # the first two are wallets of one agent
@@ -92,9 +92,9 @@ def test_it_is_what_a_plain_computation_gives(steps: list[Any], at_once: int) ->
             elif isinstance(step, tuple):
                 left_out = step[1]
             elif step == "follow":
-                await follow(db, [Trader(7, (ONE, TWO), left_out), Trader(8, (THREE,), left_out)], at_once)
+                await capital(db, [Trader(7, (ONE, TWO), left_out), Trader(8, (THREE,), left_out)], at_once)
         traders = [Trader(7, (ONE, TWO), left_out), Trader(8, (THREE,), left_out)]
-        found: dict[int, dict[str, int]] = {}
+        found: dict[int, Mapping[str, int]] = {}
         for _ in range(40):
             found = await capital(db, traders)
             assert all(
@@ -104,7 +104,7 @@ def test_it_is_what_a_plain_computation_gives(steps: list[Any], at_once: int) ->
             )
             if len(found) == 2:
                 break
-            await follow(db, traders, at_once)
+            await capital(db, traders, at_once)
         assert len(found) == 2
 
     run_virtual(check())
@@ -116,14 +116,14 @@ async def test_a_new_swap_costs_one_step(tmp_path: Path) -> None:
         await add_traders(db, [(ONE, 7)])
         trader = Trader(7, (ONE,), ())
         await add_swaps(db, [PlainSwap(n, ONE, "stx", 1, "A.a::a", 1) for n in range(10, 110)])
-        await follow(db, [trader], 1_000)
+        await capital(db, [trader], 1_000)
         spy = RowCount(db)
         await add_swaps(db, [PlainSwap(500, ONE, "stx", 1, "A.a::a", 1)])
-        await follow(spy, [trader], 1_000)
+        await capital(spy, [trader], 1_000)
         after_new, spy.swaps = spy.swaps, 0
         await add_swaps(db, [PlainSwap(5, ONE, "stx", 1, "A.a::a", 1)])
         assert await capital(db, [trader]) == {}
-        await follow(spy, [trader], 1_000)
+        await capital(spy, [trader], 1_000)
         assert await capital(db, [trader]) == {7: {"stx": 102}}
 
     assert (after_new, spy.swaps) == (1, 102)
@@ -153,15 +153,15 @@ async def test_two_runs_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 5, "A.a::a", 1)])
         slow = Interrupted(db)
         slow.meanwhile = lambda: _trade_and_follow(db, trader)
-        await follow(slow, [trader], 1_000)
-        await follow(db, [trader], 1_000)
+        await capital(slow, [trader], 1_000)
+        await capital(db, [trader], 1_000)
 
         assert await capital(db, [trader]) == {7: {"stx": 12}}
 
 
 async def _trade_and_follow(db: Database, trader: Trader) -> None:
     await add_swaps(db, [PlainSwap(2, ONE, "stx", 7, "A.a::a", 1)])
-    await follow(db, [trader], 1_000)
+    await capital(db, [trader], 1_000)
 
 
 class Interrupted(RowCount):
@@ -192,3 +192,18 @@ async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
     assert (row.volume_usd, row.pnl_usd) == (20_000.0, -100.0)
     assert row.capital_usd == 199.0
     assert row.pnl_percent == pytest.approx(-100 / 199 * 100)
+
+
+async def test_one_call_catches_up_with_many_agents(tmp_path: Path) -> None:
+    """What is read counts, not what might have been."""
+    async with open_competition(tmp_path) as db:
+        senders = [(f"SP{number}", number) for number in range(1, 11)]
+        await add_traders(db, senders)
+        for sender, agent_id in senders:
+            first = agent_id * 1_000
+            await add_swaps(
+                db, [PlainSwap(n, sender, "stx", 1, "A.a::a", 1) for n in range(first, first + 60)]
+            )
+        traders = [Trader(agent_id, (sender,), ()) for sender, agent_id in senders]
+
+        assert await capital(db, traders, 1_000) == {agent_id: {"stx": 60} for _, agent_id in senders}

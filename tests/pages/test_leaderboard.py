@@ -145,11 +145,11 @@ def test_a_new_swap_changes_the_row_in_place(page: Page, world: World) -> None:
     mine = row_of(page, last).element_handle()
     row = next(row for row in world.rows if row["stxAddress"] == last)
 
-    row.update(tradeCount=100_000, pnlUsd=12.5)
+    row.update(tradeCount=100_000, pnlUsd=100_000.0)
     page.clock.fast_forward(31_000)
 
     expect(row_of(page, last).locator(".trades")).to_have_text("100,000")
-    expect(row_of(page, last).locator(".pnl > span").first).to_have_text("+$12.50")
+    expect(row_of(page, last).locator(".pnl > span").first).to_have_text("+$100,000.00")
     assert keys(page)[0] == last
     assert page.evaluate("([a, b]) => a === b", [mine, row_of(page, last).element_handle()])
 
@@ -214,7 +214,7 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e&amp;\"'"
 def test_names_are_text(page: Page, world: World) -> None:
     """An agent's name is shown letter by letter where it is visible; it never becomes markup."""
     hostile: Json = world.rows[0]
-    hostile.update(displayName=HOSTILE, bnsName='"><svg onload=alert(3)>', tradeCount=10**6)
+    hostile.update(displayName=HOSTILE, bnsName='"><svg onload=alert(3)>', pnlUsd=10**6)
     hostile.update(btcAddress="javascript:alert(4)", unpricedTokens=["<b>token</b>"])
     world.trades[hostile["stxAddress"]][0].update(token_in="<i>x</i>", txid="javascript:alert(5)")
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
@@ -234,8 +234,8 @@ def test_names_are_text(page: Page, world: World) -> None:
 def test_an_invisible_name_is_not_used(page: Page, world: World, blank: str) -> None:
     """The agent is called by its next name, everywhere: a link without text could not be found or clicked."""
     first, second = world.rows[:2]
-    first.update(displayName=blank, bnsName="found.btc", tradeCount=10**6)
-    second.update(displayName=blank, bnsName=blank, tradeCount=10**5)
+    first.update(displayName=blank, bnsName="found.btc", pnlUsd=10**6)
+    second.update(displayName=blank, bnsName=blank, pnlUsd=10**5)
     address = second["stxAddress"]
     short = f"{address[:6]}…{address[-5:]}"
     open_board(page)

@@ -325,6 +325,26 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
     assert shown["text"].endswith(said)
 
 
+def test_a_final_board_is_not_called_stale(page: Page) -> None:
+    """Its prices are those of the end, however long ago that was; a service that is not ready is told first."""
+    titles = []
+    for ready in (True, False):
+        health = Health(ready, "ready" if ready else "overdue", [], []).to_json()
+        board = {
+            "rows": [],
+            "complete": True,
+            "pricesAsOf": 1,
+            "sweptAt": 1,
+            "service": health,
+            "final": True,
+        }
+        poll = {"error": None, "nextAt": 1}
+        given = {"board": board, "prices": {}, "poll": poll, "remembered": False, "at": 10**12}
+        titles.append(ask(page, "board-state", "m.stateOf(a)", given)["title"])
+
+    assert titles == ["Final", "Not up to date"]
+
+
 def test_the_types_are_up_to_date() -> None:
     """types.js is made from the service's shapes."""
     types_js: Callable[[], str] = runpy.run_path(str(ROOT / "tools" / "js_types.py"))["types_js"]

@@ -99,7 +99,7 @@ def test_motion_is_reduced_on_request(page: Page, world: World) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.clock.install()
     open_board(page)
-    world.rows[0]["tradeCount"] = 10**6
+    world.rows[0].update(tradeCount=10**6, pnlUsd=10**6)
     page.clock.fast_forward(31_000)
 
     expect(page.locator(f"{ROWS} .trades").first).to_have_text("1,000,000")

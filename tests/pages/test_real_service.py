@@ -95,7 +95,7 @@ def test_the_board_sorts_searches_and_drills_down(page: Page, service: ServicePr
     """The page shows what the API returns; an agent's panel has its trades; a hostile name is text."""
     open_board(page)
     rows = board(service)
-    for sort, name in (("pnl", "pnlUsd"), ("volume", "volumeUsd"), ("trades", "tradeCount")):
+    for sort, name in (("volume", "volumeUsd"), ("pnl", "pnlUsd"), ("trades", "tradeCount")):
         sort_by(page, sort)
         best = max(rows, key=lambda row: row[name] or 0)
         expect(page.locator(ROWS).first).to_have_attribute("data-key", best["stxAddress"])

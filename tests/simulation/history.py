@@ -325,7 +325,7 @@ def cadences_of(settings: Settings) -> dict[str, float]:
         cadences["feed"] = settings.feed_cadence / 1000
     if settings.sweep_enabled:
         cadences["sweep"] = settings.sweep_cadence / 1000
-    return cadences
+    return cadences | {"snapshot": 3_600.0}
 
 
 @contextmanager

@@ -233,6 +233,7 @@ class ScriptedApi:
             "sweptAt": self.world.status["tasks"]["sweep"]["lastSuccessAt"],
             "service": self.world.health(),
             "complete": self.world.complete,
+            "final": False,
         }
         return _tagged(request, Board, body)
 

@@ -25,7 +25,7 @@ class Case:
 def entries_of(case: Case) -> dict[str, Any]:
     """What the object has stored."""
     well = {"tenero": "ok", "feed": "ok", "sweep": "ok"}
-    return {
+    entries: dict[str, Any] = {
         "version": 2,
         "armedAt": NOW - DAY,
         "savedAt": [NOW, 0, ""],
@@ -36,6 +36,12 @@ def entries_of(case: Case) -> dict[str, Any]:
         "lastOutcome": well,
         **case.changes,
     }
+    others = {
+        "lastSlotAt": NOW,
+        "lastSuccessAt": NOW - MINUTE,
+        "lastOutcome": "ok",
+    }  # tasks that are always well
+    return entries | {name: {"snapshot": value, **entries[name]} for name, value in others.items()}
 
 
 def _sweep(key: str, value: Any, other: Any = None) -> dict[str, Any]:

@@ -17,27 +17,28 @@ HOUR_MS = 3_600_000
 
 
 async def test_the_published_board_is_kept_once_an_hour(tmp_path: Path) -> None:
-    """A board that is an hour old is not this hour's: then the hour is a gap, and it looks again soon."""
+    """A board that is an hour old is not this hour's: then the hour is a gap, after a second look."""
     async with task_bench(tmp_path, Market([])) as bench:
         nothing_yet = await bench.run(TASK)
         agent = sample_row(Random(1), 1, START_MS)
         await publish(bench.kv, PublishedBoard([agent], START_MS, None, final=False))
         results = [await bench.run(TASK)]
-        for seconds in (60, 3_539, 1, 3_600):
+        for seconds in (60, 3_539, 1, 5_400):
             await bench.wired.clock.sleep(seconds)
             results.append(await bench.run(TASK))
         points = await history_of(bench.db, agent.erc8004_agent_id, 0, START_MS + 9 * HOUR_MS)
 
     assert nothing_yet.counters == {"agents": 0, "appended": 0, "daysThinned": 0, "pricesThinned": 0}
     assert (nothing_yet.error, nothing_yet.wake_at) == (None, START_MS + 300_000)
-    assert [(result.counters["appended"], result.wake_at is None) for result in results] == [
-        (1, True),
-        (0, True),
-        (1 if START_MS % HOUR_MS else 0, True),
-        (0, False),
-        (0, False),
+    assert START_MS % HOUR_MS == 1_800_000
+    assert [(result.counters["appended"], result.wake_at) for result in results] == [
+        (1, None),
+        (0, None),  # a minute later
+        (1, None),  # in the next hour
+        (0, None),  # the board is an hour old
+        (0, START_MS + 2 * HOUR_MS + 1_800_000 + 300_000),  # at the next hour
     ]
-    assert [point.at // HOUR_MS for point in points] == sorted({point.at // HOUR_MS for point in points})
+    assert [point.at - START_MS for point in points] == [0, 3_540_000]
 
 
 def test_it_runs_on_the_hour_and_calls_nobody() -> None:

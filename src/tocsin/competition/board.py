@@ -160,9 +160,7 @@ async def all_rows(
     lines = _lines(agents.results, worth.results)
     left_out = await _left_out(db, {row["token"] for row in uncounted.results})
     traders = {line.agent_id: _trader(line, left_out) for line in lines}
-    if follow_max:
-        await outlays.follow(db, list(traders.values()), follow_max)
-    capital = await outlays.capital(db, list(traders.values()))
+    capital = await outlays.capital(db, list(traders.values()), follow_max)
     for line in lines:
         if line.given_usd is not None:
             line.capital_usd = _worth(capital.get(line.agent_id), units)

@@ -8,6 +8,7 @@ first. Swaps with a token that does not count are left out, as in every other fi
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from tocsin.bindings import Database, Row, Statement
 
@@ -50,8 +51,8 @@ class AgentOutlays:
 
     trader: Trader
     position: tuple[int, int, str] = START  # of the last swap that was read
-    net: dict[str, int] = field(default_factory=dict)
-    peaks: dict[str, int] = field(default_factory=dict)
+    net: Mapping[str, int] = field(default_factory=dict)
+    peaks: Mapping[str, int] = field(default_factory=dict)
     is_complete: bool = False
     version: int = 0
 
@@ -70,42 +71,64 @@ class AgentOutlays:
         return replace(self, position=position, net=net, peaks=peaks)
 
 
-async def capital(db: Database, traders: Sequence[Trader]) -> dict[int, dict[str, int]]:
-    """For each agent whose swaps were all read: the largest net amount given, by token."""
-    states, due_rows = await db.batch([db.prepare(_STATES), db.prepare(_DUE)])
-    rows = {row["agent_id"]: row for row in states.results}
-    due = {row["sender"] for row in due_rows.results}
+async def capital(
+    db: Database, traders: Sequence[Trader], swaps_max: int = 0
+) -> dict[int, Mapping[str, int]]:
+    """For each agent whose swaps were all read: the largest net amount given, by token.
+
+    With `swaps_max` the swaps that came since the last time are read first, about so many at most.
+    """
+    known = await _known(db)
+    if swaps_max and await _follow(db, traders, known, swaps_max):
+        known = await _known(db)
     return {
-        trader.agent_id: _amounts(rows[trader.agent_id]["peaks"])
+        trader.agent_id: _amounts(known.states[trader.agent_id]["peaks"])
         for trader in traders
-        if _is_current(rows.get(trader.agent_id), trader) and due.isdisjoint(trader.wallets)
+        if known.is_current(trader) and known.due.keys().isdisjoint(trader.wallets)
     }
 
 
-async def follow(db: Database, traders: Sequence[Trader], swaps_max: int) -> None:
-    """Read the swaps that came since the last time, about so many at most. The rest waits for the next time.
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was kept, by agent, and what changed since, by wallet."""
+
+    states: Mapping[int, Row]
+    due: Mapping[str, Row]
+
+    def is_current(self, trader: Trader) -> bool:
+        row = self.states.get(trader.agent_id)
+        return row is not None and bool(row["is_complete"]) and _is_of(row, trader)
+
+
+async def _known(db: Database) -> _Known:
+    states, due = await db.batch([db.prepare(_STATES), db.prepare(_DUE)])
+    return _Known(
+        {row["agent_id"]: row for row in states.results}, {row["sender"]: row for row in due.results}
+    )
+
+
+async def _follow(db: Database, traders: Sequence[Trader], known: _Known, swaps_max: int) -> bool:
+    """Read swaps where some are to be read; returns whether something changed. The rest waits for the next time.
 
     Everybody's newest swaps come first: agents of whom many are to be read do not delay the others.
     """
-    states, due_rows = await db.batch([db.prepare(_STATES), db.prepare(_DUE)])
-    due = {row["sender"]: row for row in due_rows.results}
-    known = {row["agent_id"]: row for row in states.results}
     targets = []
     for trader in traders:
-        changes = [due[wallet] for wallet in trader.wallets if wallet in due]
-        if changes or not _is_current(known.get(trader.agent_id), trader):
+        changes = [known.due[wallet] for wallet in trader.wallets if wallet in known.due]
+        if changes or not known.is_current(trader):
             targets.append(_Target(trader, changes))
     behind: list[Trader] = []
     for start in range(0, len(targets), TOGETHER):
-        behind += await _read_on(db, targets[start : start + TOGETHER], FIRST_READ)
-    left = swaps_max
+        behind += (await _read_on(db, targets[start : start + TOGETHER], FIRST_READ))[0]
+    left, share = swaps_max, max(1, swaps_max // 4)  # nobody takes all of it
     while behind and left > 0:
-        share = min(left, max(FIRST_READ, swaps_max // 4))
-        behind = behind[1:] + await _read_on(db, [_Target(behind[0], [])], share)
-        left -= share
-    strangers = set(due) - {wallet for trader in traders for wallet in trader.wallets}
+        unfinished, read = await _read_on(db, [_Target(behind[0], [])], min(left, share))
+        behind = behind[1:] + unfinished
+        left -= max(read, FIRST_READ)  # a call costs, too
+    strangers = set(known.due) - {wallet for trader in traders for wallet in trader.wallets}
     if strangers:  # once they are traders, all their swaps are read
         await db.prepare(_FORGET).bind(json.dumps(sorted(strangers))).run()
+    return bool(targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +139,8 @@ class _Target:
     changes: Sequence[Row]
 
 
-async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> list[Trader]:
-    """Read up to so many swaps of each agent; returns those of whom there are more."""
+async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> tuple[list[Trader], int]:
+    """Read up to so many swaps of each agent; returns those of whom there are more, and how many were read."""
     asked = json.dumps([target.trader.agent_id for target in targets])
     rows = {row["agent_id"]: row for row in (await db.prepare(_SOME).bind(asked).all()).results}
     states = [_resumed(rows.get(target.trader.agent_id), target) for target in targets]
@@ -130,7 +153,7 @@ async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> list
         statements += _written(db, grown, target.changes)
         behind += [] if is_complete else [target.trader]
     await db.batch(statements)
-    return behind
+    return behind, sum(len(found) for found in swaps)
 
 
 async def _swaps_after(db: Database, states: Sequence[AgentOutlays], limit: int) -> list[list[Row]]:
@@ -151,8 +174,8 @@ def _written(db: Database, state: AgentOutlays, changes: Sequence[Row]) -> list[
     trader, net = state.trader, _text(state.net)
     write = db.prepare(_WRITE).bind(
         trader.agent_id,
-        json.dumps(trader.wallets),
-        json.dumps(trader.left_out),
+        " ".join(trader.wallets),
+        " ".join(trader.left_out),
         _text(state.peaks),
         net,
         *state.position,
@@ -179,18 +202,16 @@ def _resumed(row: Row | None, target: _Target) -> AgentOutlays:
     return AgentOutlays(trader, position, _amounts(row["net"]), _amounts(row["peaks"]), version=version)
 
 
-def _is_current(row: Row | None, trader: Trader) -> bool:
-    return row is not None and bool(row["is_complete"]) and _is_of(row, trader)
-
-
 def _is_of(row: Row, trader: Trader) -> bool:
     """Whether it was computed for these wallets and tokens."""
-    return (row["wallets"], row["left_out"]) == (json.dumps(trader.wallets), json.dumps(trader.left_out))
+    return (row["wallets"], row["left_out"]) == (" ".join(trader.wallets), " ".join(trader.left_out))
 
 
 def _text(amounts: Mapping[str, int]) -> str:
-    return json.dumps({token: str(amount) for token, amount in sorted(amounts.items())})
+    return json.dumps(dict(sorted(amounts.items())), separators=(",", ":"))
 
 
-def _amounts(text: str) -> dict[str, int]:
-    return {token: int(amount) for token, amount in json.loads(text).items()}
+@lru_cache(maxsize=2048)  # most are the same in every run; nobody changes what it returns
+def _amounts(text: str) -> Mapping[str, int]:
+    found: dict[str, int] = json.loads(text)
+    return found

@@ -15,11 +15,12 @@ EMPTY_RESULT: FreeForm = {"agents": 0, "appended": 0, "daysThinned": 0, "pricesT
 
 def snapshot_task(settings: Settings) -> Task:
     hourly_days = settings.history_hourly_days
+    age_max_ms = max(EVERY_MS, settings.tenero_cadence, settings.sweep_cadence)  # each publishes the board
 
     async def run(context: TaskContext) -> TaskResult:
         now = context.clock.now()
         board = await BoardReader(context.kv).read()
-        is_current = board is not None and 0 <= now - board.as_of < EVERY_MS
+        is_current = board is not None and 0 <= now - board.as_of < age_max_ms
         rows = board.rows if board is not None and is_current else []
         appended = await agent_days.append(context.db, rows, now)
         context.checkpoint()
@@ -30,8 +31,9 @@ def snapshot_task(settings: Settings) -> Task:
             "daysThinned": thinned.days,
             "pricesThinned": thinned.prices,
         }
-        # Until a board is published there is nothing to keep. Later in the hour it may be.
-        return TaskResult(counters, wake_at=None if is_current else now + LOOK_AGAIN_MS)
+        # Soon after a start, or after the hour, a board may still be published.
+        soon = board is None or now % EVERY_MS < LOOK_AGAIN_MS
+        return TaskResult(counters, wake_at=now + LOOK_AGAIN_MS if soon and not is_current else None)
 
     return Task(
         name="snapshot",

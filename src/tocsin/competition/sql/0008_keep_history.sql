@@ -69,9 +69,9 @@ END;
 -- up to a position. `left_out` are tokens that do not count: swaps with one of them are left out.
 CREATE TABLE outlays (
   agent_id INTEGER PRIMARY KEY NOT NULL, -- erc8004_agent_id
-  wallets TEXT NOT NULL, -- JSON, sorted
-  left_out TEXT NOT NULL, -- JSON, sorted
-  peaks TEXT NOT NULL, -- JSON: digits by token
+  wallets TEXT NOT NULL, -- sorted, with spaces between
+  left_out TEXT NOT NULL,
+  peaks TEXT NOT NULL, -- JSON: amounts by token, of any size
   net TEXT NOT NULL,
   block_height INTEGER NOT NULL,
   tx_index INTEGER NOT NULL,
