@@ -56,6 +56,7 @@ TABLES = (
     "competition_round_results",
     "competition_rewards",
     "competition_round_files",
+    "competition_round_flags",
     "price_tokens",
     "price_points",
     "agent_days",
