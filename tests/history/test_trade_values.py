@@ -57,7 +57,7 @@ async def waiting(db: Database) -> list[int]:
         ),
         ([point("stx", T_MS - 2 * HOUR_MS - 1, "0.85"), point("stx", T_MS + HOUR_MS + 1, "0.9")], None),
         ([point("stx", T_MS - 1, "0.85", "9999"), point("stx", T_MS + 1, "0.9")], None),  # thin then
-        ([point("stx", T_MS - 1, "0.85", None)], None),
+        ([point("stx", T_MS - 1, "0.85", None)], 1_700_000),  # a core token: its pools need not be told
         ([point("stx", T_MS - 1, "0.00000000025")], 0),  # half a millionth: to the even one
         ([point("stx", T_MS - 1, "1000000000000")], None),  # beyond belief
         ([], None),

@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 
 def seen(price_usd: float | None, decimals: int | None = 6) -> TokenPrice:
-    return TokenPrice("stx", price_usd, decimals, 20_000.0, 700.0)
+    return TokenPrice("a.b::c", price_usd, decimals, 20_000.0, 700.0)
 
 
 def cached(price_usd: float | None, age_ms: int = MINUTE_MS, decimals: int | None = 6) -> CachedPrice:
@@ -125,7 +125,7 @@ def test_without_a_floor_the_second_sighting_is_enough() -> None:
 
 @pytest.mark.parametrize(
     ("liquidity", "volume", "written"),
-    [(10_000.0, 500.0, False), (9_999.0, 700.0, True), (20_000.0, 499.0, True), (20_000.0, None, True)],
+    [(10_000.0, 500.0, False), (9_999.0, 700.0, True), (20_000.0, 499.0, True), (20_000.0, None, False)],
 )
 def test_a_token_that_becomes_thin_is_written_at_once(
     liquidity: float, volume: float | None, written: bool

@@ -50,8 +50,10 @@ def test_the_bytes_are_these() -> None:
     """Another program that follows docs/round-file.md makes the same."""
     assert LINES[0] == (
         '["header",{"allowlist_version":"2026-05-01","complete_until_block":812,"counts":{"agent":2,"decision":1,'
-        '"flag":1,"price":2,"refusal":1,"result":2,"reward":2,"swap":2},"format":"tocsin-round/1","rules":{"dust_usd":'
-        '"1","ends_at":2000,"grace_ends_at":5600,"min_day_volume_usd":"500","min_liquidity_usd":"10000",'
+        '"flag":1,"price":2,"refusal":1,"result":2,"reward":2,"swap":2},"format":"tocsin-round/1",'
+        '"rules":{"core_tokens":["stx","SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",'
+        '"SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"],"dust_usd":"1","ends_at":2000,'
+        '"grace_ends_at":5600,"min_day_volume_usd":"500","min_liquidity_usd":"10000",'
         '"min_priced_trade_count":3,"min_volume_usd":"50","rewards":{},"round_id":"week-1","starts_at":1000}}]'
     )
     assert LINES[1] == (

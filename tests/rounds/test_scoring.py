@@ -34,15 +34,13 @@ def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
     worth: dict[str, Fraction] = {}
     thin = set()
     for price in inputs.prices:
-        low = [
-            known is None or Fraction(known) < Fraction(floor)
-            for known, floor in (
-                (price.liquidity_usd, rules.min_liquidity_usd),
-                (price.volume_usd, rules.min_day_volume_usd),
-            )
-            if Fraction(floor) != 0
-        ]
-        if price.source == "tenero" and any(low):
+        held, traded = price.liquidity_usd, price.volume_usd
+        unknown = held is None and price.token_id not in rules.core_tokens
+        low = (unknown and Fraction(rules.min_liquidity_usd) > 0) or (
+            held is not None and Fraction(held) < Fraction(rules.min_liquidity_usd)
+        )
+        quiet = traded is not None and Fraction(traded) < Fraction(rules.min_day_volume_usd)
+        if price.source == "tenero" and (low or quiet):
             thin.add(price.token_id)
         worth[price.token_id] = Fraction(price.price_usd) / Fraction(10) ** price.decimals
     identity = {agent.stx_address: agent.erc8004_agent_id for agent in inputs.agents}
@@ -290,7 +288,7 @@ def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> Non
         ("9999.999", "500", "tenero", True),
         ("10000", "499.999", "tenero", True),
         (None, "500", "tenero", True),
-        ("10000", None, "tenero", True),
+        ("10000", None, "tenero", False),
         (None, None, "peg", False),
         ("1", "1", "manual_admin", False),
     ],
@@ -298,11 +296,22 @@ def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> Non
 def test_a_token_below_a_floor_is_thin(
     liquidity: str | None, volume: str | None, source: PriceSource, thin: bool
 ) -> None:
-    """What Tenero does not tell counts as below; pegs and prices of operators have no floor."""
+    """Liquidity that Tenero does not tell counts as below, a volume does not; pegs and operators have no floor."""
     price = RoundPrice("new", "500", 0, source, 0, liquidity, volume)
     inputs = replace(inputs_of(swap("SPA", "1 usd", "5 new")), prices=[*PRICES, price])
     (result,) = score(inputs).results
     assert (result.thin_tokens, result.priced_trade_count) == ((["new"], 0) if thin else ([], 1))
+
+
+def test_a_core_token_counts_when_tenero_does_not_tell_its_pools() -> None:
+    """A source that leaves STX out must not empty the result; what it does tell counts as for any other."""
+    for liquidity, counts in ((None, 1), ("9999", 0)):
+        prices = [
+            RoundPrice("usd", "1", 0, "peg", 0),
+            RoundPrice("stx", "0.5", 0, "tenero", 0, liquidity, None),
+        ]
+        inputs = replace(inputs_of(swap("SPA", "1 usd", "2 stx")), prices=prices)
+        assert score(inputs).results[0].priced_trade_count == counts
 
 
 def test_a_floor_of_zero_is_no_floor() -> None:

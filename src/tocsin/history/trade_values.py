@@ -116,9 +116,9 @@ def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) ->
     peg = peg_of(token_id)
     if peg is not None:
         return _micros(amount, decimal_of_float(peg.price_usd), peg.decimals)
-    point = _point(row[f"{side}_before"], floors)
+    point = _point(token_id, row[f"{side}_before"], floors)
     if point is None or point.price_usd is None:
-        point = _point(row[f"{side}_after"], floors)
+        point = _point(token_id, row[f"{side}_after"], floors)
     if point is None:
         return "later" if now <= row["at"] + AFTER_MS else None
     if point.thin or point.price_usd is None or point.decimals is None:
@@ -126,12 +126,12 @@ def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) ->
     return _micros(amount, point.price_usd, point.decimals)
 
 
-def _point(text: str | None, floors: PoolFloors) -> _Point | None:
+def _point(token_id: str, text: str | None, floors: PoolFloors) -> _Point | None:
     if text is None:
         return None
     price, decimals, liquidity, volume = json.loads(text)
     is_thin = floors.is_thin(
-        None if liquidity is None else float(liquidity), None if volume is None else float(volume)
+        token_id, None if liquidity is None else float(liquidity), None if volume is None else float(volume)
     )
     return _Point(None if price is None else read_decimal(price), decimals, is_thin)
 

@@ -47,15 +47,17 @@ def judge(
     entry = CachedPrice(seen.price_usd, decimals, now, rate_limit, seen.liquidity_usd, seen.volume_usd)
     if seen.price_usd is None:
         has_price = cached is not None and cached.price_usd is not None
-        return Verdict("unpriced", None if has_price or _is_same(entry, cached, floors) else entry)
+        return Verdict(
+            "unpriced", None if has_price or _is_same(seen.token_id, entry, cached, floors) else entry
+        )
     jumped = cached is not None and _is_jump(cached, seen, jump_factor)
     if jumped and (held is None or _is_jump(held, seen, jump_factor)):
         return Verdict("held", None, jumped=True, why="seen once")
-    if jumped and not floors.holds_enough(seen.liquidity_usd):
+    if jumped and not floors.holds_enough(seen.token_id, seen.liquidity_usd):
         return Verdict(
             "held", _thinned(cached, seen), jumped=True, why=_small_pool(seen.liquidity_usd, floors)
         )
-    return Verdict("priced", None if _is_same(entry, cached, floors) else entry, jumped)
+    return Verdict("priced", None if _is_same(seen.token_id, entry, cached, floors) else entry, jumped)
 
 
 def known_decimals(seen: TokenPrice, cached: CachedPrice | None) -> int | None:
@@ -76,13 +78,13 @@ def _small_pool(liquidity_usd: float | None, floors: PoolFloors) -> str:
     return f"its pools hold {liquidity_usd:,.2f} USD, less than {floors.liquidity_usd:,.2f}"
 
 
-def _is_same(entry: CachedPrice, cached: CachedPrice | None, floors: PoolFloors) -> bool:
+def _is_same(token_id: str, entry: CachedPrice, cached: CachedPrice | None, floors: PoolFloors) -> bool:
     """Whether the cache has the same already, and not too old. Of the pools only thin or not thin matters."""
     return (
         cached is not None
         and (cached.price_usd, cached.decimals) == (entry.price_usd, entry.decimals)
-        and floors.is_thin(cached.liquidity_usd, cached.volume_usd)
-        == floors.is_thin(entry.liquidity_usd, entry.volume_usd)
+        and floors.is_thin(token_id, cached.liquidity_usd, cached.volume_usd)
+        == floors.is_thin(token_id, entry.liquidity_usd, entry.volume_usd)
         and 0 <= entry.fetched_at - cached.fetched_at < REWRITE_AFTER_MS
     )
 

@@ -50,11 +50,16 @@ def is_thin(price: RoundPrice, rules: RoundRules) -> bool:
     """Whether nobody could trade much at this price. A peg and a price that an operator set are taken as they are."""
     if price.source != "tenero":
         return False
-    floors = ((price.liquidity_usd, rules.min_liquidity_usd), (price.volume_usd, rules.min_day_volume_usd))
-    return any(
-        read_decimal(floor) > 0 and (known is None or read_decimal(known) < read_decimal(floor))
-        for known, floor in floors
+    liquidity_floor, volume_floor = (
+        read_decimal(rules.min_liquidity_usd),
+        read_decimal(rules.min_day_volume_usd),
     )
+    if price.liquidity_usd is None:
+        if liquidity_floor > 0 and price.token_id not in rules.core_tokens:
+            return True
+    elif read_decimal(price.liquidity_usd) < liquidity_floor:
+        return True
+    return price.volume_usd is not None and read_decimal(price.volume_usd) < volume_floor
 
 
 def check_price(price: RoundPrice) -> None:

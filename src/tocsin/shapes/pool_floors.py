@@ -1,6 +1,17 @@
-"""Which prices nobody could trade much at: a token is *thin* when its pools hold or trade too little. Pure."""
+"""Which prices nobody could trade much at: a token is *thin* when its pools hold or trade too little. Pure.
 
+Tenero does not tell everything about every token. Liquidity that is not told is too little, except for the core tokens,
+which everybody trades: a source that leaves them out must not empty the board. A volume that is not told says nothing.
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass
+
+CORE_TOKENS = (
+    "stx",
+    "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",
+    "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,17 +20,17 @@ class PoolFloors:
 
     liquidity_usd: float
     day_volume_usd: float
+    core_tokens: Collection[str] = CORE_TOKENS
 
-    def is_thin(self, liquidity_usd: float | None, volume_usd: float | None) -> bool:
-        """What the source does not tell counts as too little."""
-        return not (self.holds_enough(liquidity_usd) and _reaches(volume_usd, self.day_volume_usd))
+    def is_thin(self, token_id: str, liquidity_usd: float | None, volume_usd: float | None) -> bool:
+        if not self.holds_enough(token_id, liquidity_usd):
+            return True
+        return volume_usd is not None and volume_usd < self.day_volume_usd
 
-    def holds_enough(self, liquidity_usd: float | None) -> bool:
-        return _reaches(liquidity_usd, self.liquidity_usd)
+    def holds_enough(self, token_id: str, liquidity_usd: float | None) -> bool:
+        if liquidity_usd is None:
+            return self.liquidity_usd <= 0 or token_id in self.core_tokens
+        return liquidity_usd >= self.liquidity_usd
 
 
 NO_FLOORS = PoolFloors(0.0, 0.0)
-
-
-def _reaches(usd: float | None, floor: float) -> bool:
-    return floor <= 0 or (usd is not None and usd >= floor)

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.competition import Amount, SwapSource
+from tocsin.shapes.pool_floors import CORE_TOKENS
 
 RoundStatus: TypeAlias = Literal[
     "open", "closed", "finalizing", "finalized", "partially_paid", "paid", "void"
@@ -26,8 +27,9 @@ CATEGORIES: tuple[RewardCategory, ...] = ("overall_pnl", "volume", "return")
 class RoundRules(SnakeShape):
     """The rules of a round. They are part of its result, and do not change once it has begun.
 
-    A token is thin, and counts like one without a price, when its liquidity or its volume of a day is below the floor
-    or not known. A swap of less than `dust_usd` does not count towards `min_priced_trade_count`. `rewards` are sats.
+    A token is thin, and counts like one without a price, when its liquidity or its volume of a day is below the floor,
+    or when its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not count
+    towards `min_priced_trade_count`. `rewards` are sats.
     """
 
     round_id: str
@@ -39,6 +41,7 @@ class RoundRules(SnakeShape):
     min_liquidity_usd: Usd = "10000"
     min_day_volume_usd: Usd = "500"
     dust_usd: Usd = "1"
+    core_tokens: list[str] = field(default_factory=lambda: list(CORE_TOKENS))
     rewards: dict[str, int] = field(default_factory=dict)
 
 

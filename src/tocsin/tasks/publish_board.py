@@ -59,7 +59,7 @@ async def _current_prices(kv: KV, token_ids: tuple[str, ...], now: int, floors: 
     thin = {
         token_id
         for token_id, price in prices.items()
-        if price.source != "peg" and floors.is_thin(price.liquidity_usd, price.volume_usd)
+        if price.source != "peg" and floors.is_thin(token_id, price.liquidity_usd, price.volume_usd)
     }
     return _BoardPrices(prices, frozenset(thin), max(fetched, default=None))
 
@@ -74,7 +74,8 @@ async def _final_prices(
     thin = {
         price.token_id
         for price in closing
-        if price.source == "tenero" and floors.is_thin(_usd(price.liquidity_usd), _usd(price.volume_usd))
+        if price.source == "tenero"
+        and floors.is_thin(price.token_id, _usd(price.liquidity_usd), _usd(price.volume_usd))
     }
     prices = {price.token_id: _ClosingPrice(float(price.price_usd), price.decimals) for price in closing}
     return _BoardPrices(prices, frozenset(thin), end_s * 1000, final=True)

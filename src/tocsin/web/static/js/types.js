@@ -361,9 +361,10 @@
  * The rules of a round. They are part of its result, and do not change once it has begun.
  *
  * A token is thin, and counts like one without a price, when its liquidity or its volume of a day is below the
- * floor
- * or not known. A swap of less than `dust_usd` does not count towards `min_priced_trade_count`. `rewards` are
- * sats.
+ * floor,
+ * or when its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not
+ * count
+ * towards `min_priced_trade_count`. `rewards` are sats.
  *
  * @typedef {{
  *   round_id: string,
@@ -375,6 +376,7 @@
  *   min_liquidity_usd?: string,
  *   min_day_volume_usd?: string,
  *   dust_usd?: string,
+ *   core_tokens?: string[],
  *   rewards?: Record<string, number>,
  * }} RoundRules
  */
