@@ -1,6 +1,7 @@
 """The scheduler at its bounds: armed before any work, the very end of a pause, late starts, restarts in a row."""
 
 import asyncio
+import itertools
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
 from tocsin.budget.budget import Quota
+from tocsin.errors import StoreUnavailable
 from tocsin.scheduler.slots import TaskSchedule, clamped, due_at
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -181,3 +183,21 @@ async def test_a_run_that_always_asks_for_the_past_runs_once_a_second_at_most(tm
         await asyncio.sleep(10)
 
     assert 5 <= len(started) <= 11
+
+
+async def test_a_task_without_calls_tries_again_soon_after_the_store_failed(tmp_path: Path) -> None:
+    """An hourly task does not wait for its next hour: a tenth of its cadence is enough."""
+    started: list[int] = []
+
+    async def work(context: TaskContext) -> TaskResult:
+        started.append(context.clock.now())
+        if len(started) <= 2:
+            raise StoreUnavailable("the disk is full")
+        return TaskResult({"succeeded": 1})
+
+    async with scheduler(tmp_path, Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)) as made:
+        await asyncio.sleep(30 * 60)
+        task = (await made.client().status()).tasks["snapshot"]
+
+    assert [after - before for before, after in itertools.pairwise(started[:3])] == [6 * MINUTE, 6 * MINUTE]
+    assert task.condition == "ok"

@@ -29,7 +29,7 @@ class Run:
         self.limited_until: int | None = None
         self.slice_exceeded = False
         self.is_failure = False  # whether it counts as one
-        self.rerun = False  # whether to run again as soon as the upstream allows it
+        self.rerun = False  # whether to run again as soon as the upstream, or the platform, allows it
         self.wake_at: int | None = None
         self.platform_error: Exception | None = None
         self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
@@ -57,6 +57,8 @@ class Run:
                 self._fail("TimeoutError", str(error))
         except PLATFORM_ERRORS as error:
             self.platform_error = error
+            if self.task.upstream is None:  # its next slot may be far, and to try again soon costs no call
+                self.rerun, self.limited_until = True, self._context.clock.now()
             self._fail(type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - a task's failure is a result, whatever it is
             self._fail(type(error).__name__, str(error))
