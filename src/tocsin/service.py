@@ -322,7 +322,7 @@ async def run(
             settings = demo.demo_settings(settings, server.url, demo_dir)
             with open_agents(settings) as connection:  # before the first sweep
                 demo.register_agents(connection, simulator)
-                demo.add_rounds(connection, settings, SystemClock().now())
+                demo.add_past(connection, settings, simulator, SystemClock().now())
             adjusted = demo.keeping(settings.admin_key, server.url, demo_dir)
             source = replace(source or SettingsSource(), adjusted=adjusted)
             service = Service(settings, stream=stream, server=server, source=source)

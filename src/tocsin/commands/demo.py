@@ -14,18 +14,17 @@ from starlette.routing import Mount
 
 from tocsin.access_keys import AccessKey
 from tocsin.bindings import Clock
+from tocsin.commands.demo_history import seed_history
 from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
 from tocsin.competition.rules import floors_of
-from tocsin.exact_decimals import decimal_of_float, decimal_text
 from tocsin.rounds.recurring import round_at
-from tocsin.rounds.round_store import ADD, OVERRIDE, SET_RULE, added_values, compact, iso_time
+from tocsin.rounds.round_store import ADD, SET_RULE, added_values, compact, iso_time
 from tocsin.settings import Settings
 from tocsin.shapes.round_views import RoundRule
 from tocsin.simulator.faults import BadTimes
 from tocsin.simulator.http_app import simulator_app
 from tocsin.simulator.serve import SimulatorOptions, build_simulator
-from tocsin.simulator.simulated_tokens import TRADED_TOKENS, price_usd
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.traffic import EVERYDAY_KINDS, Traffic
 from tocsin.simulator.wallets import import_lines
@@ -93,28 +92,16 @@ def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
     return Mount(PATH, simulator_app(simulator, asyncio.Event(), control_keys))
 
 
-def add_rounds(connection: sqlite3.Connection, settings: Settings, now: int) -> None:
-    """Weekly rounds: one that ended a while ago, and one that runs. Nobody has kept prices of last week here."""
+def add_past(connection: sqlite3.Connection, settings: Settings, simulator: Simulator, now: int) -> None:
+    """Weekly rounds, one that ended a while ago and one that runs, and the history that they rest on."""
     starts_at = now // 1000 - 12 * DAY_S
     prizes = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
     rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)
     last_week = round_at(rule, 0, floors_of(settings))
-    at_ms = last_week.ends_at * 1000
     with connection:
         connection.execute(ADD, added_values(last_week, now))
         connection.execute(SET_RULE, (compact(rule.to_json()), "demo", iso_time(now)))
-        for token in TRADED_TOKENS:
-            price = decimal_text(decimal_of_float(price_usd(token, at_ms)))
-            values = (
-                last_week.round_id,
-                token.id,
-                price,
-                token.decimals,
-                "a price of the demo",
-                "demo",
-                iso_time(now),
-            )
-            connection.execute(OVERRIDE, values)
+    seed_history(connection, simulator, [last_week.ends_at], now)
 
 
 def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:
