@@ -325,6 +325,30 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
     assert shown["text"].endswith(said)
 
 
+def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
+    """On a cold start nothing is called live, and nobody is told that there are no trades."""
+    at = 1_778_700_600_000
+    board = {
+        "rows": [],
+        "complete": True,
+        "pricesAsOf": at,
+        "sweptAt": None,
+        "service": Health(True, "starting", [], []).to_json(),
+        "firstSweep": {"done": 29, "total": 40},
+    }
+    asked = {
+        "board": board,
+        "prices": None,
+        "poll": {"error": None, "nextAt": 1},
+        "remembered": False,
+        "at": at,
+    }
+    shown = ask(page, "board-state", "m.stateOf(a)", asked)
+
+    assert (shown["mood"], shown["title"]) == ("wait", "Still reading the chain")
+    assert shown["text"] == "29 of 40 lists are read."
+
+
 def test_a_final_board_is_not_called_stale(page: Page) -> None:
     """Its prices are those of the end, however long ago that was; a service that is not ready is told first."""
     titles = []

@@ -195,7 +195,9 @@ async def test_a_task_without_calls_tries_again_soon_after_the_store_failed(tmp_
             raise StoreUnavailable("the disk is full")
         return TaskResult({"succeeded": 1})
 
-    async with scheduler(tmp_path, Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)) as made:
+    async with scheduler(
+        tmp_path, Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)
+    ) as made:
         await asyncio.sleep(30 * 60)
         task = (await made.client().status()).tasks["snapshot"]
 

@@ -1,20 +1,28 @@
 """The competition's routes: what agents send, and what they and the visitors see."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.asgi import ask
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
+from support.scripted_scheduler import HEALTHY
+from support.statuses import scheduler_status, task_status
+from support.virtual_time import START_MS
 from tocsin.competition.board import DIRECTIONS, SORTS
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.errors import ObjectReset
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
+from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.shapes.scheduler import Progress
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
+from tocsin.web.app import create_app
 from tocsin.web.request_limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"
@@ -286,3 +294,31 @@ async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_p
         True,
     )
     assert answer.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "complete", "first"),
+    [
+        ({"last_success_at": START_MS}, True, None),
+        ({"last_success_at": START_MS, "condition": "partial"}, False, None),
+        (
+            {"last_success_at": None, "running": Progress(START_MS, 29, 40, 3)},
+            False,
+            {"done": 29, "total": 40},
+        ),
+        ({"last_success_at": START_MS, "running": Progress(START_MS, 29, 40, 3)}, True, None),
+    ],
+)
+async def test_the_board_says_whether_all_swaps_are_on_it(
+    sweep: dict[str, Any], complete: bool, first: Any, tmp_path: Path
+) -> None:
+    """Before the first complete sweep: how far it is."""
+    async with competition_site(tmp_path) as made:
+
+        async def health() -> HealthSnapshot:
+            return replace(HEALTHY, status=scheduler_status(tasks={"sweep": task_status(**sweep)}))
+
+        app = create_app(replace(made.site, health=health))
+        board = (await ask(app, BOARD)).json()
+
+        assert (board["sweepComplete"], board["firstSweep"]) == (complete, first)

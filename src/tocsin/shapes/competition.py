@@ -45,12 +45,21 @@ class BoardRow(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class SweepProgress(Shape):
+    """How many of the lists that a sweep reads were read so far."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Board(Shape):
     """A page of the board; `next` is the cursor of the page after it.
 
     `swept_at` is when the chain was last read completely, null if that is not known. `service` says how the service
     is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the competition
-    has ended, and the board is valued at the prices of its end.
+    has ended, and the board is valued at the prices of its end. `sweep_complete`: the newest look for swaps found all;
+    `first_sweep` is how far the first one is, null when it has ended.
     """
 
     rows: list[BoardRow]
@@ -61,6 +70,8 @@ class Board(Shape):
     service: Health
     complete: Completeness | None = None  # null: of an older service
     final: bool = False
+    sweep_complete: bool = False
+    first_sweep: SweepProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

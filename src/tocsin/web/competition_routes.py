@@ -18,7 +18,14 @@ from tocsin.errors import UsageError
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round_reader import latest_result
 from tocsin.scheduler.service_health import health_of
-from tocsin.shapes.competition import Board, PendingTrade, RefusedTrade, SubmitAnswer, TrackedTokens
+from tocsin.shapes.competition import (
+    Board,
+    PendingTrade,
+    RefusedTrade,
+    SubmitAnswer,
+    SweepProgress,
+    TrackedTokens,
+)
 from tocsin.shapes.round_views import AgentStatus
 from tocsin.shapes.scheduler import Status
 from tocsin.tasks.publish_board import board_at
@@ -109,15 +116,18 @@ class CompetitionRoutes:
             published = await board_at(deps.db, deps.kv, now, deps.rules)
         page = board.page_of(published.rows, query)
         snapshot = await deps.health()
+        swept_at = None if snapshot.status is None else _swept_at(snapshot.status)
         return Board(
             page.rows,
             published.as_of,
             published.prices_as_of,
             page.next,
-            swept_at=None if snapshot.status is None else _swept_at(snapshot.status),
+            swept_at=swept_at,
             service=health_of(snapshot, now),
             complete=await self._proof.read(None if snapshot.status is None else snapshot.status.tasks),
             final=published.final,
+            sweep_complete=swept_at is not None and _is_complete(snapshot.status),
+            first_sweep=_first_sweep(snapshot.status) if swept_at is None else None,
         )
 
 
@@ -142,6 +152,18 @@ def _swept_at(status: Status) -> int | None:
     if feed is None or feed.last_success_at is None or not follows:
         return sweep.last_success_at
     return max(feed.last_success_at, sweep.last_success_at)
+
+
+def _is_complete(status: Status | None) -> bool:
+    """Whether the newest runs that look for swaps did everything that they set out to do."""
+    tasks = {} if status is None else status.tasks
+    return all(tasks[name].condition == "ok" for name in ("feed", "sweep") if name in tasks)
+
+
+def _first_sweep(status: Status | None) -> SweepProgress | None:
+    sweep = None if status is None else status.tasks.get("sweep")
+    running = None if sweep is None else sweep.running
+    return None if running is None or not running.total else SweepProgress(running.done, running.total)
 
 
 def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:

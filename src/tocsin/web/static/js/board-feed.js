@@ -35,6 +35,6 @@ async function loadPage(cursor, known) {
 export function joined(pages, complete = true) {
 	const rows = new Map();
 	for (const page of pages) for (const row of page.body.rows) rows.set(row.stxAddress, row);
-	const { asOf, pricesAsOf, sweptAt, service, final } = pages[0].body;
-	return { rows: [...rows.values()], asOf, pricesAsOf, sweptAt, service, final, pages, complete };
+	const { asOf, pricesAsOf, sweptAt, service, firstSweep, final } = pages[0].body;
+	return { rows: [...rows.values()], asOf, pricesAsOf, sweptAt, service, firstSweep, final, pages, complete };
 }

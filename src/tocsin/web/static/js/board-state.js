@@ -43,9 +43,10 @@ export function stateOf({ board, prices, poll, remembered, at }) {
 const TITLES = { ready: "Live", starting: "Still reading the chain", paused: "Paused", partial: "Partly up to date", limited: "Partly up to date" };
 
 /** What the service says of itself: the same as /readyz. */
-function serviceState({ service, sweptAt, pricesAsOf }, at) {
+function serviceState({ service, sweptAt, pricesAsOf, firstSweep }, at) {
 	const swaps = sweptAt ? `Swaps as of ${clock(sweptAt)}, prices` : "Prices";
 	const state = service?.state ?? "ready"; // of an older service
+	if (firstSweep) return { mood: "wait", title: TITLES.starting, text: `${count(firstSweep.done)} of ${count(firstSweep.total)} lists are read.` };
 	const why = state === "ready" ? "This page updates itself." : `${[...service.reasons, ...service.notes].join("; ")}.`;
 	const mood = { ready: "live", starting: "wait" }[state] ?? "warn";
 	return { mood, title: TITLES[state] ?? "Not up to date", text: `${swaps} ${span(at - pricesAsOf)} old. ${why}` };

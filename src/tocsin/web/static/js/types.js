@@ -37,7 +37,9 @@
  * service
  * is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the
  * competition
- * has ended, and the board is valued at the prices of its end.
+ * has ended, and the board is valued at the prices of its end. `sweepComplete`: the newest look for swaps found
+ * all;
+ * `firstSweep` is how far the first one is, null when it has ended.
  *
  * @typedef {{
  *   rows: BoardRow[],
@@ -48,6 +50,8 @@
  *   service: Health,
  *   complete?: Completeness | null,
  *   final?: boolean,
+ *   sweepComplete?: boolean,
+ *   firstSweep?: SweepProgress | null,
  * }} Board
  */
 
@@ -494,6 +498,15 @@
  *   lastJobAt?: Record<string, number>,
  *   [name: string]: any,
  * }} Status
+ */
+
+/**
+ * How many of the lists that a sweep reads were read so far.
+ *
+ * @typedef {{
+ *   done: number,
+ *   total: number,
+ * }} SweepProgress
  */
 
 /**
