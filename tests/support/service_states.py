@@ -41,7 +41,9 @@ def entries_of(case: Case) -> dict[str, Any]:
         "lastSuccessAt": NOW - MINUTE,
         "lastOutcome": "ok",
     }  # tasks that are always well
-    return entries | {name: {"snapshot": value, **entries[name]} for name, value in others.items()}
+    return entries | {
+        name: {"snapshot": value, "rounds": value, **entries[name]} for name, value in others.items()
+    }
 
 
 def _sweep(key: str, value: Any, other: Any = None) -> dict[str, Any]:
