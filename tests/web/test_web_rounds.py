@@ -26,6 +26,7 @@ from support.round_world import (
 )
 from support.scripted_scheduler import ADMIN_KEY, KEYS, VIEWER_KEY
 from tocsin.bindings import JSON
+from tocsin.errors import ObjectReset
 from tocsin.rounds.round_file_reader import read_round_file
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.shapes.round_views import RoundAction
@@ -43,6 +44,7 @@ class RoundStub:
     def __init__(self, world: RoundWorld) -> None:
         self.world = world
         self.audited: list[Any] = []
+        self.refreshed: list[str] = []
 
     async def run_job(self, job: str, argument: Any) -> JSON:
         assert job == "round"
@@ -50,6 +52,10 @@ class RoundStub:
         action = wanted.pop("action")
         answer = await self.world.act(str(action), dry_run=argument["dry_run"], **wanted)
         return answer.to_json()
+
+    async def refresh_now(self, task: str) -> JSON:
+        self.refreshed.append(task)
+        raise ObjectReset("the object was reset")
 
     async def audit_begin(self, entry: Any) -> str:
         self.audited.append([entry["key"], entry["action"], entry["target"], entry["reason"]])
@@ -337,3 +343,14 @@ async def test_only_operators_act(tmp_path: Path) -> None:
 
     assert (looked.status, acted.status, nobody.status) == (200, 403, 401)
     assert made.stub.audited == []
+
+
+async def test_the_task_looks_at_once_at_what_an_operator_added(tmp_path: Path) -> None:
+    """So a round that is about to end is closed on time. If the look fails, the action stands."""
+    async with site(tmp_path) as made:
+        added = await made.act(action="add", roundId="soon", startsAt=END_S, endsAt=END_S + 60, graceS=60)
+        tried = await made.act(dry_run=True, action="add", roundId="later", startsAt=END_S, endsAt=END_S + 60)
+        voided = await made.act(action="void", roundId="soon", reason="a test")
+
+        assert [answer.status for answer in (added, tried, voided)] == [200, 200, 200]
+        assert made.stub.refreshed == ["rounds"]

@@ -1,14 +1,18 @@
-"""`/api/admin/competition/finalize`: rounds for operators. Every action is in the audit log."""
+"""`/api/admin/competition/finalize`: rounds for operators. Every action is in the audit log.
+
+Emits `round.look_failed`.
+"""
 
 from dataclasses import MISSING, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
-from tocsin.errors import RequestRefused, UsageError
+from tocsin.errors import RequestRefused, TocsinError, UsageError
 from tocsin.rounds.round_jobs import ROUND
 from tocsin.rounds.round_reader import all_rounds
 from tocsin.rounds.round_store import refused
@@ -23,6 +27,8 @@ from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response
 
 DRY_RUN = "dry-run"
+TASK = "rounds"
+LOOK_AT = ("add", "reopen", "price", "rule")  # may make something due before the task looks again
 
 _FIELDS = {camel_case(each.name): each for each in fields(RoundAction)}
 _WORDS: dict[Any, str] = {str: "text", int: "a whole number", bool: "true or false"}
@@ -57,7 +63,17 @@ class RoundAdminRoutes:
         client = networks_of(request.scope)[0]
         entry = AuditEntry(key.name, "operator", client, f"round {action.action}", target, action.reason)
         done = await audited(deps.scheduler, deps.logger, entry, work, lambda answer: answer.detail)
-        return json_response(done.to_json(), headers=HEADERS)
+        response = json_response(done.to_json(), headers=HEADERS)
+        if action.action in LOOK_AT:
+            response.background = BackgroundTask(self._look)
+        return response
+
+    async def _look(self) -> None:
+        """Have the task look at the rounds now: it knows only what there was when it last did."""
+        try:
+            await self._deps.scheduler().refresh(TASK)
+        except TocsinError as error:
+            self._deps.logger.warn("round.look_failed", error=str(error)[:300])
 
 
 def _truth(text: str) -> bool:
