@@ -99,17 +99,19 @@ async def test_what_differs_later_is_told(tmp_path: Path) -> None:
 
 
 async def test_what_is_as_it_was_again_is_no_discrepancy(tmp_path: Path) -> None:
-    """A reorg takes a swap away, and the next block brings it back."""
+    """A reorg takes a swap away, and the next block brings it back; an agent's claim is verified again."""
     async with round_world(tmp_path) as world:
         await finalized(world)
         await world.unswap(1)
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q2'").run()
         await world.run(GRACE_S + 300)
         away = await round_detail(world.db, ROUND_ID)
         await world.swap(1, 0, ("stx", 75), (STSTX, 85))
+        await world.db.prepare("UPDATE claims SET status = 'verified' WHERE btc_address = 'bc1q2'").run()
         await world.run(GRACE_S + 600)
         back = await round_detail(world.db, ROUND_ID)
 
-    assert [each.kind for each in away.discrepancies] == ["withdrawn"]
+    assert [each.kind for each in away.discrepancies] == ["withdrawn", "agent_ineligible"]
     assert back.discrepancies == []
 
 
