@@ -58,6 +58,7 @@ class Actions(RoundOperators):
             "round_rule": self._round_rule,
             "round_add": self._round_add,
             "round_act": self._round_act,
+            "round_care": self._round_care,
             "settings": self._settings,
             "second_process": self._second_process,
             "visit": self._visit,

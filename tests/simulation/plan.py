@@ -51,6 +51,7 @@ ROUND_RATES: Mapping[str, float] = {
     "round_rule": 0.7,
     "round_add": 1.2,
     "round_act": 5.0,
+    "round_care": 1.5,
     "demote": 0.4,
     "market": 1.5,
 }
@@ -243,7 +244,7 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     "lag": lambda rng: {"index_s": rng.choice((0, 30, 300)), "list_s": rng.choice((0, 0, 20, 200))},
     "network_list": lambda rng: {"mode": rng.choice(("served", "served", "absent", "gone"))},
     "round_rule": lambda rng: {
-        "period_s": rng.choice((10_800, 28_800, 86_400)),
+        "period_s": rng.choice((14_400, 43_200, 86_400)),
         "grace_s": rng.choice((0, 900, 3_600)),
         "begun": round(rng.random(), 3),
         "prefix": rng.choice(("week", "day")),

@@ -81,6 +81,15 @@ class RoundOperators(Clients):
         for _ in range(times):
             self._act(process, action, dry_run=event.values["dry_run"])
 
+    def _round_care(self, _event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self.spawn(self._price_waiting(process))
+
+    async def _price_waiting(self, process: SimulatedProcess) -> None:
+        """A price where the series has none."""
+        for each in self._rounds():
+            if (each["waiting_reason"] or "").startswith("the price of stx"):
+                await self._care(process, "price", each, tokenId="stx", priceUsd="0.85", decimals=6)
+
     def _act(self, process: SimulatedProcess, action: dict[str, Any], *, dry_run: bool = False) -> None:
         self.spawn(self._do_act(process, action, dry_run=dry_run))
 
@@ -106,15 +115,18 @@ class RoundOperators(Clients):
             if each["status"] == "open" and each["grace_ends_at"] > now:
                 await self._care(process, "void", each)
         while True:
-            for each in self._rounds():
-                if (each["waiting_reason"] or "").startswith("the price of stx"):
-                    await self._care(process, "price", each, tokenId="stx", priceUsd="0.85", decimals=6)
+            await self._price_waiting(process)
             await asyncio.sleep(CARE_S)
 
     async def _care(
         self, process: SimulatedProcess, action: str, each: dict[str, Any], **fields: Any
     ) -> None:
-        wanted = {"action": action, "roundId": each["round_id"], "reason": "it is calm", **fields}
+        wanted = {
+            "action": action,
+            "roundId": each["round_id"],
+            "reason": "prices were not refreshed",
+            **fields,
+        }
         await self._do_act(process, wanted, dry_run=False)
 
 
