@@ -192,3 +192,20 @@ async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
     assert (row.volume_usd, row.pnl_usd) == (20_000.0, -100.0)
     assert row.capital_usd == 199.0
     assert row.pnl_percent == pytest.approx(-100 / 199 * 100)
+
+
+async def test_what_changes_while_an_agent_does_not_take_part_counts_later(tmp_path: Path) -> None:
+    """It loses its claim, a reorg takes one of its swaps, and it takes part again, with the same wallets."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        first, second = (PlainSwap(number, ONE, "stx", 5, "A.a::a", 1) for number in (1, 2))
+        await add_swaps(db, [first, second])
+        trader = Trader(7, (ONE,), ())
+        await follow(db, [trader], 100)
+        before = await capital(db, [trader])
+        await remove_swap(db, second)
+        await follow(db, [], 100)
+        await follow(db, [trader], 100)
+
+        assert before == {7: {"stx": 10}}
+        assert await capital(db, [trader]) == {7: {"stx": 5}}

@@ -108,6 +108,17 @@ BUGS = (
         tests=("competition/test_outlays.py::test_it_is_what_a_plain_computation_gives",),
     ),
     Bug(
+        name="changes_of_who_takes_no_part_forgotten",
+        file="competition/outlays.py",
+        old="\n  AND sender NOT IN (SELECT w.value FROM outlays o CROSS JOIN json_each(o.wallets) w)",
+        new="",
+        origin="found while writing the simulation",
+        breaks="Capital used is that of today's swaps, also after an agent was not eligible for a while",
+        tests=(
+            "competition/test_outlays.py::test_what_changes_while_an_agent_does_not_take_part_counts_later",
+        ),
+    ),
+    Bug(
         name="two_points_an_hour",
         file="history/agent_days.py",
         old="WHERE last_hour < excluded.last_hour",
