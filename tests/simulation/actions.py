@@ -114,13 +114,17 @@ class Actions(RoundOperators):
         self._tasks.clear()
 
     def run_ended(self, fields: Mapping[str, JSON]) -> None:
-        """A complete run of the prices has all of them."""
-        result = fields.get("result")
-        if fields["outcome"] == "ok" and fields["task"] == "tenero" and isinstance(result, dict):
-            if result["failed"]:
-                self._history.broken("outcomes", f"prices are ok: {result}")
-            if self._history.time.now_s and self._outside.last_prices_ms is None:
-                self._history.broken("outcomes", "prices are ok, and Tenero never answered")
+        """A complete run of the prices has all of them; one that reads lists has read them."""
+        result, task = fields.get("result"), fields["task"]
+        if fields["outcome"] != "ok" or not isinstance(result, dict):
+            return
+        # What feed and sweep call `failed` may be transactions that can never be verified.
+        counted = ("failed",) if task == "tenero" else ("failedContracts", "failedWallets")
+        failed = [name for name in counted if result.get(name)]
+        if failed:
+            self._history.broken("outcomes", f"{task} is ok, and has {failed}: {result}")
+        if task == "tenero" and self._history.time.now_s and self._outside.last_prices_ms is None:
+            self._history.broken("outcomes", "prices are ok, and Tenero never answered")
 
     def _register_all(self) -> None:
         for wallet in () if self._is_registered else self._outside.agents:

@@ -110,11 +110,11 @@ class RoundOperators(Clients):
     async def care_for_rounds(self, process: SimulatedProcess) -> None:
         """No further rounds, and a price where the series has none. Everything else comes by itself."""
         await self._do_act(process, {"action": "rule"}, dry_run=False)
-        now = process.clock.now() // 1000
-        for each in self._rounds():
-            if each["status"] == "open" and each["grace_ends_at"] > now:
-                await self._care(process, "void", each)
         while True:
+            now = process.clock.now() // 1000
+            for each in self._rounds():
+                if each["status"] == "open" and each["grace_ends_at"] > now:
+                    await self._care(process, "void", each)
             await self._price_waiting(process)
             await asyncio.sleep(CARE_S)
 
