@@ -60,6 +60,17 @@ async def test_a_round_says_why_it_waits_and_for_how_long_it_is_told(tmp_path: P
     assert (late.wake_at, len(lines)) == (None, 1)
 
 
+async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) -> None:
+    """The round began to wait while the clock was a day ahead: it is told 15 minutes later, not a day later."""
+    async with round_world(tmp_path) as world:
+        await world.run(GRACE_S + 86_400)
+        soon = await world.run(GRACE_S + 60)
+        late = await world.run(GRACE_S + 60 + 15 * MINUTE_S)
+
+    assert soon.incomplete is None
+    assert late.incomplete is not None
+
+
 @pytest.mark.parametrize(
     ("block", "waits"), [(0, True), (500, False), (901, True), (1_001, True), (1_399, True), (1_500, False)]
 )

@@ -113,7 +113,7 @@ class RoundOperators(Clients):
         while True:
             now = process.clock.now() // 1000
             for each in self._rounds():
-                if each["status"] == "open" and each["grace_ends_at"] > now:
+                if each["status"] in {"open", "closed"} and each["grace_ends_at"] > now:
                     await self._care(process, "void", each)
             await self._price_waiting(process)
             await asyncio.sleep(CARE_S)
