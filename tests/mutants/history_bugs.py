@@ -112,7 +112,7 @@ BUGS = (
         file="competition/outlays.py",
         old="\n  AND sender NOT IN (SELECT w.value FROM outlays o CROSS JOIN json_each(o.wallets) w)",
         new="",
-        origin="found while writing the simulation",
+        origin="simulation",
         breaks="Capital used is that of today's swaps, also after an agent was not eligible for a while",
         tests=(
             "competition/test_outlays.py::test_what_changes_while_an_agent_does_not_take_part_counts_later",
