@@ -207,3 +207,18 @@ async def test_one_call_catches_up_with_many_agents(tmp_path: Path) -> None:
         traders = [Trader(agent_id, (sender,), ()) for sender, agent_id in senders]
 
         assert await capital(db, traders, 1_000) == {agent_id: {"stx": 60} for _, agent_id in senders}
+
+
+async def test_what_changes_while_an_agent_does_not_take_part_counts_later(tmp_path: Path) -> None:
+    """It loses its claim, a reorg takes one of its swaps, and it takes part again, with the same wallets."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        first, second = (PlainSwap(number, ONE, "stx", 5, "A.a::a", 1) for number in (1, 2))
+        await add_swaps(db, [first, second])
+        trader = Trader(7, (ONE,), ())
+        before = await capital(db, [trader], 100)
+        await remove_swap(db, second)
+        await capital(db, [], 100)
+
+        assert before == {7: {"stx": 10}}
+        assert await capital(db, [trader], 100) == {7: {"stx": 5}}

@@ -214,3 +214,24 @@ def test_work_is_found_by_indexes() -> None:
 
     assert [line for line in plan if line.startswith("SCAN")] == ["SCAN d", "SCAN s"]  # what was found
     assert "TEMP B-TREE" not in " ".join(plan)
+
+
+async def test_a_swap_that_moves_meanwhile_is_valued_again(tmp_path: Path) -> None:
+    """A reorg moves it between reading and writing: it gets no value of its old time, then that of its new one."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, [point("stx", T_MS, "1"), point("stx", T_MS + 3_600_000, "2")]))
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 3_000_000, USDA, 1_000_000, T_S)])
+        work = db.prepare(trade_values._WORK).bind(T_MS, 10, 7_200_000, 3_600_000)
+        read = (await work.all()).results
+        [swap] = (await db.prepare("SELECT * FROM swaps").all()).results
+        moved = {**swap, "block_hash": "0x2", "burn_block_time": T_S + 3_600}
+        names = ", ".join(moved)
+        again = f"INSERT INTO swaps ({names}) VALUES ({', '.join('?' * len(moved))})"
+        await db.batch([db.prepare("DELETE FROM swaps"), db.prepare(again).bind(*moved.values())])
+        await trade_values._value_some(db, read, T_MS, FLOORS)
+        between = await values(db)
+        await value_swaps(db, T_MS + 3_600_000, FLOORS)
+
+        assert between == {}
+        assert set((await values(db)).values()) == {(6_000_000, 1_000_000)}

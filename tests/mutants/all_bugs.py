@@ -1,6 +1,14 @@
 """All deliberate bugs, and the table of them."""
 
-from mutants import budget_bugs, competition_bugs, edge_bugs, object_bugs, scheduler_bugs
+from mutants import (
+    budget_bugs,
+    competition_bugs,
+    edge_bugs,
+    history_bugs,
+    object_bugs,
+    rounds_bugs,
+    scheduler_bugs,
+)
 from mutants.bug import Bug
 
 BUGS: tuple[Bug, ...] = (
@@ -9,6 +17,8 @@ BUGS: tuple[Bug, ...] = (
     *budget_bugs.BUGS,
     *competition_bugs.BUGS,
     *edge_bugs.BUGS,
+    *rounds_bugs.BUGS,
+    *history_bugs.BUGS,
 )
 
 

@@ -33,5 +33,6 @@ class Bug:
                 " Find where the code has gone, and change `old` and `new` in tests/mutants"
             )
         changed = text.replace(self.old, self.new)
-        compile(changed, self.file, "exec")
+        if self.file.endswith(".py"):
+            compile(changed, self.file, "exec")
         return changed

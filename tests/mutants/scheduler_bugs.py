@@ -170,8 +170,8 @@ BUGS = (
     Bug(
         name="breaker_one_failure_late",
         file=_DO,
-        old="        if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:\n",
-        new="        if config.breaker_failures and state.consecutive_failures > config.breaker_failures:\n",
+        old="        if run.is_failure and 0 < config.breaker_failures <= state.consecutive_failures:\n",
+        new="        if run.is_failure and 0 < config.breaker_failures < state.consecutive_failures:\n",
         origin="test review: boundaries of back-off",
         breaks="The breaker opens after as many failures as the setting says",
         tests=("scheduler/test_scheduler_do.py::test_the_breaker_opens_loudly_and_half_opens_by_itself",),

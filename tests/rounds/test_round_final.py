@@ -99,17 +99,19 @@ async def test_what_differs_later_is_told(tmp_path: Path) -> None:
 
 
 async def test_what_is_as_it_was_again_is_no_discrepancy(tmp_path: Path) -> None:
-    """A reorg takes a swap away, and the next block brings it back."""
+    """A reorg takes a swap away, and the next block brings it back; an agent's claim is verified again."""
     async with round_world(tmp_path) as world:
         await finalized(world)
         await world.unswap(1)
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q2'").run()
         await world.run(GRACE_S + 300)
         away = await round_detail(world.db, ROUND_ID)
         await world.swap(1, 0, ("stx", 75), (STSTX, 85))
+        await world.db.prepare("UPDATE claims SET status = 'verified' WHERE btc_address = 'bc1q2'").run()
         await world.run(GRACE_S + 600)
         back = await round_detail(world.db, ROUND_ID)
 
-    assert [each.kind for each in away.discrepancies] == ["withdrawn"]
+    assert [each.kind for each in away.discrepancies] == ["withdrawn", "agent_ineligible"]
     assert back.discrepancies == []
 
 
@@ -136,3 +138,18 @@ async def test_reopening_makes_a_new_version(tmp_path: Path) -> None:
     assert [row.erc8004_agent_id for row in second.results] == [11, 10, 12]
     assert [row["version"] for row in files] == [1, 2]
     assert (paid.http_status, paid.code) == (409, "already_paid")
+
+
+async def test_what_differs_after_a_prize_was_paid_is_told(tmp_path: Path) -> None:
+    """Whether some were paid or all."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        told = []
+        for number, category in enumerate(("overall_pnl", "volume", "return")):
+            await world.act("pay", roundId=ROUND_ID, category=category, payoutTxid="ab" * 32)
+            await world.swap(50 + number, 0, ("stx", 1), (STSTX, 500), at_s=START_S + 5)
+            await world.run(GRACE_S + 300 * (number + 1))
+            told.append((await world.status(), len((await round_detail(world.db, ROUND_ID)).discrepancies)))
+
+    assert [count for _, count in told] == [1, 2, 3]
+    assert (told[0][0], told[-1][0]) == ("partially_paid", "paid")

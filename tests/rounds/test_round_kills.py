@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.round_world import GRACE_S, RoundWorld, round_world
+from support.round_world import GRACE_S, ROUND_ID, STSTX, RoundWorld, round_world
 from tocsin.bindings import Database, DBResult, Row, Statement
+from tocsin.rounds.capture import capture
+from tocsin.rounds.finalize import finalize
+from tocsin.rounds.round_store import the_round
 
 
 class Killed(BaseException):
@@ -109,3 +112,34 @@ async def test_two_runs_at_once_write_one_result(tmp_path: Path) -> None:
 
         assert await world.everything() == results
     assert (first.ok, second.ok, second.http_status, second.code) == (True, False, 409, "wrong_status")
+
+
+async def test_a_round_that_was_made_void_meanwhile_stays_void(tmp_path: Path) -> None:
+    """An operator was quicker than the step that a run had begun."""
+    for status in ("closed", "finalizing"):
+        (tmp_path / status).mkdir()
+        async with round_world(tmp_path / status) as world:
+            await world.swept(GRACE_S)
+            world.clock.at_s = GRACE_S
+            await world.act("close", roundId=ROUND_ID)
+            if status == "finalizing":
+                await world.act("snapshot", roundId=ROUND_ID)
+            before = await the_round(world.db, ROUND_ID)
+            await world.act("void", roundId=ROUND_ID, reason="a test")
+            if status == "closed":
+                captured = await capture(
+                    world.db,
+                    before,
+                    [],
+                    {"stx", STSTX},
+                    allowlist_version="v",
+                    complete_until_block=None,
+                    now=1,
+                )
+                assert not captured
+            else:
+                assert await finalize(world.db, before, 1) is None
+            everything = await world.everything()
+
+        assert everything["competition_rounds"][0]["status"] == "void"
+        assert (before.status, everything["competition_round_results"]) == (status, [])

@@ -14,6 +14,7 @@ async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
     """It is closed when its grace ends, and finalized as soon as the chain was read since. The alarm is set for it."""
     async with round_world(tmp_path) as world:
         before = await world.run(START_S)
+        too_early = await world.run(GRACE_S - 1)
         waits = await world.run(GRACE_S)
         waiting = await world.all("SELECT status, waiting_reason FROM competition_rounds")
         await world.swept(GRACE_S + 5)
@@ -27,6 +28,7 @@ async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
     assert waits.wake_at == (GRACE_S + MINUTE_S) * 1000
     assert waiting[0]["status"] == "closed"
     assert waiting[0]["waiting_reason"].startswith("the chain was not read completely since the grace ended")
+    assert (too_early.counters["closed"], waits.counters["closed"]) == (0, 1)
     assert (done.counters["captured"], done.counters["finalized"], done.wake_at) == (1, 1, None)
     assert [(row["erc8004_agent_id"], row["pnl_usd"], row["volume_usd"]) for row in results] == [
         (10, 10.0, 75.0),
@@ -56,6 +58,17 @@ async def test_a_round_says_why_it_waits_and_for_how_long_it_is_told(tmp_path: P
     assert late.incomplete is not None
     assert late.incomplete.startswith(f"{ROUND_ID} waits: the chain was not read completely")
     assert (late.wake_at, len(lines)) == (None, 1)
+
+
+async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) -> None:
+    """The round began to wait while the clock was a day ahead: it is told 15 minutes later, not a day later."""
+    async with round_world(tmp_path) as world:
+        await world.run(GRACE_S + 86_400)
+        soon = await world.run(GRACE_S + 60)
+        late = await world.run(GRACE_S + 60 + 15 * MINUTE_S)
+
+    assert soon.incomplete is None
+    assert late.incomplete is not None
 
 
 @pytest.mark.parametrize(
@@ -153,6 +166,18 @@ async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
     assert ended.counters["added"] == 0
 
 
+async def test_a_rule_does_not_reach_into_the_past(tmp_path: Path) -> None:
+    """One that started five weeks ago begins with the round that runs."""
+    async with round_world(tmp_path) as world:
+        await world.act("rule", firstStartsAt=START_S, prefix="round")
+        await world.run(START_S + 5 * 7 * 86_400 + 10)
+        rounds = await world.all(
+            "SELECT round_id FROM competition_rounds WHERE round_id LIKE 'round-%' ORDER BY starts_at"
+        )
+
+    assert [row["round_id"] for row in rounds] == ["round-6-2027-02-19", "round-7-2027-02-26"]
+
+
 async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
     """The first funder is captured with the agents, where it is known for certain; a look ahead sees the same."""
     async with round_world(tmp_path) as world:
@@ -181,3 +206,20 @@ async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
     assert shared == [10, 11]
     looked = RoundOutcome.from_json(ahead.outcome)
     assert [flag.erc8004_agent_id for flag in looked.flags if flag.kind == "shared_funder"] == shared
+
+
+async def test_prices_after_the_end_do_not_matter(tmp_path: Path) -> None:
+    """The round is captured an hour later, at the prices of its end; one that an operator set holds."""
+    async with round_world(tmp_path) as world:
+        await world.prices_around(END_S + 3_601, stx="5", ststx="7")
+        await world.act("price", roundId=ROUND_ID, tokenId=STSTX, priceUsd="2", decimals=6, reason="a test")
+        await world.swept(GRACE_S)
+        await world.run(GRACE_S)
+        prices = await world.all(
+            "SELECT token_id, price_usd_exact, source FROM competition_round_price_snapshots ORDER BY token_id DESC"
+        )
+
+    assert [tuple(price.values()) for price in prices] == [
+        ("stx", "1", "tenero"),
+        (STSTX, "2", "manual_admin"),
+    ]

@@ -217,6 +217,14 @@ def test_ties_are_broken_by_volume_then_time_then_address() -> None:
     assert [result.stx_address for result in later.results] == ["SPC", "SPA"]
 
 
+def test_a_swap_at_the_end_belongs_to_the_next_round() -> None:
+    """And one at the start to this one."""
+    starts_at, ends_at = RULES.starts_at, RULES.ends_at
+    times = {"SPA": starts_at - 1, "SPB": starts_at, "SPC": ends_at}
+    outcome = score(inputs_of(*(swap(sender, "10 usd", "20 stx", at=at) for sender, at in times.items())))
+    assert [result.stx_address for result in outcome.results] == ["SPB"]
+
+
 def test_an_agent_without_a_priced_trade_comes_after_one_who_lost() -> None:
     outcome = score(inputs_of(swap("SPA", "1 usd", "5 none"), swap("SPB", "10 usd", "1 stx")))
     assert [(result.stx_address, result.pnl_usd) for result in outcome.results] == [

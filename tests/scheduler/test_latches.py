@@ -99,3 +99,24 @@ async def test_resume_lets_an_open_breaker_try_again(tmp_path: Path) -> None:
         await asyncio.sleep(1)
 
     assert job.started[3:] == [resumed_at]
+
+
+async def test_a_run_that_did_not_fail_opens_no_breaker(tmp_path: Path) -> None:
+    """After the hour it runs at every slot again, although it is never complete: a round may wait for days."""
+    failing = [True]
+
+    async def fail_at_first(_context: TaskContext) -> TaskResult:
+        if failing[0]:
+            raise RuntimeError("down")
+        return TaskResult({}, incomplete="a round waits")
+
+    job = asking(run=fail_at_first)
+    async with scheduler(tmp_path, job, breaker_failures=3) as made:
+        await asyncio.sleep(20 * 60)
+        failing[0] = False
+        await asyncio.sleep(60 * 60)
+        runs = len(job.started)
+        await asyncio.sleep(60 * 60)
+
+        assert len(made.log.named("breaker.opened")) == 1
+    assert len(job.started) == runs + 12

@@ -7,9 +7,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.clients import ADMIN_PATH, OPERATOR, Clients
+from simulation.clients import ADMIN_PATH, OPERATOR
 from simulation.plan import Event, drawn_settings, upstream_fault
 from simulation.process import MIGRATIONS, SimulatedProcess
+from simulation.round_operators import RoundOperators
 from support.captured_log import CapturedLog
 from tocsin.bindings import JSON
 from tocsin.commands.data_files import DB_FILE
@@ -25,7 +26,7 @@ BEFORE_START_S = 5_400
 LOOK_S = 5.0  # while the disk is in trouble
 
 
-class Actions(Clients):
+class Actions(RoundOperators):
     """The hands of the world: chain, upstreams, disk, machine, operators, agents, Chainhook."""
 
     def __init__(self, history: "History") -> None:
@@ -53,6 +54,11 @@ class Actions(Clients):
             "submit": self._submit,
             "push": self._push,
             "promote": self._promote,
+            "demote": self._demote,
+            "round_rule": self._round_rule,
+            "round_add": self._round_add,
+            "round_act": self._round_act,
+            "round_care": self._round_care,
             "settings": self._settings,
             "second_process": self._second_process,
             "visit": self._visit,
@@ -83,6 +89,8 @@ class Actions(Clients):
             case "lag":
                 hiro = outside.simulator.hiro
                 hiro.index_lag_ms, hiro.list_lag_ms = values["index_s"] * 1000, values["list_s"] * 1000
+            case "market":
+                outside.move_market(values["what"], rng)
             case "network_list":
                 outside.simulator.hiro.set_network_list(values["mode"])
 
@@ -93,22 +101,30 @@ class Actions(Clients):
         self._register_all()
         recorded = self._recorded()
         for txid, (transaction, block) in self._acknowledged.items():
-            if txid not in recorded and transaction.state == "mined" and transaction.block is block:
+            may_leave = transaction.sender in self._outside.demoted
+            is_there = transaction.state == "mined" and transaction.block is block
+            if txid not in recorded and is_there and not may_leave:
                 self._history.broken("acknowledged", f"{txid} was counted, and is gone after a restart")
-        if self._history.is_calm and self._history.checks.paused_until_ms is not None:
-            self.spawn(self._do_resume(process))
+        if self._history.is_calm:
+            self.spawn(self.care_for_rounds(process))
+            if self._history.checks.paused_until_ms is not None:
+                self.spawn(self._do_resume(process))
 
     def process_ended(self) -> None:
         self._tasks.clear()
 
     def run_ended(self, fields: Mapping[str, JSON]) -> None:
-        """A complete run of the prices has all of them."""
-        result = fields.get("result")
-        if fields["outcome"] == "ok" and fields["task"] == "tenero" and isinstance(result, dict):
-            if result["failed"]:
-                self._history.broken("outcomes", f"prices are ok: {result}")
-            if self._history.time.now_s and self._outside.last_prices_ms is None:
-                self._history.broken("outcomes", "prices are ok, and Tenero never answered")
+        """A complete run of the prices has all of them; one that reads lists has read them."""
+        result, task = fields.get("result"), fields["task"]
+        if fields["outcome"] != "ok" or not isinstance(result, dict):
+            return
+        # What feed and sweep call `failed` may be transactions that can never be verified.
+        counted = ("failed",) if task == "tenero" else ("failedContracts", "failedWallets")
+        failed = [name for name in counted if result.get(name)]
+        if failed:
+            self._history.broken("outcomes", f"{task} is ok, and has {failed}: {result}")
+        if task == "tenero" and self._history.time.now_s and self._outside.last_prices_ms is None:
+            self._history.broken("outcomes", "prices are ok, and Tenero never answered")
 
     def _register_all(self) -> None:
         for wallet in () if self._is_registered else self._outside.agents:
@@ -117,7 +133,7 @@ class Actions(Clients):
 
     def _import(self, wallet: Wallet) -> None:
         """As `tocsin import` does: another process writes into the database."""
-        claim = "verified" if wallet.tier in {"eligible", "genesis"} else "pending"
+        claim = "verified" if wallet.tier in {"eligible", "genesis"} else "failed"
         address = wallet.btc_address or f"bc1{wallet.address}"
         with closing(sqlite_file.connect(self._history.directory / DB_FILE)) as database:
             database.execute("BEGIN IMMEDIATE")
@@ -152,6 +168,7 @@ class Actions(Clients):
     def clock_was_set(self) -> None:
         """For a while slots may be missed or come again, and no time in a response can be compared with an older."""
         history = self._history
+        history.rounds.clock_wrong_s = history.time.now_s
         checks = history.checks
         checks.pause_is_known = False  # it may have ended by that
         if checks.paused_until_ms is not None:
@@ -277,6 +294,12 @@ class Actions(Clients):
 
     def _promote(self, _event: Event, _process: SimulatedProcess, rng: Random) -> None:
         wallet = self._outside.promote(rng)
+        if wallet is not None:
+            self._import(wallet)
+
+    def _demote(self, _event: Event, _process: SimulatedProcess, rng: Random) -> None:
+        """An agent's claim fails, or its identity is gone: its swaps do not count any more."""
+        wallet = self._outside.demote(rng)
         if wallet is not None:
             self._import(wallet)
 

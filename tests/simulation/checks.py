@@ -128,17 +128,17 @@ class RunChecks:
         late_s = (wall_ms - slot_ms) / 1000
         last_ms, cadence_ms = task.slot_ms, int(task.cadence_s * 1000)
         if trigger == "alarm":
-            if late_s > LATE_S and self._excuse(task, now_s - late_s, now_s) is None:
+            if late_s > LATE_S and self.excuse(task, now_s - late_s, now_s) is None:
                 self.broken("slots", now_s, f"{name}: the run of slot {slot_ms} began {late_s:.1f} s late")
             if last_ms is not None and slot_ms <= last_ms and self.excuses.cover(now_s - 1, now_s) is None:
                 self.broken("slots", now_s, f"{name}: slot {slot_ms} was run twice")
             if last_ms is not None and slot_ms - last_ms > cadence_ms:
                 missed_s = now_s - (wall_ms - last_ms - cadence_ms) / 1000
-                if self._excuse(task, missed_s, missed_s + LATE_S) is None:
+                if self.excuse(task, missed_s, missed_s + LATE_S) is None:
                     self.broken("slots", now_s, f"{name}: the slot {last_ms + cadence_ms} was missed")
         task.slot_ms = slot_ms
 
-    def _excuse(self, task: TaskWatch, from_s: float, until_s: float) -> str | None:
+    def excuse(self, task: TaskWatch, from_s: float, until_s: float) -> str | None:
         if task.running is not None or (task.ended_s is not None and task.ended_s >= from_s):
             return "still running"
         if (
@@ -171,7 +171,7 @@ class RunChecks:
                 self.broken("back-off", now_s, f"{name} is held back for {after_ms - wall_ms} ms")
             quiet_s = now_s - max(task.started_s or self.begun_s, task.ended_s or 0, self.begun_s)
             is_quiet = quiet_s > task.cadence_s + LATE_S and task.running is None
-            if is_quiet and self._excuse(task, now_s - quiet_s, now_s) is None:
+            if is_quiet and self.excuse(task, now_s - quiet_s, now_s) is None:
                 self.broken("slots", now_s, f"{name} has not run for {quiet_s:.0f} s")
         if not self.pause_is_known:
             self.paused_until_ms, self.pause_is_known = status.paused_until, True

@@ -19,6 +19,7 @@ SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out,
 async def check_ending(history: "History", process: SimulatedProcess) -> None:
     await history.look(process)
     await _complete(history, process)
+    history.rounds.ending()
     status = await process.scheduler().status()
     await process.health.look()
     health = health_of(process.health.seen(), process.clock.now())
@@ -33,14 +34,21 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
 
 
 async def _complete(history: "History", process: SimulatedProcess) -> None:
-    truth = history.outside.truth()
+    outside = history.outside
     rows = [
         {**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])}
         for row in (await process.db.prepare(_SWAPS).all()).results
     ]
+    found = {row["txid"] for row in rows}
+    # Of who is eligible no more, what was recorded before stays.
+    truth = [
+        swap
+        for swap in outside.truth(outside.demoted)
+        if swap.sender in outside.eligible or swap.txid in found
+    ]
     true = as_rows(truth)
     if rows != true:
-        found, wanted = {row["txid"] for row in rows}, {row["txid"] for row in true}
+        wanted = {row["txid"] for row in true}
         history.broken(
             "complete",
             f"missing {sorted(wanted - found)}, wrong {sorted(found - wanted)}, of {len(true)};"

@@ -13,8 +13,11 @@ FAULTS: tuple[CallFault, ...] = ("fails", "killed before", "killed after")
 
 
 def short_plan() -> Plan:
-    """Twelve minutes: prices, feed and sweep run, swaps are made, submitted and pushed, and an operator pauses."""
-    plan = draw_plan(1, 0.2 / 24)
+    """Fourteen minutes: prices, feed and sweep run, swaps are made, submitted and pushed, and an operator pauses.
+
+    A round ends in the sixth minute, at a price that an operator sets: there are no prices of a whole hour.
+    """
+    plan = draw_plan(1, 0.24 / 24)
     settings = replace(
         Settings(),
         hiro_api_key="a-key-for-hiro",
@@ -32,8 +35,11 @@ def short_plan() -> Plan:
         settings=settings,
         idle_s=1e9,
         calm_s=1_500.0,
+        rounds_every_s=300.0,
     )
     events = (
+        Event(20.0, "round_add", 7, {"starts_in_s": -7_200, "length_s": 7_500, "grace_s": 30}),
+        Event(40.0, "round_act", 8, {"action": "price", "dry_run": False}),
         Event(200.0, "submit", 1, {"count": 2}),
         Event(230.0, "push", 2, {"count": 3, "again": True, "rollback": False}),
         Event(300.0, "pause", 3, {"for_s": 60}),

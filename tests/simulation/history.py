@@ -25,6 +25,7 @@ from simulation.ending import check_ending
 from simulation.outside import Outside
 from simulation.plan import DAY_S, Event, Plan
 from simulation.process import SimulatedProcess
+from simulation.round_checks import RoundChecks
 from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
 from support.asgi import ask
 from tocsin.bindings import JSON
@@ -40,6 +41,7 @@ COLLECT_AFTER = (
     100_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
 )
 SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
+BREAKER_S = 3_600.0  # how long it holds a task back
 PRICES_SHARE = 0.4  # of looks that look at the prices too
 
 
@@ -75,6 +77,7 @@ class History:
         self.directory = directory
         self.process: SimulatedProcess | None = None
         self.actions = Actions(self)
+        self.rounds = RoundChecks(self)
         self.restart_after_s = RESTART_S
         self.is_calm = False
         self._armed = False
@@ -105,12 +108,15 @@ class History:
     def logged(self, event: str, fields: Mapping[str, JSON]) -> None:
         self.note(event, **fields)
         now_s = self.time.now_s
+        self.rounds.logged(event, dict(fields))
         if event == "run.started":
             self.checks.started(fields, now_s, self.clock.now())
         elif event == "run.ended":
             self.checks.ended(fields, now_s)
             self.happened[f"run {fields['task']} {fields['outcome']}"] += 1
             self.actions.run_ended(fields)
+        elif event == "breaker.opened" and fields["task"] == "rounds":
+            self.checks.excuses.add(now_s, now_s + BREAKER_S, event)
         elif event in {"object.reset", "alarm.failed", "store.failed"}:
             self.happened[event] += 1
             self.checks.excuses.add(now_s, now_s + SETTLE_S, event)
@@ -182,6 +188,7 @@ class History:
             disk=self.disk,
             fetch=self.outside.fetch,
             observer=self,
+            rounds_every_s=self.plan.world.rounds_every_s,
         )
         began_s = self.time.now_s
         try:
@@ -215,7 +222,7 @@ class History:
         self.time.now_s = max(self.time.now_s, until_s)
 
     async def _main(self, process: SimulatedProcess, until_s: float) -> None:
-        self.checks.process_began(self.time.now_s, cadences_of(self.settings))
+        self.checks.process_began(self.time.now_s, self.cadences())
         try:
             await process.open()
         except (TocsinError, OSError) as error:
@@ -293,14 +300,16 @@ class History:
         )
         if lie is not None:
             self.broken("readiness", lie)
+        self.rounds.look()
         if self.rng.random() < PRICES_SHARE:
             await self.actions.look_at_prices(process)
 
     def cadences(self) -> dict[str, float]:
-        return cadences_of(self.settings)
+        return cadences_of(self.settings) | {"rounds": self.plan.world.rounds_every_s}
 
     def _calm(self) -> None:
         """No faults any more, a clock that is right, no traffic; a pause is ended."""
+        self.rounds.clock_wrong_s = self.time.now_s if self.clock.is_wrong else self.rounds.clock_wrong_s
         self.is_calm = True
         self.clock.set_right()
         self.actions.clock_was_set()

@@ -1,6 +1,8 @@
 """Everything around the service: the chain, the two upstreams, who takes part, and by which rules."""
 
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -19,10 +21,12 @@ from tocsin.simulator.rate_limits import (
     TeneroRateLimit,
 )
 from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.tenero_api import LIQUIDITY_USD, VOLUME_USD
 from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.simulator.truth import Campaign, TrueSwap
-from tocsin.simulator.wallets import Wallet
+from tocsin.simulator.wallets import Wallet, WalletTier
 
 LEAD_S = 3_600  # the chain is older than the service, so that no reorg is as deep as the chain
 CAMPAIGN_AFTER_S = 7_200  # it begins when the service has been running for a while
@@ -61,15 +65,19 @@ class Outside:
         self.has_longer_list = False
         self.last_prices_ms: int | None = None
         self.rules_changed_s = 0.0
+        self.demoted: set[str] = set()  # who ever was
+        self._new_ids = count(1_001)
+        self._ids = {wallet.address: wallet.erc8004_agent_id for wallet in chain.wallets}
+        self._eligible_since = dict.fromkeys(self.eligible, START_MS // 1000 - LEAD_S)
 
-    def truth(self) -> list[TrueSwap]:
-        """What must be recorded: of the eligible, by the rules in force."""
+    def truth(self, senders: Collection[str] = ()) -> list[TrueSwap]:
+        """What must be recorded: of the eligible and of these senders, by the rules in force."""
         self.simulator.advance()
         allowed = dict(LISTED_CALLS)
         if self.has_longer_list:
             allowed[OFF_LIST_CONTRACT] = frozenset(self.off_list_functions())
         return self.chain.truth(
-            senders=self.eligible, allowlist=allowed, campaign=Campaign(self.campaign_start_s)
+            senders=self.eligible | set(senders), allowlist=allowed, campaign=Campaign(self.campaign_start_s)
         )
 
     @staticmethod
@@ -107,11 +115,41 @@ class Outside:
             return None
         chosen = rng.choice(others)
         self.eligible.add(chosen.address)
-        self.rules_changed_s = self.time.now_s
-        number = 1_000 + len(self.eligible)
+        self._eligible_since[chosen.address] = self.time.now_ms // 1000
+        btc_address = chosen.btc_address or f"bc1{chosen.address}"
+        number = self._ids[chosen.address] = self._ids.get(chosen.address) or next(self._new_ids)
+        return Wallet(chosen.address, "eligible", btc_address, erc8004_agent_id=number)
+
+    def demote(self, rng: Random) -> Wallet | None:
+        """Somebody is eligible no more; one agent always is."""
+        if len(self.eligible) < 2:
+            return None
+        address = rng.choice(sorted(self.eligible))
+        self.eligible.discard(address)
+        self.demoted.add(address)
+        known = next((w for w in (*self.agents, *self.chain.strangers) if w.address == address), None)
+        btc_address = (known and known.btc_address) or f"bc1{address}"
+        tier: WalletTier = rng.choice(("genesis", "registered"))
         return Wallet(
-            chosen.address, "eligible", chosen.btc_address or f"bc1{chosen.address}", erc8004_agent_id=number
+            address, tier, btc_address, erc8004_agent_id=None if tier == "genesis" else self._ids[address]
         )
+
+    def counted_since_s(self, sender: str) -> float:
+        """Since when the rules in force and the sender's tier make its swaps count (unix s)."""
+        return max(self._eligible_since[sender], START_MS / 1000 + self.rules_changed_s)
+
+    def mined_s(self, txid: str) -> int:
+        block = self.chain.transactions[txid].block
+        assert block is not None, "only swaps that are mined are true"
+        return block.time_s
+
+    def move_market(self, what: str, rng: Random) -> None:
+        """A token becomes thin, or its price jumps; or it is as usual again."""
+        tenero, token = self.simulator.tenero, rng.choice(TRADED_TOKENS)
+        factors = {"spike": 20.0, "crash": 0.05}
+        pools: dict[str, tuple[float | None, float | None]] = {"thin": (800.0, 20.0), "untold": (None, None)}
+        tenero.set_price(token.id, token.base_price * factors[what] if what in factors else None)
+        tenero.set_pool(token.id, *pools.get(what, (LIQUIDITY_USD, VOLUME_USD)))
 
     def reorg(self, depth: int, rng: Random) -> None:
         self.simulator.advance()

@@ -15,6 +15,7 @@ DAY_S = 86_400.0
 NEVER_S = 10.0**9
 EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
+RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
 # How often each kind of event happens on a usual day.
@@ -45,6 +46,15 @@ RATES: Mapping[str, float] = {
     "strange_answer": 1.5,
     "visit": 4.0,
 }
+# Drawn by themselves, so that what else happens in the history of a seed does not depend on them.
+ROUND_RATES: Mapping[str, float] = {
+    "round_rule": 0.7,
+    "round_add": 1.2,
+    "round_act": 5.0,
+    "round_care": 1.5,
+    "demote": 0.4,
+    "market": 1.5,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,7 @@ class World:
     look_every_s: float
     calm_s: float  # at the end
     idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
+    rounds_every_s: float = 3_600.0  # how often the service looks at rounds, besides at their ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +112,21 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
     )
     # Some days are quiet and some are terrible.
     scale = {kind: rate * rng.choice((0.0, 0.5, 1.0, 1.0, 2.0)) for kind, rate in RATES.items()}
-    events = [
+    events = _drawn_events(rng, scale, days)
+    rng = Random(f"{seed}:rounds")
+    scale = {kind: rate * rng.choice((0.0, 1.0, 1.0, 2.0)) for kind, rate in ROUND_RATES.items()}
+    events += _drawn_events(rng, scale, days)
+    if days >= 1 and rng.random() < RULED_SHARE:
+        events.append(Event(RULED_FROM_S, "round_rule", 0, _values("round_rule", rng)))
+    return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
+
+
+def _drawn_events(rng: Random, scale: Mapping[str, float], days: float) -> list[Event]:
+    return [
         Event(at_s, kind, rng.randrange(2**32), _values(kind, rng))
         for kind, rate in scale.items()
         for at_s in _arrivals(rng, rate, days)
     ]
-    return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
 
 
 def _arrivals(rng: Random, per_day: float, days: float) -> list[float]:
@@ -223,6 +243,24 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     "dust": lambda rng: {"count": rng.choice((30, 120, 300))},
     "lag": lambda rng: {"index_s": rng.choice((0, 30, 300)), "list_s": rng.choice((0, 0, 20, 200))},
     "network_list": lambda rng: {"mode": rng.choice(("served", "served", "absent", "gone"))},
+    "round_rule": lambda rng: {
+        "period_s": rng.choice((14_400, 43_200, 86_400)),
+        "grace_s": rng.choice((0, 900, 3_600)),
+        "begun": round(rng.random(), 3),
+        "prefix": rng.choice(("week", "day")),
+    },
+    "round_add": lambda rng: {
+        "starts_in_s": rng.choice((-30_000, -7_200, 0, 1_800)),
+        "length_s": rng.choice((3_600, 7_000, 20_000, 60_000)),
+        "grace_s": rng.choice((0, 60, 900, 3_600)),
+    },
+    "round_act": lambda rng: {
+        "action": rng.choice(
+            ("close", "snapshot", "finalize", "reopen", "reopen", "price", "price", "flag", "pay", "void")
+        ),
+        "dry_run": rng.random() < 0.25,
+    },
+    "market": lambda rng: {"what": rng.choice(("thin", "untold", "spike", "crash", "usual", "usual"))},
     "settings": lambda rng: {
         "restart": rng.random() < 0.5,
         "earlier_start": rng.random() < 0.2,

@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.health_watch import HealthWatch
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.task import Task
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.tasks import request_jobs, tasks
@@ -95,6 +96,7 @@ class SimulatedProcess:
         disk: Disk,
         fetch: SimulatedFetch,
         observer: Observer,
+        rounds_every_s: float,
     ) -> None:
         self.rng = Random(f"{seed}:process:{number}")
         self.number = number
@@ -104,6 +106,7 @@ class SimulatedProcess:
         self.observer = observer
         self.stopped = asyncio.Event()
         self.is_open = False
+        self._rounds_every_ms = int(rounds_every_s * 1000)
         self._directory = directory
         self._simulated_fetch = fetch
         self._stack = AsyncExitStack()
@@ -145,7 +148,7 @@ class SimulatedProcess:
             random=self.rng.random,
             config=scheduler_config(self.settings),
             upstreams=upstreams(self.settings),
-            tasks=tasks(self.settings),
+            tasks=self._tasks(),
             request_jobs=request_jobs(self.settings),
             DB=self.db,
             KV=self.kv,
@@ -194,13 +197,21 @@ class SimulatedProcess:
             )
         )
 
+    def _tasks(self) -> tuple[Task, ...]:
+        """As the settings want them. Rounds are looked at less often, so that days are cheap to simulate."""
+        every_ms = self._rounds_every_ms
+        return tuple(
+            replace(task, cadence_ms=every_ms) if task.name == "rounds" else task
+            for task in tasks(self.settings)
+        )
+
     def scheduler(self) -> SchedulerClient:
         return SchedulerClient(self._namespace.get_by_name(self.settings.instance))
 
     async def reload(self, settings: Settings) -> None:
         """As SIGHUP does with the settings that a reload applies."""
         self.settings = settings
-        self.env.tasks, self.env.request_jobs = tasks(settings), request_jobs(settings)
+        self.env.tasks, self.env.request_jobs = self._tasks(), request_jobs(settings)
         await self.scheduler().reload()
         self.in_force.rules = rules_of(settings)
 

@@ -17,12 +17,19 @@ import pytest
 
 from simulation.checks import Violation
 from simulation.history import Report, run_history
-from simulation.plan import Plan, draw_plan
+from simulation.plan import Event, Plan, draw_plan
 from simulation.shrink import shrunk
+from tocsin.bindings import Database
 from tocsin.platform.local.objects.storage import ObjectStorage
+from tocsin.rounds import advance, capture
+from tocsin.rounds.closing_prices import closing_prices
+from tocsin.rounds.round_steps import step_of
 from tocsin.scheduler import service_health
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.slots import Decision
+from tocsin.shapes.round_views import RoundRow
+from tocsin.shapes.rounds import RoundPrice
+from tocsin.tasks import run_rounds
 
 TESTS = Path(__file__).parents[1]
 SEEDS = range(9_001, 9_005)
@@ -72,6 +79,22 @@ def quiet_plan(days: float = 0.5) -> Plan:
     """A history in which nothing goes wrong."""
     plan = draw_plan(1, days)
     return replace(plan, world=replace(plan.world, idle_s=1e9), events=())
+
+
+def plan_with_rounds() -> Plan:
+    """A quiet day with a round every four hours."""
+    plan = quiet_plan(1.0)
+    hour_ms = 3_600_000
+    settings = replace(
+        plan.world.settings,
+        feed_enabled=True,
+        feed_cadence=2 * hour_ms,
+        tenero_cadence=hour_ms,
+        sweep_cadence=8 * hour_ms,
+    )
+    rule = {"period_s": 14_400, "grace_s": 900, "begun": 0.3, "prefix": "week"}
+    world = replace(plan.world, settings=settings, swaps_per_hour=6.0)
+    return replace(plan, world=world, events=(Event(900.0, "round_rule", 0, rule),))
 
 
 def test_shrinking_keeps_what_matters() -> None:
@@ -149,3 +172,56 @@ def test_it_notices_a_broken_promise(
 def test_nothing_is_wrong_on_a_quiet_day() -> None:
     """The same history without a defect."""
     assert run_history(quiet_plan()).violations == []
+
+
+def closed_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is closed at its end, before the grace."""
+
+    def early(round_: RoundRow, now: int) -> Any:
+        return step_of(replace(round_, grace_ends_at=round_.ends_at), now)
+
+    monkeypatch.setattr(run_rounds, "step_of", early)
+
+
+def captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round does not wait until the chain was read."""
+    monkeypatch.setattr(advance, "incomplete_because", lambda _rules, _record: None)
+
+
+def later_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is valued at prices of before its end."""
+
+    async def prices(db: Database, token_ids: list[str], ends_at: int) -> list[RoundPrice]:
+        return await closing_prices(db, token_ids, ends_at - 3_600)
+
+    monkeypatch.setattr(capture, "closing_prices", prices)
+
+
+def woken_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wakes the task at the end of a round."""
+    monkeypatch.setattr(run_rounds, "next_look", lambda _rounds, _now, _next_start: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        (None, None),
+        (closed_early, "round-on-time"),
+        (woken_never, "round-on-time"),
+        (captured_at_once, "round-complete"),
+        (later_prices, "round-prices"),
+    ],
+)
+def test_it_notices_a_broken_promise_about_rounds(
+    broken: Callable[[pytest.MonkeyPatch], None] | None,
+    expected: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As above; without a defect the rounds of the day end."""
+    if broken is not None:
+        broken(monkeypatch)
+    report = run_history(plan_with_rounds())
+
+    assert {each.name for each in report.violations} == ({expected} if expected else set())
+    assert expected or report.happened["round finalized"] >= 4

@@ -77,6 +77,10 @@ class MachineClock(VirtualClock):
     def monotonic(self) -> float:
         return self._time.now_s - self._booted_s
 
+    @property
+    def is_wrong(self) -> bool:
+        return self._wall_ms != 0
+
     def reboot(self) -> bool:
         """The wall clock of a machine is right again when it has started; returns whether it was not."""
         was_wrong = self._wall_ms != 0

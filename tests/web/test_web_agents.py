@@ -1,7 +1,9 @@
 """What programs that take part ask for: themselves, a verdict, everybody's trades, and how to take part."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from support.competition import register
 from support.competition_site import TRADES, competition_site
 from tocsin.budget.budget import Quota
 from tocsin.simulator.addresses import address_of
@@ -61,6 +63,23 @@ async def test_a_refused_trade_says_why_and_what_to_do(tmp_path: Path) -> None:
             failed = [each["name"] for each in verdict["steps"] if not each["ok"]]
             assert failed == [step], kind
             assert verdict["sentence"]
+
+
+async def test_a_refusal_whose_reason_is_gone_is_no_verdict(tmp_path: Path) -> None:
+    """The sender lost its identity, traded, and has it again: the trade waits to be verified."""
+    async with competition_site(tmp_path) as made:
+        chain, db = made.world.simulator.chain, made.world.db
+        wallet = chain.wallets[0]
+        await register(db, [replace(wallet, tier="registered")])
+        tx = chain.swap(wallet)
+        chain.mine()
+        await made.submit(tx.tx_id)
+        refused = (await made.get(f"{TRADES}/{tx.tx_id}")).json()
+        await register(db, [wallet])
+        again = (await made.get(f"{TRADES}/{tx.tx_id}")).json()
+
+        assert (refused["status"], refused["code"]) == ("rejected", "sender_not_genesis")
+        assert (again["status"], again["known_from"]) == ("pending", "queue")
 
 
 async def test_the_chain_is_asked_for_what_is_not_known_and_nothing_is_stored(tmp_path: Path) -> None:

@@ -29,7 +29,10 @@ WHERE outlays.version = excluded.version - 1"""
 _DONE = """
 DELETE FROM outlays_due WHERE sender = ? AND changes = ?
   AND EXISTS (SELECT 1 FROM outlays WHERE agent_id = ? AND version = ? AND net = ?)"""
-_FORGET = "DELETE FROM outlays_due WHERE sender IN (SELECT value FROM json_each(?))"
+# What was read of an agent that takes no part now is not true any more either: it is read again when it does.
+_FORGET = """
+DELETE FROM outlays_due WHERE sender IN (SELECT value FROM json_each(?))
+  AND sender NOT IN (SELECT w.value FROM outlays o CROSS JOIN json_each(o.wallets) w)"""
 
 START = (-1, -1, "")
 TOGETHER = 200  # agents whose swaps are read in one call
@@ -126,7 +129,7 @@ async def _follow(db: Database, traders: Sequence[Trader], known: _Known, swaps_
         behind = behind[1:] + unfinished
         left -= max(read, FIRST_READ)  # a call costs, too
     strangers = set(known.due) - {wallet for trader in traders for wallet in trader.wallets}
-    if strangers:  # once they are traders, all their swaps are read
+    if strangers:  # once they are traders, all their swaps are read, unless some were before
         await db.prepare(_FORGET).bind(json.dumps(sorted(strangers))).run()
     return bool(targets)
 

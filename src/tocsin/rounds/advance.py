@@ -81,9 +81,12 @@ async def capture_round(
 
 
 async def _wait(work: RoundWork, round_: RoundRow, reason: str) -> None:
+    now = work.clock.now()
     if round_.waiting_reason != reason:
         work.logger.warn("round.waiting", round=round_.round_id, reason=reason)
-        await round_store.wait(work.db, round_.round_id, reason, work.clock.now()).run()
+    elif round_.waiting_since is not None and round_.waiting_since <= now:
+        return
+    await round_store.wait(work.db, round_.round_id, reason, now).run()
 
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:

@@ -53,6 +53,9 @@ WHERE r.status IN ('finalized', 'partially_paid') AND coalesce(t.tier, '') <> 'e
   AND NOT EXISTS (SELECT 1 FROM competition_round_discrepancies d
     WHERE d.round_id = r.round_id AND d.subject = p.stx_address)
 ORDER BY r.round_id, p.stx_address LIMIT ?"""
+_ELIGIBLE_AGAIN = """
+DELETE FROM competition_round_discrepancies WHERE kind = 'agent_ineligible'
+  AND subject IN (SELECT stx_address FROM agent_tiers WHERE tier = 'eligible')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ async def find_discrepancies(db: Database, now: int) -> list[FoundDiscrepancy]:
     found: list[FoundDiscrepancy] = []
     for (round_id, version), txids in noted.items():
         found += await _compare(db, round_id, version, txids, now)
+    await db.prepare(_ELIGIBLE_AGAIN).run()
     for row in (await db.prepare(_INELIGIBLE).bind(NOTED_MAX).all()).results:
         detail = f"it was placed, and its tier is now {row['tier']}"
         one = Discrepancy(row["stx_address"], "agent_ineligible", detail, iso_time(now))

@@ -307,7 +307,7 @@ class SchedulerDO(AuditedObject):
             state.wake_at = max(run.wake_at, moment.wall_ms + WAKE_AGAIN_MS)
         items = run.progress().done
         self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms, items=items)
-        if config.breaker_failures and state.consecutive_failures >= config.breaker_failures:
+        if run.is_failure and 0 < config.breaker_failures <= state.consecutive_failures:
             state.hold(config.breaker_pause_ms, moment)
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
             self._emit("breaker.opened", fields, level="ERROR")

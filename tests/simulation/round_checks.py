@@ -1,0 +1,355 @@
+"""What must hold of rounds, of the history and of the news; docs/guarantees.md explains each by its name."""
+
+import hashlib
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
+from statistics import median_low
+from typing import TYPE_CHECKING, Any
+
+from simulation.checks import LATE_S, rows_of
+from tocsin.bindings import JSON
+from tocsin.commands.data_files import DB_FILE
+from tocsin.errors import TocsinError
+from tocsin.prices.pricing import peg_of
+from tocsin.rounds.discrepancies import difference
+from tocsin.rounds.recounting import recount
+from tocsin.rounds.round_file_reader import RoundFile, read_round_file
+from tocsin.shapes.rounds import RoundPrice
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+HOUR_MS = 3_600_000
+LISTED_AFTER_S = 600  # an upstream lists a transaction at most so long after its block
+
+_ROUNDS = "SELECT * FROM competition_rounds"
+_FILES = """
+SELECT f.round_id, f.version, f.text FROM competition_round_files f
+JOIN competition_rounds r ON r.round_id = f.round_id AND (f.version < r.version OR r.digest IS NOT NULL)
+ORDER BY f.round_id, f.version, f.part"""
+_POINTS = """
+SELECT p.at, p.price_usd, p.decimals FROM price_points p JOIN price_tokens t ON t.id = p.token WHERE t.token = ?
+AND p.at <= ? ORDER BY p.at DESC LIMIT 1"""
+
+
+class RoundChecks:
+    """Looks at the database beside the service."""
+
+    def __init__(self, history: "History") -> None:
+        self._history = history
+        self._final: dict[tuple[str, int], str] = {}  # what each version's file was when it was seen first
+        self._files: dict[tuple[str, int], RoundFile] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self._snapshot_hours: set[int] = set()
+        self._last_news = 0
+        self._told: set[str] = set()  # the swaps that the news have told of
+        self._refusals_told: set[str] = set()
+        self.clock_wrong_s = -1.0  # when the machine's clock was wrong last
+
+    # By the log
+
+    def logged(self, event: str, fields: dict[str, JSON]) -> None:
+        history = self._history
+        if event == "round.closed":
+            self._closed(str(fields["round"]), int(str(fields["late_ms"])) / 1000)
+        elif event == "round.finalized":
+            version = (str(fields["round"]), int(str(fields["version"])))
+            history.happened["round finalized"] += 1
+            if version in self._ended:
+                history.broken("round-once", f"{version} was finalized twice")
+            self._ended.add(version)
+        elif event == "round.captured":
+            history.happened["round captured"] += 1
+            if not fields["forced"]:
+                self._captured(str(fields["round"]))
+        elif event in {"round.waiting", "round.discrepancy"}:
+            history.happened[event.replace(".", " ")] += 1
+        elif event in {"run.started", "run.ended"} and fields["task"] == "snapshot":
+            self._snapshot_hours.add(history.clock.now() // HOUR_MS)
+
+    def _closed(self, round_id: str, late_s: float) -> None:
+        history, now_s = self._history, self._history.time.now_s
+        history.happened["round closed"] += 1
+        if late_s < 0:
+            history.broken("round-on-time", f"{round_id} was closed {-late_s:.1f} s before its grace ended")
+        task = history.checks.tasks.get("rounds")
+        with self._database() as database:
+            made_ms = _ms(self._round(database, round_id)["created_at"])
+        known_s = (history.clock.now() - made_ms) / 1000
+        if task is None or late_s <= LATE_S or known_s - late_s < task.cadence_s + LATE_S:
+            return  # on time; or added so late that no run could see it before
+        if history.checks.excuses.cover(now_s - late_s - 1, now_s) is None:
+            history.broken("round-on-time", f"{round_id} was closed {late_s:.1f} s late")
+
+    def _captured(self, round_id: str) -> None:
+        """What was mined before the grace ended, and listed, was captured."""
+        history, outside = self._history, self._history.outside
+        with self._database() as database:
+            round_ = self._round(database, round_id)
+            captured = {row["txid"] for row in self._of_round(database, "swaps", round_id)}
+            agents = {row["stx_address"] for row in self._of_round(database, "agents", round_id)}
+        if self._clock_was_wrong_since(round_["grace_ends_at"] * 1000):
+            return
+        listed_s = round_["grace_ends_at"] - LISTED_AFTER_S
+        missing = [
+            swap.txid
+            for swap in outside.truth()
+            if round_["starts_at"] <= swap.burn_block_time < round_["ends_at"]
+            and swap.txid not in captured
+            and swap.sender in agents
+            and outside.mined_s(swap.txid) <= listed_s
+            and outside.counted_since_s(swap.sender) < outside.mined_s(swap.txid)
+        ]
+        if missing:
+            history.broken("round-complete", f"{round_id} was captured without {missing}")
+
+    # From time to time
+
+    def look(self) -> None:
+        if self._history.clock.is_wrong:
+            self.clock_wrong_s = self._history.time.now_s
+        with self._database() as database:
+            database.execute("BEGIN")
+            rounds = {row["round_id"]: row for row in rows_of(database, _ROUNDS)}
+            for round_ in rounds.values():
+                self._on_time(round_)
+            for version, text in self._texts(database).items():
+                self._same(database, rounds[version[0]], version, text)
+            self._news(database)
+            self._hours(database)
+
+    def _on_time(self, round_: dict[str, Any]) -> None:
+        """It closes when its grace is over; then it ends, or says what it waits for."""
+        history = self._history
+        task = history.checks.tasks.get("rounds")
+        if round_["closed_at"] is not None and _ms(round_["closed_at"]) < round_["grace_ends_at"] * 1000:
+            history.broken("round-on-time", f"{round_['round_id']} was closed at {round_['closed_at']}")
+        if (
+            task is None
+            or round_["status"] not in {"open", "closed", "finalizing"}
+            or round_["waiting_reason"]
+        ):
+            return
+        due_ms = max(round_["grace_ends_at"] * 1000, _ms(round_["closed_at"] or round_["created_at"]))
+        late_s = (history.clock.now() - due_ms) / 1000 - task.cadence_s
+        since_s = history.time.now_s - late_s - task.cadence_s
+        was_reopened = round_["note"] is not None  # nobody notes when
+        if late_s <= LATE_S or was_reopened or self._clock_was_wrong_since(due_ms):
+            return
+        if history.checks.excuse(task, since_s, history.time.now_s) is None:
+            history.broken("round-on-time", f"{round_['round_id']} is {round_['status']} {late_s:.0f} s late")
+
+    def _texts(self, database: sqlite3.Connection) -> dict[tuple[str, int], str]:
+        texts: dict[tuple[str, int], str] = {}
+        for round_id, version, text in database.execute(_FILES):
+            texts[round_id, version] = texts.get((round_id, version), "") + text
+        return texts
+
+    def _same(
+        self, database: sqlite3.Connection, round_: dict[str, Any], version: tuple[str, int], text: str
+    ) -> None:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        known = self._final.setdefault(version, digest)
+        if known != digest:
+            self._history.broken("round-final", f"the file of {version} is another one than it was")
+        if version not in self._files:
+            self._first_seen(database, round_, version, text)
+        elif version[1] == round_["version"]:
+            self._same_rows(database, version)
+
+    def _first_seen(
+        self, database: sqlite3.Connection, round_: dict[str, Any], version: tuple[str, int], text: str
+    ) -> None:
+        history = self._history
+        try:
+            file = read_round_file(text.splitlines())
+        except TocsinError as error:
+            history.broken("round-once", f"the file of {version} cannot be read: {error}")
+            return
+        self._files[version] = file
+        report = recount(file)
+        if not report.same:
+            history.broken("round-once", f"{version} recounts to something else: {report.differences[:3]}")
+        if version[1] == round_["version"]:
+            if file.digest != round_["digest"]:
+                history.broken(
+                    "round-once", f"{version} has the digest {round_['digest']}, not {file.digest}"
+                )
+            self._same_rows(database, version)
+            self._prices_of_end(database, round_, file)
+
+    def _same_rows(self, database: sqlite3.Connection, version: tuple[str, int]) -> None:
+        """The stored results and prizes are those of the file."""
+        round_id, outcome = version[0], self._files[version].outcome
+        results = [json.loads(row["exact_json"]) for row in self._of_round(database, "results", round_id)]
+        wanted = [result.to_json() for result in outcome.results]
+        if sorted(results, key=lambda result: int(result["rank"])) != wanted:
+            self._history.broken("round-final", f"the results of {version} are not those of its file")
+        names = ("category", "rank", "stx_address", "amount_sats")
+        rows = rows_of(database, f"SELECT * FROM competition_rewards WHERE round_id = '{round_id}'")
+        rewards = sorted(tuple(row[name] for name in names) for row in rows)
+        if rewards != sorted(tuple(reward.to_json()[name] for name in names) for reward in outcome.rewards):
+            self._history.broken("round-final", f"the prizes of {version} are not those of its file")
+
+    def _prices_of_end(self, database: sqlite3.Connection, round_: dict[str, Any], file: RoundFile) -> None:
+        """They are the median of the last hour, looked up in the series one by one."""
+        end_ms = round_["ends_at"] * 1000
+        if self._clock_was_wrong_since(end_ms):
+            return
+        prices = {price.token_id: price for price in file.inputs.prices}
+        traded = {token for swap in file.inputs.swaps for token in (swap.token_in, swap.token_out)}
+        for token in sorted(traded | {"stx"}):
+            price = prices.get(token)
+            if (price is not None and price.source != "tenero") or peg_of(token) is not None:
+                continue
+            expected = _end_price(database, token, end_ms)
+            if (None if price is None else Decimal(price.price_usd)) != expected:
+                self._history.broken(
+                    "round-prices",
+                    f"{round_['round_id']}: {token} is {_shown(price)}, the series says {expected}",
+                )
+
+    # The history and the news
+
+    def _news(self, database: sqlite3.Connection) -> None:
+        """Told in order, they lead to what is recorded."""
+        broken = self._history.broken
+        query = f"SELECT id, kind, txid FROM news WHERE id > {self._last_news} ORDER BY id"
+        for row in rows_of(database, query):
+            txid, kind = row["txid"], row["kind"]
+            self._last_news = row["id"]
+            if kind == "refused":
+                self._refusals_told.add(txid)
+            elif (kind == "counted") == (txid in self._told):
+                broken("news", f"{row['id']}: {txid} is {kind} twice")
+            else:
+                self._told.symmetric_difference_update({txid})
+        recorded = {txid for (txid,) in database.execute("SELECT txid FROM swaps")}
+        if recorded != self._told:
+            broken("news", f"not as the news tell: {sorted(recorded ^ self._told)[:3]}")
+        refused = {txid for (txid,) in database.execute("SELECT txid FROM refusals")}
+        if not refused <= self._refusals_told:
+            broken("news", f"refused without news: {sorted(refused - self._refusals_told)[:3]}")
+
+    def _hours(self, database: sqlite3.Connection) -> None:
+        for row in rows_of(database, "SELECT day, agent_id, points FROM agent_days"):
+            hours = [row["day"] * 24 + point[0] // 60 for point in json.loads(f"[{row['points']}]")]
+            if hours != sorted(set(hours)):
+                self._history.broken("history", f"agent {row['agent_id']} has two points of an hour: {hours}")
+            if not self._snapshot_hours.issuperset(hours):
+                self._history.broken("history", f"a point of an hour without a snapshot: {hours}")
+
+    def _capital(self, database: sqlite3.Connection) -> None:
+        """Of who is eligible: the largest net amount given of each token, counted from the swaps."""
+        tiers = dict(database.execute("SELECT stx_address, tier FROM agent_tiers"))
+        due = {sender for (sender,) in database.execute("SELECT sender FROM outlays_due")}
+        swaps = rows_of(database, "SELECT * FROM swaps ORDER BY block_height, tx_index, txid")
+        for row in rows_of(database, "SELECT * FROM outlays WHERE is_complete = 1"):
+            wallets, left_out = json.loads(row["wallets"]), set(json.loads(row["left_out"]))
+            if due.intersection(wallets) or any(tiers.get(wallet) != "eligible" for wallet in wallets):
+                continue
+            net, peaks = Counter[str](), Counter[str]()
+            for swap in swaps:
+                if swap["sender"] in wallets and left_out.isdisjoint((swap["token_in"], swap["token_out"])):
+                    net[swap["token_in"]] += int(swap["amount_in"])
+                    net[swap["token_out"]] -= int(swap["amount_out"])
+                    peaks |= net
+            if json.loads(row["peaks"]) != {token: str(amount) for token, amount in peaks.items()}:
+                self._history.broken("totals", f"the capital of {row['agent_id']} is not that of its swaps")
+
+    # At the end
+
+    def ending(self) -> None:
+        """Everything that differs from what was captured is listed, and nothing else."""
+        self.look()
+        with self._database() as database:
+            self._capital(database)
+            for round_ in rows_of(database, _ROUNDS):
+                file = self._files.get((round_["round_id"], round_["version"]))
+                if file is not None and round_["status"] in {"finalized", "partially_paid", "paid"}:
+                    self._discrepancies(database, round_, file)
+                elif round_["status"] in {"closed", "finalizing"}:
+                    self._history.broken(
+                        "round-on-time",
+                        f"{round_['round_id']} is still {round_['status']}: {round_['waiting_reason']}",
+                    )
+
+    def _discrepancies(self, database: sqlite3.Connection, round_: dict[str, Any], file: RoundFile) -> None:
+        listed = {
+            row["subject"]: row["kind"]
+            for row in self._of_round(database, "discrepancies", round_["round_id"])
+        }
+        captured = {swap.txid: swap._asdict() for swap in file.inputs.swaps}
+        agents = {agent.stx_address for agent in file.inputs.agents}
+        now = {row["txid"]: row for row in rows_of(database, "SELECT * FROM swaps")}
+        expected = {}
+        for txid in {*captured, *now}:
+            live = now.get(txid)
+            if txid not in captured and not self._is_late(round_, live, agents, listed):
+                continue
+            differs = difference(captured.get(txid), live)
+            if differs is not None:
+                expected[txid] = differs[0]
+        tiers = dict(database.execute("SELECT stx_address, tier FROM agent_tiers"))
+        expected |= {
+            result.stx_address: "agent_ineligible"
+            for result in file.outcome.results
+            if tiers.get(result.stx_address) != "eligible"
+            and (round_["status"] != "paid" or result.stx_address in listed)  # then nobody looks any more
+        }
+        if listed != expected:
+            other = {
+                name: (listed.get(name), expected.get(name))
+                for name in sorted({*listed, *expected})
+                if listed.get(name) != expected.get(name)
+            }
+            self._history.broken("round-final", f"{round_['round_id']} lists, and should list: {other}")
+
+    @staticmethod
+    def _is_late(
+        round_: dict[str, Any], live: dict[str, Any] | None, agents: set[str], listed: dict[str, str]
+    ) -> bool:
+        """A swap of the round that was not captured. Of who was not eligible then, it may have been there."""
+        if live is None or not round_["starts_at"] <= live["burn_block_time"] < round_["ends_at"]:
+            return False
+        return live["sender"] in agents or live["txid"] in listed
+
+    # Reading
+
+    def _database(self) -> "closing[sqlite3.Connection]":
+        return closing(sqlite3.connect(self._history.directory / DB_FILE, isolation_level=None))
+
+    def _round(self, database: sqlite3.Connection, round_id: str) -> dict[str, Any]:
+        return rows_of(database, f"{_ROUNDS} WHERE round_id = '{round_id}'")[0]
+
+    @staticmethod
+    def _of_round(database: sqlite3.Connection, table: str, round_id: str) -> list[dict[str, Any]]:
+        return rows_of(database, f"SELECT * FROM competition_round_{table} WHERE round_id = '{round_id}'")
+
+    def _clock_was_wrong_since(self, wall_ms: int) -> bool:
+        history = self._history
+        since_s = history.time.now_s - (history.clock.now() - wall_ms) / 1000
+        return history.clock.is_wrong or self.clock_wrong_s >= since_s - 3_600
+
+
+def _end_price(database: sqlite3.Connection, token: str, end_ms: int) -> Decimal | None:
+    known = []
+    for minutes in range(0, 65, 5):
+        at_ms = end_ms - minutes * 60_000
+        row = database.execute(_POINTS, (token, at_ms)).fetchone()
+        if row is not None and at_ms - row[0] <= 2 * HOUR_MS and None not in row:
+            known.append(Decimal(row[1]))
+    return median_low(known) if len(known) >= 7 else None
+
+
+def _ms(iso: str) -> int:
+    return round(datetime.fromisoformat(iso).timestamp() * 1000)
+
+
+def _shown(price: RoundPrice | None) -> str:
+    return "without a price" if price is None else str(asdict(price))
