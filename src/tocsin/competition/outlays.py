@@ -32,7 +32,8 @@ DELETE FROM outlays_due WHERE sender = ? AND changes = ?
 # What was read of an agent that takes no part now is not true any more either: it is read again when it does.
 _FORGET = """
 DELETE FROM outlays_due WHERE sender IN (SELECT value FROM json_each(?))
-  AND sender NOT IN (SELECT w.value FROM outlays o CROSS JOIN json_each(o.wallets) w)"""
+  AND NOT EXISTS (
+    SELECT 1 FROM outlays o WHERE instr(' ' || o.wallets || ' ', ' ' || outlays_due.sender || ' ') > 0)"""
 
 START = (-1, -1, "")
 TOGETHER = 200  # agents whose swaps are read in one call
