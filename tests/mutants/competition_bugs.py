@@ -261,8 +261,8 @@ BUGS = (
     Bug(
         name="good_price_replaced_by_none",
         file="prices/verdict.py",
-        old="None if has_price or _is_same(entry, cached, floors) else entry)\n    jumped",
-        new="None if _is_same(entry, cached, floors) else entry)\n    jumped",
+        old="None if has_price or _is_same(seen.token_id, entry, cached, floors) else entry",
+        new="None if _is_same(seen.token_id, entry, cached, floors) else entry",
         origin="reference L11",
         breaks="A good price is never overwritten by none",
         tests=("prices/test_price_verdict.py::test_a_good_price_is_never_overwritten_by_none",),

@@ -56,7 +56,7 @@ BUGS = (
     Bug(
         name="jump_of_a_small_pool_believed",
         file="prices/verdict.py",
-        old="    if jumped and not floors.holds_enough(seen.liquidity_usd):\n",
+        old="    if jumped and not floors.holds_enough(seen.token_id, seen.liquidity_usd):\n",
         new="    if jumped and seen.liquidity_usd == -1:\n",
         origin="three examples of a gamed board",
         breaks="A jump is believed only when the pool makes it plausible",
@@ -110,8 +110,8 @@ BUGS = (
     Bug(
         name="changes_of_who_takes_no_part_forgotten",
         file="competition/outlays.py",
-        old="\n  AND sender NOT IN (SELECT w.value FROM outlays o CROSS JOIN json_each(o.wallets) w)",
-        new="",
+        old="' ' || outlays_due.sender || ' ') > 0)",
+        new="' ' || outlays_due.sender || ' ') < 0)",
         origin="simulation",
         breaks="Capital used is that of today's swaps, also after an agent was not eligible for a while",
         tests=(

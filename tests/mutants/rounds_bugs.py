@@ -50,8 +50,8 @@ BUGS = (
     Bug(
         name="pool_that_is_not_told_is_deep_enough",
         file="rounds/token_values.py",
-        old="(known is None or read_decimal(known) < read_decimal(floor))",
-        new="(known is not None and read_decimal(known) < read_decimal(floor))",
+        old="        if liquidity_floor > 0 and price.token_id not in rules.core_tokens:\n",
+        new="        if liquidity_floor < 0 and price.token_id not in rules.core_tokens:\n",
         origin=_ORIGIN,
         breaks="Unknown liquidity is not enough liquidity",
         tests=("rounds/test_scoring.py::test_a_token_below_a_floor_is_thin",),
