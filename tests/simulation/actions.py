@@ -226,10 +226,10 @@ class Actions(RoundOperators):
     async def _do_pause(self, process: SimulatedProcess, until_ms: int) -> None:
         checks = self._history.checks
         checks.pause_is_known = False
+        self._excuse_pause(until_ms - process.clock.now())  # it may be in force also without an answer
         answer = await self._post(process, f"{ADMIN_PATH}?action=pause&until={until_ms}", OPERATOR)
         if answer.status == 200:
             checks.paused_until_ms, checks.pause_is_known = until_ms, True
-            self._excuse_pause(until_ms - process.clock.now())
 
     def _excuse_pause(self, for_ms: int) -> None:
         history = self._history

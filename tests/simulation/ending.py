@@ -23,13 +23,10 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
     status = await process.scheduler().status()
     await process.health.look()
     health = health_of(process.health.seen(), process.clock.now())
-    # A snapshot that failed runs again with the next hour, which may be after the calm.
-    waits = [note for note in health.notes if "run of snapshot was not complete" in note]
-    if not health.ready or (health.state != "ready" and health.notes != waits):
+    if not health.ready or health.state != "ready":
         history.broken("readiness", f"after the calm it is {health.state}: {health.reasons} {health.notes}")
     held = {name: at for name, at in status.next_run_after.items() if at is not None}
-    failing = any(count for name, count in status.consecutive_failures.items() if name != "snapshot")
-    if held or failing:
+    if held or any(status.consecutive_failures.values()):
         history.broken("back-off", f"after the calm: {held}, failures {status.consecutive_failures}")
 
 

@@ -250,7 +250,7 @@ class RoundChecks:
         due = {sender for (sender,) in database.execute("SELECT sender FROM outlays_due")}
         swaps = rows_of(database, "SELECT * FROM swaps ORDER BY block_height, tx_index, txid")
         for row in rows_of(database, "SELECT * FROM outlays WHERE is_complete = 1"):
-            wallets, left_out = json.loads(row["wallets"]), set(json.loads(row["left_out"]))
+            wallets, left_out = row["wallets"].split(), set(row["left_out"].split())
             if due.intersection(wallets) or any(tiers.get(wallet) != "eligible" for wallet in wallets):
                 continue
             net, peaks = Counter[str](), Counter[str]()
@@ -259,7 +259,7 @@ class RoundChecks:
                     net[swap["token_in"]] += int(swap["amount_in"])
                     net[swap["token_out"]] -= int(swap["amount_out"])
                     peaks |= net
-            if json.loads(row["peaks"]) != {token: str(amount) for token, amount in peaks.items()}:
+            if json.loads(row["peaks"]) != dict(peaks):
                 self._history.broken("totals", f"the capital of {row['agent_id']} is not that of its swaps")
 
     # At the end
