@@ -233,15 +233,13 @@ class ScriptedApi:
             "sweptAt": self.world.status["tasks"]["sweep"]["lastSuccessAt"],
             "service": self.world.health(),
             "complete": self.world.complete,
-            "final": False,
             "sweepComplete": True,
-            "firstSweep": None,
+            **{"final": False, "firstSweep": None},
         }
         return _tagged(request, Board, body)
 
     async def trades(self, request: Request) -> Response:
-        of_agent = request.query_params.get("address", "")
-        trades = self.world.trades.get(of_agent, [])
+        trades = self.world.trades.get(request.query_params.get("address", ""), [])
         start, limit = int(request.query_params.get("cursor", "0")), int(request.query_params["limit"])
         more = str(start + limit) if start + limit < len(trades) else None
         return _tagged(request, TradePage, {"trades": trades[start : start + limit], "next_cursor": more})
