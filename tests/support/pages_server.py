@@ -223,18 +223,18 @@ class ScriptedApi:
         start = int(request.query_params.get("cursor", "0"))
         limit = min(PAGE_MAX, int(request.query_params.get("limit", "50")))
         page = [{**row, "rank": start + index + 1} for index, row in enumerate(rows[start : start + limit])]
-        more = str(start + limit) if start + limit < len(rows) else None
         as_of = self.world.prices_as_of
         body: Json = {
             "rows": page,
             "asOf": as_of or now_ms(),
             "pricesAsOf": as_of,
-            "next": more,
+            "next": str(start + limit) if start + limit < len(rows) else None,
             "sweptAt": self.world.status["tasks"]["sweep"]["lastSuccessAt"],
             "service": self.world.health(),
             "complete": self.world.complete,
             "sweepComplete": True,
-            **{"final": False, "firstSweep": None},
+            "final": False,
+            "firstSweep": None,
         }
         return _tagged(request, Board, body)
 
