@@ -59,7 +59,6 @@ def downgrade(path: Path, to: int) -> None:
             DROP TRIGGER news_of_swap;
             DROP TABLE news;
             DROP INDEX refusals_by_sender;
-            DROP TABLE funders;
             DROP VIEW agent_swap_stats;
             ALTER TABLE swaps DROP COLUMN scored_at;
             ALTER TABLE swaps DROP COLUMN scored_value;
