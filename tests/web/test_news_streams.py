@@ -7,14 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from support.competition_site import CompetitionSite, competition_site
+from tocsin.bindings import Database
 from tocsin.competition.news_reader import newest_id, read_news, trim_news
 from tocsin.competition.published_board import PublishedBoard, publish
 from tocsin.errors import RequestRefused
+from tocsin.shapes.news import News
 from tocsin.tasks.publish_board import board_at
+from tocsin.web import news_streams
 from tocsin.web.news_streams import STREAMS_PER_CLIENT, NewsStreams
 
 EVENTS = "/api/competition/events"
@@ -141,21 +145,75 @@ async def test_an_agent_is_told_that_it_was_outranked(tmp_path: Path) -> None:
         assert (outranked["kind"], outranked["previousRank"], outranked["rank"]) == ("outranked", 1, 2)
 
 
-async def test_a_stream_that_nobody_reads_is_closed_and_a_client_has_a_bounded_number(tmp_path: Path) -> None:
-    """The others go on; the one too many is told to wait."""
+async def test_whatever_was_missed_is_told_however_much(tmp_path: Path) -> None:
+    """More than one look reads: nothing is left out, nothing comes twice; a number from the future is the newest."""
+    async with competition_site(tmp_path) as made:
+        await made.world.db.prepare(
+            "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
+            " WHERE i < 450) SELECT 'withdrawn', 'x' || i, 'y' FROM n"
+        ).run()
+        frames = await opened(NewsStreams(made.site), last_id="0")
+        missed = [(await told(frames))["txid"] for _ in range(450)]
+        await frames.aclose()
+        ahead = await opened(NewsStreams(made.site), last_id="999999")
+        waiting = asyncio.create_task(told(ahead))
+        txid = await trade(made, 0)
+
+        assert missed == [f"x{number}" for number in range(1, 451)]
+        assert (await waiting)["txid"] == txid
+        await ahead.aclose()
+
+
+async def test_streams_at_the_same_place_share_one_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten streams for ten seconds: about one query a second, not ten."""
+    looks: list[int] = []
+
+    async def counted(db: Database, after: int) -> tuple[list[News], int]:
+        looks.append(after)
+        return await read_news(db, after)
+
+    monkeypatch.setattr(news_streams, "read_news", counted)
+    async with competition_site(tmp_path) as made:
+        streams = NewsStreams(replace(made.site, in_one_loop=True))
+        waiting = [asyncio.create_task(told(await opened(streams))) for _ in range(10)]
+        await asyncio.sleep(10)
+        for each in waiting:
+            each.cancel()
+
+        assert 9 <= len(looks) <= 13
+
+
+async def test_a_client_has_a_bounded_number_of_streams(tmp_path: Path) -> None:
+    """The one too many is told to wait; one that was closed makes room."""
     async with competition_site(tmp_path) as made:
         streams = NewsStreams(made.site)
         open_ones = [await opened(streams) for _ in range(STREAMS_PER_CLIENT)]
-        refused = None
-        try:
+        with pytest.raises(RequestRefused) as refused:
             await opened(streams)
-        except RequestRefused as error:
-            refused = error
-        assert refused is not None
-        assert (refused.status, refused.code) == (429, "too_many_streams")
-        for frames in open_ones:
+        await open_ones[0].aclose()
+        again = await opened(streams)
+
+        assert (refused.value.status, refused.value.code) == (429, "too_many_streams")
+        for frames in (*open_ones[1:], again):
             await frames.aclose()
-        assert await anext(await opened(streams)) is not None
+
+
+async def test_a_stream_ends_after_a_while_and_when_the_service_stops(tmp_path: Path) -> None:
+    """400 looks; its client comes back and goes on."""
+    async with competition_site(tmp_path) as made:
+        frames = await opened(NewsStreams(made.site))
+        began = made.site.clock.monotonic()
+        heartbeats = [frame async for frame in frames]
+        lasted = made.site.clock.monotonic() - began
+        made.site.closing.set()
+        closed = [frame async for frame in await opened(NewsStreams(made.site))]
+
+        assert set(heartbeats) == {b": heartbeat\n\n"}
+        assert len(heartbeats) == 400 // 15
+        assert 390 <= lasted <= 410
+        assert closed == []
 
 
 async def test_the_news_are_trimmed(tmp_path: Path) -> None:
