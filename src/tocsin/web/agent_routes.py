@@ -18,6 +18,7 @@ from tocsin.errors import RequestRefused
 from tocsin.shapes.agents import AgentView, TradeVerdict, VerdictAnswer
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.agent_guide import agent_card, guide
+from tocsin.web.competition_routes import aged
 from tocsin.web.deps import WebDeps
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import RETRY_S, json_response
@@ -37,11 +38,11 @@ class AgentRoutes:
 
     async def agent(self, request: Request) -> ASGIApp:
         view = await self.view(request.path_params["address"])
-        return json_response(view.to_json(), headers=_aged(AGENT_AGE_S))
+        return json_response(view.to_json(), headers=aged(AGENT_AGE_S))
 
     async def verdict(self, request: Request) -> ASGIApp:
         verdict = await self.verdict_on(request.path_params["txid"], networks_of(request.scope))
-        return json_response(verdict.to_json(), headers=_aged(VERDICT_AGE_S))
+        return json_response(verdict.to_json(), headers=aged(VERDICT_AGE_S))
 
     async def board(self) -> PublishedBoard:
         """What the object published; computed here only while nothing is."""
@@ -79,12 +80,8 @@ class AgentRoutes:
 
     async def guide(self, _request: Request) -> ASGIApp:
         text = guide(self._deps.rules)
-        return Response(text, media_type="text/plain; charset=utf-8", headers=_aged(GUIDE_AGE_S))
+        return Response(text, media_type="text/plain; charset=utf-8", headers=aged(GUIDE_AGE_S))
 
     async def card(self, _request: Request) -> ASGIApp:
         card = agent_card(self._deps.rules, self._deps.version)
-        return json_response(card.to_json(), headers=_aged(GUIDE_AGE_S))
-
-
-def _aged(seconds: int) -> dict[str, str]:
-    return {"Cache-Control": f"public, max-age={seconds}"}
+        return json_response(card.to_json(), headers=aged(GUIDE_AGE_S))

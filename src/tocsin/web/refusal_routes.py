@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.competition.refusal_list import PAGE_DEFAULT, PAGE_MAX, refusals
-from tocsin.errors import UsageError
 from tocsin.web.auth import require_key
+from tocsin.web.competition_routes import page_limit
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
 
@@ -21,13 +21,9 @@ class RefusalRoutes:
     async def show(self, request: Request) -> ASGIApp:
         require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
         query = request.query_params
-        text = query.get("limit", "") or str(PAGE_DEFAULT)
-        if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-            raise UsageError(f"limit is a number such as {PAGE_DEFAULT}, not {text[:40]!r}.")
-        limit = min(PAGE_MAX, max(1, int(text)))
         found = await refusals(
             self._deps.db,
-            limit=limit,
+            limit=page_limit(query, PAGE_DEFAULT, PAGE_MAX),
             code=query.get("code") or None,
             sender=query.get("sender") or None,
             after=query.get("cursor") or None,
