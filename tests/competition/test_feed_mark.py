@@ -90,6 +90,21 @@ def test_a_block_of_which_a_part_was_read_is_not_complete() -> None:
     assert_complete(reader)
 
 
+def test_after_a_refused_cursor_the_head_is_read_again() -> None:
+    """Also when the next run has a page for an older gap only."""
+    reader = ModelReader(ModelChain())
+    reader.chain.grow(3, 3, 3, 3, 3, 3)
+    reader.run(1)
+    reader.chain.grow(1, 7, 7, 6)
+    for event in (("run", 1), ("lag", 1), ("run", 2), ("refuse", 0), ("run", 1)):
+        happen(reader, event)
+
+    assert reader.mark.complete_block == 109
+    reader.run(6)
+    assert reader.unread() == []
+    assert reader.mark.complete_block == 110
+
+
 def current(reader: ModelReader) -> bool:
     """Whether the newest look was at the chain as it is now."""
     return reader.chain.page().items[:1] == tuple(

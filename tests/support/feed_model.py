@@ -110,7 +110,12 @@ class ModelReader:
     def refuse_cursor(self) -> None:
         """The newest gap's cursor is not accepted."""
         if self.mark.gaps:
-            self.mark = self.mark.without(self.mark.gaps[0])
+            self._read_again_above(self.mark.gaps[0])
+
+    def _read_again_above(self, gap: FeedGap) -> None:
+        """Without the gap the mark knows nothing above it: that is unread until the next look at the head."""
+        self.mark = self.mark.without(gap)
+        self.top = self.mark.anchors[0].position if self.mark.anchors else self.since
 
     def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
         taken = take_page(self.mark, page, gap, START_S)
@@ -118,7 +123,7 @@ class ModelReader:
         self.steps.append(taken)
         if taken.ends_early:  # feed.py refuses it; the mark stays
             if gap is not None:  # the cursor leads nowhere in this model: read from the head again
-                self.mark = self.mark.without(gap)
+                self._read_again_above(gap)
             return
         self.mark = joined(taken.mark, GAPS_MAX)
         self.seen |= {place(row) for row in taken.fresh}
