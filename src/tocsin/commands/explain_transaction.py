@@ -27,7 +27,7 @@ from tocsin.competition.explain import (
 from tocsin.competition.rules import Check, Rules, judge, rules_of
 from tocsin.competition.swap import moves_of_events
 from tocsin.competition.trades import SWAP
-from tocsin.competition.verify import moves_of_each, shows_nothing
+from tocsin.competition.verify import moves_if_needed
 from tocsin.errors import MalformedBody, NoAnswer, TransactionUnreadable, UsageError
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
@@ -127,9 +127,7 @@ async def explain_of_chain(
         return explain_not_found(tx_id)
     transaction = found.transaction
     tier, note = tier_of(transaction.sender)
-    moves = None
-    if not shows_nothing(found) and (found.events is not None or judge(transaction, tier, rules) is None):
-        moves = (await moves_of_each(client, session, [found]))[tx_id]
+    moves = await moves_if_needed(client, session, found, tier, rules)
     return explain(transaction, moves, tier, rules, sender_note=note)
 
 

@@ -1,4 +1,4 @@
-"""What an agent can ask about itself: its tier and what is missing, its ranks, and what was refused of late."""
+"""What an agent can ask about itself: its tier and what is missing, its ranks, and its last refusals."""
 
 from collections.abc import Sequence
 

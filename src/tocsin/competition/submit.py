@@ -45,10 +45,10 @@ async def _answered(
     context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane, *, again: bool
 ) -> SubmitAnswer:
     try:
-        txid = canonical_txid(_text(argument))
+        txid = canonical_txid(txid_text(argument))
     except UsageError as error:
         return refused(Code.MALFORMED_TXID, str(error))
-    client = () if again else _client(argument)
+    client = () if again else client_of(argument)
     now = context.clock.now()
     try:
         known = None if again else await _known(context, txid, rules, lane)
@@ -175,13 +175,15 @@ def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:
     return next((check.detail for check in failed if check.name != "status"), None)
 
 
-def _text(argument: JSON) -> str:
+def txid_text(argument: JSON) -> str:
+    """The transaction that is asked about; raises `UsageError` when none is named."""
     txid = argument.get("txid") if isinstance(argument, dict) else None
     if not isinstance(txid, str):
         raise UsageError("The body must be an object with the field txid, a text.")
     return txid
 
 
-def _client(argument: JSON) -> tuple[str, ...]:
+def client_of(argument: JSON) -> tuple[str, ...]:
+    """Who asks, as the networks that share its limits."""
     client = argument.get("client") if isinstance(argument, dict) else None
     return tuple(str(network) for network in client) if isinstance(client, list) else ()

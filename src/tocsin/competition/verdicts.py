@@ -11,9 +11,10 @@ from tocsin.competition import swap_store, trades
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import tier_of
 from tocsin.competition.explain import explain, explain_check, explain_refusal, explain_stored_swap
-from tocsin.competition.rules import Check, Rules, judge, still_refused
+from tocsin.competition.rules import Check, Rules, still_refused
 from tocsin.competition.submission_lane import NOT_FOUND_S, SubmissionLane
-from tocsin.competition.verify import moves_of_each, shows_nothing
+from tocsin.competition.submit import client_of, txid_text
+from tocsin.competition.verify import moves_if_needed
 from tocsin.errors import NoAnswer, ShareUsed, UsageError
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.agents import KnownFrom, TradeVerdict, VerdictAnswer
@@ -30,9 +31,8 @@ STEP_OF = {
 
 async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> VerdictAnswer:
     """The verdict on `{"txid": …, "client": […]}`; the client is who pays for a question to the chain."""
-    text, client = _arguments(argument)
     try:
-        txid = canonical_txid(text)
+        txid = canonical_txid(txid_text(argument))
     except UsageError as error:
         return VerdictAnswer(None, str(Code.MALFORMED_TXID), str(error))
     known = await known_verdict(context.db, txid, rules)
@@ -40,7 +40,7 @@ async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: Subm
         return VerdictAnswer(known)
     now = context.clock.now()
     try:
-        return await _asked(context, txid, rules, lane, client)
+        return await _asked(context, txid, rules, lane, client_of(argument))
     except NoAnswer as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
         return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), f"Hiro: {error.answer.kind}", until)
@@ -79,13 +79,9 @@ async def _asked(
         if found is not None:
             transaction = found.transaction
             tier = await tier_of(context.db, transaction.sender)
-            moves = None
-            if not shows_nothing(found) and (
-                found.events is not None or judge(transaction, tier, rules) is None
-            ):
-                hiro = context.upstream("hiro", HiroClient)
-                moves = (await moves_of_each(hiro, context.session, [found]))[txid]
-                lane.charge(context, client, context.session.calls)
+            hiro = context.upstream("hiro", HiroClient)
+            moves = await moves_if_needed(hiro, context.session, found, tier, rules)
+            lane.charge(context, client, context.session.calls)
             return VerdictAnswer(_verdict(txid, explain(transaction, moves, tier, rules), "chain"))
         not_found = NOT_FOUND_S
     retry_at = context.clock.now() + int(not_found * 1000)
@@ -127,14 +123,4 @@ def _verdict(
         swap=explanation.swap,
         legs=explanation.legs,
         trade=None if swap is None else trades.trade_of(swap),
-    )
-
-
-def _arguments(argument: JSON) -> tuple[str, tuple[str, ...]]:
-    """The transaction, and who asks."""
-    values = argument if isinstance(argument, dict) else {}
-    txid, client = values.get("txid"), values.get("client")
-    return (
-        txid if isinstance(txid, str) else "",
-        tuple(str(network) for network in client) if isinstance(client, list) else (),
     )

@@ -276,6 +276,16 @@ async def moves_of_each(
     return result
 
 
+async def moves_if_needed(
+    hiro: HiroClient, session: CallSession, found: TransactionWithEvents, tier: Tier, rules: Rules
+) -> Moves | None:
+    """What it did to its sender, if that matters; with the calls that a verification would make, and no others."""
+    needed = found.events is not None or judge(found.transaction, tier, rules) is None
+    if shows_nothing(found) or not needed:
+        return None
+    return (await moves_of_each(hiro, session, [found]))[found.transaction.tx_id]
+
+
 async def _by_pages(hiro: HiroClient, session: CallSession, transaction: Transaction) -> Moves | None:
     """From all events: where balance changes say nothing, or not who received what."""
     sender = transaction.sender

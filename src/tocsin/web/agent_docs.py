@@ -104,9 +104,7 @@ REFUSALS = OperationDoc(
             "only this reason",
         ),
         Parameter("sender", {"type": "string"}, "only this wallet's; not together with code"),
-        Parameter(
-            "limit", {"type": "integer", "minimum": 1}, f"{PAGE_DEFAULT} by default, {PAGE_MAX} at most"
-        ),
+        Parameter("limit", {"type": "number"}, f"{PAGE_DEFAULT} by default, {PAGE_MAX} at most"),
         Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "`next` of the page before"),
     ),
     responses={200: ResponseDoc("a page", (RefusalPage,))},

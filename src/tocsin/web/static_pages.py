@@ -24,9 +24,9 @@ MEDIA_TYPES = {
 
 def page_routes() -> list[BaseRoute]:
     """The two pages, their files, and redirects to them."""
-    pages = [Route(f"/{name}", _Read(_file(STATIC / f"{name}.html"))) for name in PAGES]
+    pages = [Route(f"/{name}", ReadOnly(_file(STATIC / f"{name}.html"))) for name in PAGES]
     parts = [
-        Route(f"/static/{path.relative_to(STATIC).as_posix()}", _Read(_file(path)))
+        Route(f"/static/{path.relative_to(STATIC).as_posix()}", ReadOnly(_file(path)))
         for path in sorted(STATIC.rglob("*"))
         if path.suffix in MEDIA_TYPES and path.suffix != ".html"
     ]
@@ -36,10 +36,10 @@ def page_routes() -> list[BaseRoute]:
 def redirects() -> list[BaseRoute]:
     """From the bare host, and from a page with a trailing slash."""
     targets = {"/": f"/{PAGES[0]}"} | {f"/{name}/": f"/{name}" for name in PAGES}
-    return [Route(path, _Read(_Redirect(target))) for path, target in targets.items()]
+    return [Route(path, ReadOnly(_Redirect(target))) for path, target in targets.items()]
 
 
-class _Read:
+class ReadOnly:
     """Accepts GET and HEAD only."""
 
     def __init__(self, app: ASGIApp) -> None:
