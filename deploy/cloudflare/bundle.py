@@ -2,7 +2,7 @@
 
     python deploy/cloudflare/bundle.py [DIRECTORY]
 
-fills `src/tocsin`, `migrations` and `public` of the directory (this one, if none is given) anew.
+fills `src/tocsin`, `migrations` and `public` of the directory (this one, if none is given), replacing what is there.
 """
 
 import shutil

@@ -30,6 +30,7 @@ from tocsin.errors import ObjectReset
 from tocsin.rounds.round_file_reader import read_round_file
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.shapes.round_views import RoundAction
+from tocsin.shapes.rounds import AgentFlag
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, WebDeps
 
@@ -180,6 +181,33 @@ async def test_the_place_of_an_agent(tmp_path: Path) -> None:
     assert bad.status == 400
     assert (unknown.status, unknown.json()["error"]) == (404, "round_not_found")
     assert status["latestRoundResult"] == placed.json()["result"]
+
+
+async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path) -> None:
+    """In its answer and on its page, newest first; nothing before there is a result, and no flag that was cleared."""
+    async with site(tmp_path) as made:
+        target = f"/api/competition/agents/{AGENTS[0]}"
+        without = (await made.get(target)).json()
+        await made.finalize()
+        await made.act(roundId=ROUND_ID, action="pay", category="overall_pnl", payoutTxid="ab" * 32)
+        flags = "INSERT INTO competition_round_flags SELECT ?, erc8004_agent_id, ?, ? FROM agents WHERE stx_address = ?"
+        for flag in (
+            AgentFlag(1, "dust", "dust <b>", [], []),
+            AgentFlag(1, "churn", "", [], [], cleared=True),
+        ):
+            text = json.dumps(flag.to_json())
+            await made.world.db.prepare(flags).bind(ROUND_ID, flag.kind, text, AGENTS[0]).run()
+        (rounds,) = (await made.get(target)).json()["rounds"]
+        page = (await made.get(f"/agents/{AGENTS[0]}")).body.decode()
+        second = (await made.get(f"/agents/{AGENTS[2]}")).body.decode()
+
+    assert without["rounds"] == []
+    assert (rounds["roundId"], rounds["endsAt"], rounds["rank"], rounds["ranked"]) == (ROUND_ID, END_S, 1, 3)
+    assert (rounds["pnlUsd"], rounds["volumeUsd"], rounds["tradeCount"]) == (10.0, 75.0, 1)
+    assert [(prize["category"], prize["status"]) for prize in rounds["prizes"]] == [("overall_pnl", "paid")]
+    assert [flag["kind"] for flag in rounds["flags"]] == ["dust"]
+    assert "best P&amp;L: 5,000 sats (paid); flagged: dust &lt;b&gt;" in page
+    assert '<td class="num">2 of 3</td><td class="num">$0</td><td class="num">1</td><td>\u2013</td>' in second
 
 
 async def test_what_runs_now(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def events(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Show what the scheduler did of late, and with --follow what it does."""
+    """Show the latest events of the scheduler; with --follow also new ones."""
     from tocsin.commands import render, render_agents
     from tocsin.commands.service_client import SCHEDULER
 

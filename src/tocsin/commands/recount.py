@@ -1,6 +1,6 @@
 """`tocsin recount`: reads the file of a round, from disk or from a URL, and counts the round again.
 
-It needs no settings, no database and no service: whoever has the file can do it.
+It needs no settings, no database and no service: the file is enough.
 """
 
 import asyncio

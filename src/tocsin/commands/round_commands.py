@@ -175,7 +175,7 @@ def reopen(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Have the result of a round computed anew, as its next version. It needs a reason."""
+    """Have the result of a round computed again, as its next version. It needs a reason."""
     _act("reopen", round_id, dry_run, reason, {}, (url, host, port))
 
 

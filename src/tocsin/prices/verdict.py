@@ -66,7 +66,7 @@ def known_decimals(seen: TokenPrice, cached: CachedPrice | None) -> int | None:
 
 
 def _thinned(cached: CachedPrice | None, seen: TokenPrice) -> CachedPrice | None:
-    """The price that is kept, with what its pools hold now: whoever empties a pool does not keep its price."""
+    """The price that is kept, with what its pools hold now: emptying a pool does not keep its price."""
     if cached is None or cached.liquidity_usd == seen.liquidity_usd:
         return None
     return replace(cached, liquidity_usd=seen.liquidity_usd, volume_usd=seen.volume_usd)

@@ -1,6 +1,7 @@
 """What routes show of rounds."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 
 from tocsin.bindings import Database
 from tocsin.rounds.round_store import (
@@ -16,6 +17,7 @@ from tocsin.rounds.round_store import (
     reward_of,
     round_of,
 )
+from tocsin.shapes.agents import AgentPrize, AgentRound
 from tocsin.shapes.round_views import (
     CurrentRounds,
     LatestRound,
@@ -67,6 +69,17 @@ _DISCREPANCIES = (
 _LATEST_RESULT = f"""
 SELECT p.* FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
 WHERE p.stx_address = ? AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
+_ROUNDS_OF_AGENT = f"""
+SELECT p.round_id, r.ends_at, p.rank, p.pnl_usd, p.pnl_percent, p.volume_usd, p.trade_count,
+  (SELECT max(rank) FROM competition_round_results o WHERE o.round_id = p.round_id) AS ranked
+FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
+WHERE p.stx_address IN (SELECT value FROM json_each(?1)) AND p.erc8004_agent_id = ?2 AND r.{_IS_PUBLISHED}
+ORDER BY r.ends_at DESC, r.round_id DESC LIMIT ?3"""
+_PRIZES_OF_AGENT = """
+SELECT category, amount_sats, status, payout_txid FROM competition_rewards
+WHERE round_id = ? AND erc8004_agent_id = ? ORDER BY category"""
+_FLAGS_OF_AGENT = """
+SELECT * FROM competition_round_flags WHERE round_id = ? AND erc8004_agent_id = ? ORDER BY kind"""
 _PART = "SELECT text FROM competition_round_files WHERE round_id = ? AND version = ? AND part = ?"
 
 
@@ -116,6 +129,21 @@ async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent
 async def latest_result(db: Database, address: str) -> RoundResultRow | None:
     row = await db.prepare(_LATEST_RESULT).bind(address).first()
     return None if row is None else result_of(row)
+
+
+async def rounds_of_agent(
+    db: Database, agent_id: int, wallets: Sequence[str], limit: int
+) -> list[AgentRound]:
+    """Its newest results under one of its wallets, with the prizes that it won and why it is flagged."""
+    found = []
+    bound = db.prepare(_ROUNDS_OF_AGENT).bind(json.dumps(list(wallets)), agent_id, limit)
+    for row in (await bound.all()).results:
+        of_agent = (row["round_id"], agent_id)
+        prizes = (await db.prepare(_PRIZES_OF_AGENT).bind(*of_agent).all()).results
+        flags = (await db.prepare(_FLAGS_OF_AGENT).bind(*of_agent).all()).results
+        kept = [flag for flag in map(flag_of, flags) if not flag.cleared]
+        found.append(AgentRound(**row, prizes=[AgentPrize(**prize) for prize in prizes], flags=kept))
+    return found
 
 
 async def current_rounds(db: Database, now_s: int) -> CurrentRounds:

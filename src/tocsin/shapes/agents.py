@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 from tocsin.shapes.base import Shape, SnakeShape, without_nulls
 from tocsin.shapes.competition import BoardRow, ExplainStep, Leg, SwapAmounts, Trade
+from tocsin.shapes.rounds import AgentFlag, RewardCategory, RewardStatus
 
 AgentTier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
 KnownFrom: TypeAlias = Literal["record", "refusal", "queue", "chain"]
@@ -67,11 +68,40 @@ class RefusalPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class AgentPrize(Shape):
+    """A prize that an agent won, and whether it was paid."""
+
+    category: RewardCategory
+    amount_sats: int
+    status: RewardStatus
+    payout_txid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRound(Shape):
+    """How an agent did in a round that has a result. `ends_at` is in unix seconds, as in the round.
+
+    `pnl_percent` is a fraction of the volume, as in the round. `flags` are those that are not cleared.
+    """
+
+    round_id: str
+    ends_at: int
+    rank: int
+    ranked: int
+    pnl_usd: float
+    pnl_percent: float | None
+    volume_usd: float
+    trade_count: int
+    prizes: list[AgentPrize]
+    flags: list[AgentFlag]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentView(Shape):
     """What is known about one wallet. `missing` says what is left to do before its swaps count.
 
     `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts. `row` is its
-    row of the board, under the wallet that traded last.
+    row of the board, under the wallet that traded last. `rounds` are its latest rounds with a result, newest first.
     """
 
     address: str
@@ -85,4 +115,5 @@ class AgentView(Shape):
     row: BoardRow | None
     last_refusals: list[RecentRefusal]
     as_of: int
+    rounds: list[AgentRound] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)

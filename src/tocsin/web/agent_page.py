@@ -7,9 +7,10 @@ from html import escape
 
 from tocsin.competition.agent_stats import TradingStats, draw_down
 from tocsin.durations import short_duration
-from tocsin.shapes.agents import AgentView
+from tocsin.shapes.agents import AgentRound, AgentView
 from tocsin.shapes.competition import BoardRow, Trade
 from tocsin.shapes.prices import Price
+from tocsin.shapes.rounds import RewardCategory, RewardStatus
 from tocsin.web.curve import CurvePoint, curve_svg, short_usd
 from tocsin.web.html_page import PageHead
 from tocsin.web.picture import Picture, text_width
@@ -20,6 +21,17 @@ INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
 COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
 NAME_MAX = 26  # characters that fit into the picture
+PRIZES: dict[RewardCategory, str] = {
+    "overall_pnl": "best P&L",
+    "volume": "most volume",
+    "return": "best return",
+}
+PAYMENTS: dict[RewardStatus, str] = {
+    "pending": "not paid yet",
+    "paid": "paid",
+    "failed": "payment failed",
+    "void": "not awarded",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,7 @@ def page_body(facts: AgentFacts) -> str:
         _missing(view),
         _tiles(facts),
         _curve(facts),
+        _rounds(view),
         _trades(facts),
         _refusals(view),
     ]
@@ -174,10 +187,7 @@ def _trades(facts: AgentFacts) -> str:
         f"{escape(trade.txid[:10])}…</a></td></tr>"
         for trade in facts.trades
     )
-    return (
-        '<section class="card"><h2>Latest trades</h2><table><thead><tr><th>Time</th><th>Gave</th><th>Received</th>'
-        f"<th>Transaction</th></tr></thead><tbody>{rows}</tbody></table></section>"
-    )
+    return _table("Latest trades", ("Time", "Gave", "Received", "Transaction"), rows)
 
 
 def _refusals(view: AgentView) -> str:
@@ -188,9 +198,38 @@ def _refusals(view: AgentView) -> str:
         f'<td><a href="/api/competition/trades/{escape(refusal.txid)}">{escape(refusal.txid[:10])}…</a></td></tr>'
         for refusal in view.last_refusals
     )
+    return _table("Transactions that do not count", ("Time", "Why", "Verdict"), rows)
+
+
+def _rounds(view: AgentView) -> str:
+    if not view.rounds:
+        return ""
+    rows = "".join(
+        f'<tr><td><a href="/api/competition/rounds/{escape(each.round_id)}">{escape(each.round_id)}</a></td>'
+        f"<td>{_time(each.ends_at)}</td>"
+        f'<td class="num">{each.rank} of {each.ranked}</td>'
+        f'<td class="num">{escape(_signed(each.pnl_usd))}</td>'
+        f'<td class="num">{each.trade_count:,}</td>'
+        f"<td>{escape(_prizes(each))}</td></tr>"
+        for each in view.rounds
+    )
+    return _table("Rounds", ("Round", "End", "Rank", "P&amp;L", "Trades", "Prizes and flags"), rows)
+
+
+def _prizes(result: AgentRound) -> str:
+    won = [
+        f"{PRIZES[prize.category]}: {prize.amount_sats:,} sats ({PAYMENTS[prize.status]})"
+        for prize in result.prizes
+    ]
+    flagged = [f"flagged: {flag.reason}" for flag in result.flags]
+    return "; ".join([*won, *flagged]) or NONE
+
+
+def _table(title: str, columns: Sequence[str], rows: str) -> str:
+    head = "".join(f"<th>{column}</th>" for column in columns)
     return (
-        '<section class="card"><h2>Transactions that do not count</h2><table><thead><tr><th>Time</th><th>Why</th>'
-        f"<th>Verdict</th></tr></thead><tbody>{rows}</tbody></table></section>"
+        f'<section class="card"><h2>{title}</h2><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></section>"
     )
 
 

@@ -19,6 +19,7 @@ from tocsin.web.curve import CurvePoint
 from tocsin.web.deps import WebDeps
 from tocsin.web.html_page import html_page, not_found_page
 from tocsin.web.operations import Handler
+from tocsin.web.static_pages import ReadOnly
 
 AGED = {"Cache-Control": "public, max-age=30"}
 CURVE_MS = 30 * 86_400_000
@@ -48,9 +49,9 @@ class AgentPages:
 
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/agents/{who}", _Page(self.page, self._limits)),
-            Route("/agents/{who}/card", _Page(self.card, self._limits)),
-            Route("/agents/{who}/card.png", _Page(self.picture, self._limits)),
+            Route("/agents/{who}", ReadOnly(_Page(self.page, self._limits))),
+            Route("/agents/{who}/card", ReadOnly(_Page(self.card, self._limits))),
+            Route("/agents/{who}/card.png", ReadOnly(_Page(self.picture, self._limits))),
         ]
 
     async def page(self, request: Request) -> ASGIApp:
@@ -114,16 +115,13 @@ class AgentPages:
 
 
 class _Page:
-    """Accepts GET and HEAD only. A page counts as a read of its client."""
+    """Counts as a read of its client."""
 
     def __init__(self, handler: Handler, limits: ClientLimits) -> None:
         self._handler = handler
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in {"GET", "HEAD"}:
-            sentence = f"This path takes GET and HEAD, not {scope['method'][:20]}."
-            raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": "GET, HEAD"})
         self._limits.before_read(scope)
         try:
             response = await self._handler(Request(scope, receive))

@@ -1,6 +1,7 @@
 """What programs that take part ask for: one agent, the verdict on one transaction, and how to take part at all."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from tocsin.competition.published_board import BoardReader, PublishedBoard
 from tocsin.competition.request_jobs import VERDICT
 from tocsin.competition.verdicts import known_verdict
 from tocsin.errors import RequestRefused
+from tocsin.rounds.round_reader import rounds_of_agent
 from tocsin.shapes.agents import AgentView, TradeVerdict, VerdictAnswer
 from tocsin.tasks.publish_board import board_at
 from tocsin.web.agent_guide import agent_card, guide
@@ -26,6 +28,7 @@ from tocsin.web.respond import RETRY_S, json_response
 AGENT_AGE_S = 5
 VERDICT_AGE_S = 5
 GUIDE_AGE_S = 300
+ROUNDS_SHOWN = 12
 
 
 class AgentRoutes:
@@ -50,7 +53,13 @@ class AgentRoutes:
         return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
 
     async def view(self, address: str) -> AgentView:
-        return await agent_view(self._deps.db, await self.board(), self._ranks, address)
+        db = self._deps.db
+        view = await agent_view(db, await self.board(), self._ranks, address)
+        if view.agent_id is None:
+            return view
+        wallets = [address] if view.row is None else view.row.wallets
+        rounds = await rounds_of_agent(db, view.agent_id, wallets, ROUNDS_SHOWN)
+        return replace(view, rounds=rounds)
 
     async def verdict_on(self, text: str, client: Sequence[str]) -> TradeVerdict:
         """Raises `RequestRefused` when there is none."""
