@@ -203,7 +203,8 @@ async def test_the_guide_names_only_routes_that_exist_and_the_rules_in_force(tmp
         ]
 
         assert guide.headers["content-type"] == "text/plain; charset=utf-8"
-        assert {path for _, path in named} <= set(paths)
+        assert {words[1] for words in named} <= set(paths)
+        assert "- GET /api/competition/trades (address, limit, cursor): " in text
         assert {(skill["method"].lower(), skill["path"]) for skill in card["skills"]} <= {
             (method, path) for path, methods in paths.items() for method in methods
         }

@@ -13,7 +13,7 @@ from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 AGENT = OperationDoc(
     operation_id="getAgent",
     tag="competition",
-    summary="One agent: its tier and what is missing, its rank in every order, its values, its last refusals.",
+    summary="One agent: its tier and what is missing, its ranks, its values, its last refusals and its rounds.",
     parameters=(
         Parameter(
             "address",

@@ -6,7 +6,7 @@ from tocsin.competition.agent_view import STEPS
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.rules import Rules
 from tocsin.shapes.responses import AgentCard, AgentSkill
-from tocsin.web import agent_docs, competition_docs, operation_docs
+from tocsin.web import agent_docs, competition_docs, operation_docs, round_docs
 from tocsin.web.operations import OperationDoc
 
 # What an agent needs, as method, path and documentation.
@@ -18,6 +18,8 @@ ROUTES: tuple[tuple[str, str, OperationDoc], ...] = (
     ("GET", "/api/competition/leaderboard", competition_docs.BOARD),
     ("GET", "/api/competition/allowlist", competition_docs.ALLOWLIST),
     ("GET", "/api/competition/status", competition_docs.COUNTS),
+    ("GET", "/api/competition/rounds/current", round_docs.CURRENT),
+    ("GET", "/api/competition/events", agent_docs.EVENTS),
     ("GET", "/api/prices", operation_docs.PRICES),
 )
 _REFUSALS = (
@@ -54,7 +56,8 @@ def guide(rules: Rules) -> str:
         "",
         "## Routes",
         "",
-        *(f"- {method} {path}: {doc.summary}" for method, path, doc in ROUTES),
+        *(f"- {method} {path}{_query(doc)}: {doc.summary}" for method, path, doc in ROUTES),
+        "- POST /mcp: the same for clients of the Model Context Protocol.",
         "- GET /openapi.json: all routes; any route of the competition with ?docs=1 describes itself.",
         "",
         "## Why a transaction does not count",
@@ -77,6 +80,11 @@ def agent_card(rules: Rules, version: str) -> AgentCard:
         openapi_url="/openapi.json",
         skills=[AgentSkill(doc.operation_id, doc.summary, method, path) for method, path, doc in ROUTES],
     )
+
+
+def _query(doc: OperationDoc) -> str:
+    names = [each.name for each in doc.parameters if each.place == "query"]
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _counts(rules: Rules) -> str:
