@@ -214,6 +214,33 @@ def test_both_pages_on_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+@pytest.mark.parametrize("path", ["/agents/{}", "/agents/{}/card", "/nowhere", "/api/docs"])
+def test_a_page_that_the_server_renders_is_accessible(page: Page, service: ServiceProcess, path: str) -> None:
+    """On a phone, a desk and a very wide screen, in light and dark; nothing is cut off."""
+    address = board(service)[0]["stxAddress"]
+    for width in (390, 1440, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        page.goto(path.format(address))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert audit(page) == []
+        page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+        assert audit(page, "color-contrast") == []
+
+
+def test_an_agents_page_needs_no_javascript(browser: Browser, service: ServiceProcess) -> None:
+    """Name, rank, trades with links and a title of its own."""
+    row = board(service)[0]
+    with watched_page(browser, service.url, java_script_enabled=False) as page:
+        page.goto(f"/agents/{row['stxAddress']}")
+        expect(page.get_by_role("heading", level=1)).to_have_text(row["displayName"])
+        expect(page).to_have_title(re.compile(re.escape(row["displayName"])))
+        expect(page.get_by_text(f"1 of {len(board(service))}", exact=True)).to_be_visible()
+        links = page.locator("a[href^='https://explorer.hiro.so/txid/0x']")
+        expect(links).to_have_count(min(20, row["tradeCount"]))
+        expect(page.get_by_role("button", name="Copy link")).to_be_hidden()
+
+
 def test_a_wrong_key_opens_nothing(page: Page) -> None:
     """The page shows that, and the next try may be right."""
     page.goto("/console")

@@ -49,6 +49,7 @@ async def test_every_route_is_documented_everywhere(tmp_path: Path) -> None:
         for name, _ in operations(spec):
             method, _, path = name.partition(" ")
             assert f"<code>{name}</code>" in page
+            assert "`" not in re.sub("<pre>.*?</pre>", "", page, flags=re.DOTALL)
             assert re.search(rf"`{method}[^`]* {re.escape(path)}(?![\w/])", API_PAGE.read_text()), path
 
 

@@ -1,18 +1,15 @@
 """`/openapi.json` and `/api/docs`: both are derived from the operations and their shapes, so neither can lag behind."""
 
-import json
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
-from html import escape
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
 from tocsin.shapes.base import FreeForm, SnakeShape, schema_ref, schemas_of
 from tocsin.shapes.responses import ErrorBody, RouteDescription
+from tocsin.web.docs_page import docs_body
+from tocsin.web.html_page import PageHead, html_page
 from tocsin.web.operation_docs import OTHER_SHAPES
 from tocsin.web.operations import Operation, ResponseDoc, all_responses
 from tocsin.web.respond import json_response
@@ -23,22 +20,6 @@ TAGS = {
     "scheduler": "The scheduler, for operators: needs the admin key.",
     "service": "Health, metrics and this documentation.",
 }
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1c1c1c; background: #fff; }
-h2 { font-size: 1.05rem; margin: 2.5rem 0 0.25rem; border-top: 1px solid #ccc; padding-top: 1rem; }
-code, pre { font: 0.9em/1.4 ui-monospace, monospace; }
-pre { background: #f3f3f3; padding: 0.75rem; overflow-x: auto; }
-table { border-collapse: collapse; }
-td { padding: 0.15rem 1rem 0.15rem 0; vertical-align: top; }
-@media (prefers-color-scheme: dark) {
-  body { color: #e6e6e6; background: #161616; } pre { background: #242424; } a { color: #8ab4f8; }
-}
-"""
-POLICY = (
-    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 CACHED = {"Cache-Control": "public, max-age=300"}
 
 
@@ -56,8 +37,8 @@ class ApiDocs:
         return json_response(self._document, headers=CACHED)
 
     async def human(self, _request: Request) -> ASGIApp:
-        headers = {**CACHED, "Content-Security-Policy": POLICY}
-        return Response(docs_page(self._version, self._operations), media_type="text/html", headers=headers)
+        head = PageHead("API", "Every route of the service: parameters, bodies, answers and examples.")
+        return html_page(head, docs_body(self._version, TAGS, self._operations), headers=CACHED)
 
 
 def openapi(version: str, operations: Iterable[Operation]) -> FreeForm:
@@ -140,43 +121,3 @@ def _text(media_type: str) -> FreeForm:
 
 def _content(schema: FreeForm, example: JSON = None) -> FreeForm:
     return {"application/json": {"schema": schema, **({} if example is None else {"example": example})}}
-
-
-def docs_page(version: str, operations: Iterable[Operation]) -> str:
-    sections = "\n".join(map(_section, operations))
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tocsin API</title>
-<style>{STYLE}</style>
-<h1>Tocsin API</h1>
-<p>Version {escape(version)}. For machines: <a href="/openapi.json">openapi.json</a>.
-Times are unix milliseconds. Every error is <code>{{error, code, retryable}}</code>: a sentence, a code, and
-whether trying again may help.</p>
-{sections}
-</html>
-"""
-
-
-def _section(operation: Operation) -> str:
-    doc = operation.doc
-    rows = "".join(
-        f"<tr><td><code>{escape(parameter.name)}</code></td><td>{escape(parameter.description)}</td></tr>"
-        for parameter in doc.parameters
-    )
-    if doc.key:
-        rows += f"<tr><td><code>{escape(doc.key)}</code></td><td>header: the key</td></tr>"
-    responses = "".join(
-        f"<p>{status}: {escape(response.description)}</p>{_example(response)}"
-        for status, response in all_responses(operation).items()
-    )
-    heading = f"<h2><code>{escape(f'{operation.method} {operation.path}')}</code></h2>"
-    text = doc.summary if not doc.description else f"{doc.summary} {doc.description}"
-    return f"{heading}<p>{escape(text)}</p><table>{rows}</table>{responses}"
-
-
-def _example(response: ResponseDoc) -> str:
-    if response.example is None:
-        return ""
-    return f"<pre>{escape(json.dumps(response.example.to_json(), indent=2))}</pre>"
