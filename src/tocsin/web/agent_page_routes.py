@@ -24,6 +24,7 @@ from tocsin.web.static_pages import ReadOnly
 AGED = {"Cache-Control": "public, max-age=30"}
 CURVE_MS = 30 * 86_400_000
 TRADES_SHOWN = 20
+SCRIPT = "/static/js/agent.js"
 SWAPS_MAX = 1_000  # from which win rate and holding time are known
 
 _ID = re.compile(r"[0-9]{1,12}")
@@ -58,7 +59,7 @@ class AgentPages:
         facts = await self._facts(request.path_params["who"])
         if facts is None:
             return not_found_page("No agent is registered with this address or number.")
-        return html_page(head_of(facts, _origin(request)), page_body(facts), headers=AGED)
+        return html_page(head_of(facts, _origin(request)), page_body(facts), headers=AGED, script=SCRIPT)
 
     async def card(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])

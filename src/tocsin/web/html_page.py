@@ -26,9 +26,10 @@ def html_page(
     status: int = 200,
     headers: dict[str, str] | None = None,
     bare: bool = False,
+    script: str | None = None,
 ) -> Response:
-    """A whole page around this body, which is HTML already; a `bare` one has neither navigation nor scripts."""
-    document = _document(head, body if bare else _framed(body), scripts=not bare)
+    """A whole page around this body, which is HTML already; a `bare` one has no navigation. `script` is optional."""
+    document = _document(head, body if bare else _framed(body), script)
     return Response(document, status, headers or {}, "text/html; charset=utf-8")
 
 
@@ -60,8 +61,8 @@ def _framed(body: str) -> str:
 </footer>"""
 
 
-def _document(head: PageHead, body: str, *, scripts: bool) -> str:
-    script = '<script type="module" src="/static/js/agent.js"></script>\n' if scripts else ""
+def _document(head: PageHead, body: str, script: str | None) -> str:
+    loaded = "" if script is None else f'<script type="module" src="{script}"></script>\n'
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -73,7 +74,7 @@ def _document(head: PageHead, body: str, *, scripts: bool) -> str:
 {_preview(head)}<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/static/style.css">
 <link rel="stylesheet" href="/static/agent.css">
-{script}</head>
+{loaded}</head>
 <body>
 {body}
 </body>
