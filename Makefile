@@ -170,6 +170,7 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_flood.py
 	@PYTHONPATH=tests $(BIN)/python bench/measure_front_door.py
+	@PYTHONPATH=tests $(BIN)/python bench/measure_streams.py
 	@$(BIN)/python bench/measure_status.py
 	@$(BIN)/python bench/measure_board.py
 	@$(BIN)/python bench/measure_rounds.py
