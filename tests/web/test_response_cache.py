@@ -137,3 +137,24 @@ async def test_where_requests_cannot_wait_for_each_other_each_computes_its_own()
     assert sorted(bodies) == [b'{"number":1}', b'{"number":2}', b'{"number":3}']
     assert await show(cache, "x=1") in bodies
     assert len(route.computed) == 3
+
+
+async def test_a_parameter_without_effect_costs_no_parsing() -> None:
+    """Whatever its value. A name that is written in another way still has its effect."""
+    route, parsed = Route(), list[str]()
+
+    def parse(query: QueryParams) -> int:
+        parsed.append(str(query))
+        return _limit(query)
+
+    cache = ResponseCache(route.clock, 5, parse, route.respond, in_one_loop=True)
+    cache.names = {b"limit"}
+    first = await show(cache, "limit=7&x=0")
+    await asyncio.sleep(0)
+    parsed.clear()
+
+    assert {await show(cache, f"x={number}&limit=7&y") for number in range(50)} == {first}
+    assert parsed == []
+    assert {await show(cache, "%6Cimit=7"), await show(cache, "lim%69t=7&x=1")} == {first}
+    assert await show(cache, "limit=8&x=0") != first
+    assert route.computed == [7, 8]

@@ -30,7 +30,7 @@ from tocsin.web.mcp import McpRoute
 from tocsin.web.metrics import MetricsRoute
 from tocsin.web.news_streams import NewsStreams
 from tocsin.web.openapi import ApiDocs
-from tocsin.web.operations import Operation, foreign_names, is_public, routes_of
+from tocsin.web.operations import Operation, foreign_names, is_public, query_names, routes_of
 from tocsin.web.path_patterns import PathPatterns
 from tocsin.web.prepared_response import Form
 from tocsin.web.price_routes import PriceQuery, price_cache
@@ -73,6 +73,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     }
     for path, cache in cached.items():
         cache.foreign = foreign_names(listed, path) | {"docs"}
+        cache.names = {name.encode() for name in query_names(listed) | {"docs"}}
     agent_pages = AgentPages(deps, agents, limits).routes()
     routes = [*routes_of(listed, limits, compress=deps.compress), *agent_pages, *pages]
     http.know(route.path for route in routes if isinstance(route, Route))

@@ -62,6 +62,9 @@ class ResponseCache(Generic[K]):
         self._respond = respond
         self._in_one_loop = in_one_loop
         self.foreign: AbstractSet[str] = frozenset()  # parameters that the route refuses or explains
+        self.names: AbstractSet[bytes] | None = (
+            None  # of all parameters that have an effect, once they are known
+        )
         self._responses: dict[K | None, CachedResponse] = {}
         self._by_text: dict[bytes, CachedResponse] = {}  # the same responses, by query as it was written
         self._computing: dict[K | None, asyncio.Task[CachedResponse]] = {}
@@ -70,6 +73,8 @@ class ResponseCache(Generic[K]):
         """What is kept for this query, however it is written; None if it must be computed, refused or explained."""
         now = self._clock.monotonic()
         cached = self._by_text.get(query)
+        if cached is None:
+            cached = self._by_text.get(self._relevant(query))
         if cached is None or now - cached.made > AGE_MAX_S:
             key = self._key_of(query)
             cached = self._responses.get(key)
@@ -79,6 +84,16 @@ class ResponseCache(Generic[K]):
             if now - cached.made > age_max_s:
                 return None
         return cached.prepared
+
+    def _relevant(self, query: bytes) -> bytes:
+        """Without what has no effect: random parameters must not cost more than none."""
+        if self.names is None or not query:
+            return query
+        return b"&".join(part for part in query.split(b"&") if self._has_effect(part.partition(b"=")[0]))
+
+    def _has_effect(self, name: bytes) -> bool:
+        assert self.names is not None
+        return name in self.names or b"%" in name or b"+" in name  # an encoded name may be any
 
     def _key_of(self, query: bytes) -> K | None:
         parameters = QueryParams(query)
@@ -100,7 +115,7 @@ class ResponseCache(Generic[K]):
         prepared = self.fresh(query)
         if prepared is None:
             response = await self._response(self._parse(request.query_params))
-            _keep(self._by_text, query, response)
+            _keep(self._by_text, self._relevant(query), response)
             prepared = response.prepared
         return prepared
 
