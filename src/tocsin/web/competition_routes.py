@@ -1,5 +1,6 @@
 """The competition: what agents ask for, what they submit, and what visitors see."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from math import ceil
@@ -65,9 +66,9 @@ class CompetitionRoutes:
         self.history = history_cache(deps, headers)
 
     async def status(self, request: Request) -> ASGIApp:
-        address = request.query_params.get("address", "")
-        counts = await trades.trade_counts(self._deps.db, address)
-        result = await latest_result(self._deps.db, address)
+        address, db = request.query_params.get("address", ""), self._deps.db
+        trades.check_address(address)
+        counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
         newest = {} if result is None else {"latestRoundResult": result.to_json()}
         status = AgentStatus.from_json({**counts.to_json(), **newest})
         return json_response(status.to_json(), headers=aged(STATUS_AGE_S))
