@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tocsin.shapes.base import schemas_of
 from tocsin.shapes.scheduler import RunList, Status
 
@@ -36,6 +38,7 @@ def _events_in_code() -> set[str]:
     return events - names - _NOT_EVENTS - _ASGI
 
 
+@pytest.mark.slow
 def test_every_log_event_is_documented() -> None:
     """docs/events.md lists exactly the events that the code emits."""
     page = (ROOT / "docs" / "events.md").read_text()

@@ -11,6 +11,7 @@ from mutants.bug import Bug
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_each_bug_applies(bug: Bug) -> None:
     """Its text occurs once, the result compiles, and the tests that must catch it. it exist."""

@@ -191,6 +191,7 @@ def test_the_docs_state_every_bound_of_a_duration() -> None:
     assert f"`action=pause&for=` | 1 ms | {pause} |" in page
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([known.name for known in ALL]), st.text(max_size=30)))
 def test_any_text_is_accepted_or_refused_with_our_error(environment: dict[str, str]) -> None:
     """No value of any setting raises anything else."""

@@ -116,6 +116,7 @@ def test_what_is_wrong_is_said(text: str, problem: str) -> None:
         decode_address(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=50) | st.from_regex(ADDRESS_PATTERN))
 def test_any_text_is_accepted_or_refused(text: str) -> None:
     """With True or False, and nothing else."""

@@ -53,6 +53,7 @@ def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[Any, ...]]) 
             getattr(world, kind)(*values)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(script=st.lists(steps, max_size=40), lane=lanes)
 def test_a_denial_ends(script: list[tuple[Any, ...]], lane: Lane) -> None:

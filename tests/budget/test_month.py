@@ -26,6 +26,7 @@ def test_ten_thousand_calls_last_the_month_and_are_used() -> None:
     assert world.budget.month.spent == sum(per_day)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     month=st.integers(200, 1_500),
@@ -73,6 +74,7 @@ def test_calls_by_others_on_the_same_account_are_paced_around() -> None:
     assert min(per_day) >= 20
 
 
+@pytest.mark.slow
 def test_requests_find_their_share_when_tasks_take_all_they_can() -> None:
     """At any hour of the month a submitter gets through, although tasks never stop asking."""
     world = BudgetWorld(Quota(minute=10, month=5_000))
@@ -184,6 +186,7 @@ def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
     assert "113968 calls per month, the plan has 10000" in str(overdraft(world.plan, greedy))
 
 
+@pytest.mark.slow
 def test_following_the_affordable_cadence_uses_the_month() -> None:
     """A task that runs as often as it can afford, recalculated after each run, uses 90 % of the month."""
     world = BudgetWorld(Quota(minute=30, month=3_000))

@@ -24,6 +24,7 @@ def import_guarded(*modules: str, path: Path) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 def test_the_deployed_worker_imports_without_entropy_threads_and_clock(tmp_path: Path) -> None:
     """All modules of the bundle and their dependencies, and nothing of the local platform."""
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(tmp_path)], check=True)
@@ -38,6 +39,7 @@ def test_the_deployed_worker_imports_without_entropy_threads_and_clock(tmp_path:
     assert not {name for name in imported if name.startswith(("tocsin.platform.local", "tocsin.simulator"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

@@ -97,6 +97,7 @@ async def test_a_sweep_over_the_bound_is_partial_and_continues_at_the_next_ring(
     assert all(limit - RESERVED_FOR_STORES <= count <= limit for count in spent)
 
 
+@pytest.mark.slow
 async def test_the_lists_of_all_contracts_leave_room_for_their_swaps(tmp_path: Path) -> None:
     """A sweep that finds nothing new spends less than a third, so that there is room to verify what one finds."""
     async with open_world(tmp_path, lively(0.1), fetch=CountingFetch, wrap=CountingDatabase) as world:

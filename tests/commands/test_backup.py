@@ -191,6 +191,7 @@ def _flip(members: dict[str, Any]) -> None:
     members["db.sqlite"][1] = bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -9,6 +9,7 @@ from support.tocsin_command import tocsin
 from tocsin import __version__
 
 
+@pytest.mark.slow
 def test_the_version_is_printed() -> None:
     """The one of the package."""
     done = tocsin("--version", port=1)

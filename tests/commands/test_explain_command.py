@@ -64,6 +64,7 @@ def test_a_hiro_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     assert "a-key-of-ours" not in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [

@@ -50,6 +50,7 @@ def test_a_file_is_imported_into_a_new_directory_and_again_into_the_same(tmp_pat
     assert count(data) == 2
 
 
+@pytest.mark.slow
 def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
     """Exit code 1; each refusal is a line on stderr, without control characters."""
     file = tmp_path / "agents.jsonl"

@@ -32,6 +32,7 @@ class _Answering(BaseHTTPRequestHandler):
         """Nothing on stderr."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"status": {"now": "x"}, "rows": [{}], "result": 7}'])
 @pytest.mark.parametrize(
     "arguments",

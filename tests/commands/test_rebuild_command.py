@@ -30,6 +30,7 @@ async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
     assert again == (0, "All totals agree with the swaps.\n", "")
 
 
+@pytest.mark.slow
 def test_without_a_database_it_prints_where_it_looked(tmp_path: Path) -> None:
     """No file or directory is made."""
     code, out, error = rebuild(tmp_path / "nowhere")

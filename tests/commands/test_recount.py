@@ -128,6 +128,7 @@ def test_a_published_digest_is_compared(file: Path) -> None:
     assert (code, error) == (1, f"The digest of this file is {digest}: it is not the file that you mean.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damaged", "sentence"),
     [
@@ -152,6 +153,7 @@ def test_a_damaged_file_is_unusable(tmp_path: Path, damaged: bytes, sentence: st
     assert error.startswith(f"This is not a whole, unchanged file of a round: {sentence}")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
@@ -184,6 +186,7 @@ def serving(answers: Mapping[str, tuple[int, dict[str, str], bytes]]) -> Iterato
             server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_url_works_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file's own, or that of the round in the API."""
     path, zipped = "/x/api/competition/rounds/week-1/file", {"Content-Encoding": "gzip"}

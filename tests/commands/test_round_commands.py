@@ -50,6 +50,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "body"),
     [

@@ -63,6 +63,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return Command(monkeypatch, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
@@ -230,6 +231,7 @@ def test_what_is_this_machine() -> None:
     assert [is_this_machine(host) for host in others] == [False] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [

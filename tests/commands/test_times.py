@@ -101,6 +101,7 @@ def test_a_time_is_shown_in_the_local_zone_with_its_name(
         time.tzset()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**12))
 def test_every_duration_can_be_shown(ms: int) -> None:
     """The text is never empty."""

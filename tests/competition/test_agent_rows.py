@@ -72,6 +72,7 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
     assert (claim["status"], claim["tweet_url"]) == ("verified", "u")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -239,6 +240,7 @@ def test_files_are_read_as_they_are(tmp_path: Path) -> None:
     assert seen[-1] == file.stat().st_size
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=300)
     | st.recursive(

@@ -60,6 +60,7 @@ def expected(truth: list[TrueSwap], prices: dict[str, TokenPrice]) -> dict[str, 
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unpriced", [(), (UNKNOWN,), ("stx",), tuple(PRICES)])
 async def test_figures_are_those_of_the_swaps(unpriced: tuple[str, ...], tmp_path: Path) -> None:
     """Volume and gain count pairs with both sides priced; tokens without a price are named."""
@@ -92,6 +93,7 @@ def as_json(board: BoardPage) -> str:
     return encode([row.to_json() for row in board.rows], "the board")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 async def test_every_order_is_a_ranking_over_pages(sort: str, direction: str, tmp_path: Path) -> None:
@@ -170,6 +172,7 @@ INSERT INTO swaps (
 ) VALUES ('0x' || printf('%064d', 1), ?, 'c', 'f', 'stx', '1', ?, '99999999999', 1, 1, '0x', 0, 'cron', 'v', 1)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize(
     ("usd", "decimals"), [(1e-307, 0), (1e-300, 6), (1e-300, 38), (5e-324, 6), (1e-18, 38)]
@@ -205,6 +208,7 @@ async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

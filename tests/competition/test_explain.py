@@ -47,6 +47,7 @@ def assert_agree(explanation: Explanation, answer: SubmitAnswer) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path) -> None:
     """Every kind of call, of every kind of sender, in every state: the same verdict, and nothing is stored."""
@@ -85,6 +86,7 @@ async def test_it_agrees_about_a_transaction_that_a_reorg_removed(fate: Any, tmp
     assert_agree(explanation, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_every_format_of_a_body_gives_the_same_verdict(kind: str, tmp_path: Path) -> None:
     """The bodies of v1, of tx/multiple, of v3 with its events, and all of them in wrappers."""

@@ -195,6 +195,7 @@ async def test_refusals_of_the_feed_are_reopened(tmp_path: Path) -> None:
     assert len(rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", ["contract", "function"])
 async def test_nothing_is_called_complete_before_new_rules_were_applied(new: str, tmp_path: Path) -> None:
     """Until the list of a contract that is new, or that has a new function, was read from the start."""
@@ -266,6 +267,7 @@ async def test_what_a_wallet_sponsors_uses_its_nonces_too(tmp_path: Path) -> Non
     assert len(rows) == 5
 
 
+@pytest.mark.slow
 async def test_runs_of_feed_and_sweep_verify_a_swap_once(tmp_path: Path) -> None:
     """An hour of trades with both tasks: every swap is asked for once, and all are recorded."""
     async with open_world(tmp_path, chain_of(5)) as world:

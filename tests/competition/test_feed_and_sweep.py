@@ -29,6 +29,7 @@ async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: 
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_list_counts_as_read_from_when_its_walk_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

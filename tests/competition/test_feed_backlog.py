@@ -113,6 +113,7 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
     assert rows == as_rows(truth)
 
 
+@pytest.mark.slow
 async def test_one_call_a_minute_is_enough_for_a_calm_network(tmp_path: Path) -> None:
     """With a few transactions a minute nothing falls behind, and every swap is on record some minutes later."""
     simulator = chain_of(4)

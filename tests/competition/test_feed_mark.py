@@ -47,6 +47,7 @@ def happen(reader: ModelReader, event: Event, sizes: st.DataObject | None = None
         reader.refuse_cursor()
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(data=st.data(), history=events)
 def test_nothing_is_passed_over(data: st.DataObject, history: list[Event]) -> None:
@@ -135,6 +136,7 @@ def assert_complete(reader: ModelReader) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_long_life_keeps_few_anchors() -> None:
     """Ten thousand looks over ten thousand blocks, with small reorgs and gaps: at most sixty anchors."""
     reader = ModelReader(ModelChain(page_rows=50))
@@ -151,6 +153,7 @@ def test_a_long_life_keeps_few_anchors() -> None:
     assert 10 < most <= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("age", [2_000, 2_001, 2_030, 2_047])
 def test_a_reorg_costs_about_as_much_as_it_is_deep(age: int) -> None:
     """At most four times as many rows as it has removed blocks of one row, and two pages."""

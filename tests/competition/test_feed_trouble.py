@@ -41,6 +41,7 @@ class ChangedFetch:
         return FetchResponse(200, answer.headers, json.dumps(body).encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fate", ["dropped", "forked", "vanished"])
 async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, tmp_path: Path) -> None:
     """It is no longer in the list, and the look-up confirms it; mined again, it is back."""
@@ -70,6 +71,7 @@ async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, t
     assert len(back) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simple", "sponsored"])
 async def test_a_swap_that_is_mined_in_another_block_is_moved(kind: str, tmp_path: Path) -> None:
     """Its block is the new one, and it is not counted twice."""
@@ -142,6 +144,7 @@ async def test_a_long_way_is_read_in_one_run(tmp_path: Path) -> None:
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [404, 400])
 async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: Path) -> None:
     """The run says so and is not complete; the next one reads from the head again and misses nothing."""
@@ -203,6 +206,7 @@ async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["head", "cursor"])
 async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
     """A list that was long and is empty is wrong. It costs one call or two, and is not taken for a look."""
@@ -264,6 +268,7 @@ async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
     """It may be a swap: its transaction is queued, and recorded from the look-up. The others are read."""
     simulator = chain_of(3)
@@ -288,6 +293,7 @@ async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
     assert len(rows) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -30,6 +30,7 @@ async def trade(world: World) -> None:
     world.simulator.chain.mine()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["absent", "gone"])
 async def test_without_the_list_the_contracts_lists_are_read(state: str, tmp_path: Path) -> None:
     """The result has the reason; the list is asked for every hour, and followed when its traffic is known again."""
@@ -76,6 +77,7 @@ async def test_without_the_list_the_contracts_lists_are_read(state: str, tmp_pat
     assert changes == ["contracts", "network"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["absent", "gone"])
 async def test_a_list_that_goes_away_while_much_is_unread(state: str, tmp_path: Path) -> None:
     """However many gaps there are, the way changes within a few runs, and nothing is lost."""
@@ -103,6 +105,7 @@ async def test_a_list_that_goes_away_while_much_is_unread(state: str, tmp_path: 
     assert rows == as_rows(world.simulator.chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_list_that_fails_stays_the_way_and_the_sweep_takes_over(tmp_path: Path) -> None:
     """Errors and HTML do not mean that the list is gone. Without a look for half an hour the contracts are read."""
     async with open_world(tmp_path, chain_of(2)) as world:
@@ -134,6 +137,7 @@ async def test_a_list_that_fails_stays_the_way_and_the_sweep_takes_over(tmp_path
     assert rows == as_rows(world.simulator.chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_feed_that_does_not_run_leaves_the_contracts_to_the_sweep(tmp_path: Path) -> None:
     """Paused, or broken: two of the sweep's cadences are trusted, no more."""
     async with open_world(tmp_path, chain_of(2)) as world:

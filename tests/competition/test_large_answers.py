@@ -31,6 +31,7 @@ def busy_chain() -> Simulator:
     return simulator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body_max", "calls"),
     [
@@ -49,6 +50,7 @@ async def test_a_large_batch_is_halved_at_once(body_max: int, calls: int, tmp_pa
     assert asked == calls
 
 
+@pytest.mark.slow
 async def test_a_single_transaction_that_is_too_large_is_read_without_its_events(tmp_path: Path) -> None:
     """Its balance changes say what it moved."""
     async with open_world(tmp_path, busy_chain(), fetch=cut_at(45_000)) as world:

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def test_settled_nonces_lack_nothing(seen: list[int]) -> None:
         assert ranges == ()
 
 
+@pytest.mark.slow
 @given(st.permutations(range(0, 140, 2)))
 def test_at_most_fifty_ranges_are_kept(seen: list[int]) -> None:
     """The lowest are joined: the highest, which tell what is missing now, stay exact."""

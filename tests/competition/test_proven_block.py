@@ -51,6 +51,7 @@ async def test_the_claim_is_the_newest_block_and_outlives_the_process(tmp_path: 
     assert after == proven
 
 
+@pytest.mark.slow
 async def test_what_waits_to_be_verified_is_not_on_record(tmp_path: Path) -> None:
     """The list showed it, and nobody could say what it is: below its block all is well, and no further."""
     simulator = chain_of(3)
@@ -177,6 +178,7 @@ async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feed_runs", [True, False])
 async def test_the_board_says_it_to_everybody(tmp_path: Path, feed_runs: bool) -> None:
     simulator = chain_of(3)

@@ -58,6 +58,7 @@ async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tm
         assert world.calls("tx/multiple") - calls <= 3
 
 
+@pytest.mark.slow
 async def test_what_a_push_named_first_has_the_place_that_the_list_gives_it(tmp_path: Path) -> None:
     """A real swap in the middle of a flood: the list shows it, so it is verified before all that was only pushed."""
     async with competition_site(tmp_path) as made:
@@ -89,6 +90,7 @@ async def test_a_push_that_comes_again_renews_nothing(tmp_path: Path) -> None:
         assert (again["queued"], again["alreadyKnown"], again["refused"]) == (0, 10, 0)
 
 
+@pytest.mark.slow
 async def test_what_only_a_push_names_is_dismissed_after_three_looks(tmp_path: Path) -> None:
     """Pushes name mined transactions, so one that Hiro does not know is none; an agent's stays for a week."""
     async with open_world(tmp_path) as world:

@@ -133,6 +133,7 @@ async def test_drift_is_noticed_and_repaired(tmp_path: Path) -> None:
         assert await totals.drift(db) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "kind"),
     [

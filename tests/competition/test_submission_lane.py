@@ -58,6 +58,7 @@ async def test_ten_addresses_refuse_no_honest_one() -> None:
     assert figures.left_min > 250
 
 
+@pytest.mark.slow
 async def test_without_shares_one_client_takes_everything() -> None:
     """What the shares are for: the same client, the same day."""
     figures: LaneFigures = await LaneWorld(shares=False).run(addresses("one address"), 0.5)

@@ -76,6 +76,7 @@ def test_a_middle_token_that_passes_through_cancels_out(name: str, expected: Swa
     assert swap_of(moves_of_events(body["sender_address"], events_v1(body))) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CALL_KINDS)
 async def test_every_kind_of_call_of_the_simulator(kind: str) -> None:
     """Events and balance changes, read through the real client, both give what the simulator's chain did."""
@@ -125,6 +126,7 @@ events = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(events, max_size=12), st.integers(0, 10**9), st.booleans())
 def test_both_views_agree(moves: list[TransferEvent], fee: int, sponsored: bool) -> None:
     """Hiro's balance changes without the fee are the same as the sums of the events."""
@@ -293,6 +295,7 @@ transfers = st.builds(
 burns = st.builds(move, st.sampled_from(["A", "B"]), st.just(WALLET), st.none(), st.integers(0, 3))
 
 
+@pytest.mark.slow
 @given(st.lists(transfers | burns, max_size=10), st.randoms(use_true_random=False))
 def test_fees_are_what_the_rule_says_in_any_order(moves: list[TransferEvent], rng: Any) -> None:
     """The same as the rule in plain words, and the order of the events does not matter."""

@@ -57,6 +57,7 @@ async def test_the_result_has_the_documented_shape(tmp_path: Path) -> None:
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> None:
     """One list per contract, one call per twenty new swaps; what is known or refused is not asked again."""
     async with open_world(tmp_path, chain_of(30)) as world:
@@ -133,6 +134,7 @@ def peak_of(world: World) -> list[int]:
     return peak
 
 
+@pytest.mark.slow
 async def test_more_than_five_hundred_transactions_between_visits(tmp_path: Path) -> None:
     """A burst of swaps, buried under dust and other calls, is found to the last one."""
     async with open_world(tmp_path, chain_of(2)) as world:
@@ -259,6 +261,7 @@ async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path
     assert len(rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fate", ["remined", "pending", "dropped", "forked", "vanished"])
 @pytest.mark.parametrize("depth", [3, 300])
 async def test_a_reorg_takes_swaps_out_and_brings_them_back(fate: Any, depth: int, tmp_path: Path) -> None:
@@ -374,6 +377,7 @@ async def test_the_daily_pass_visits_every_wallet_and_keeps_its_place(tmp_path: 
     assert cursors[66] is None
 
 
+@pytest.mark.slow
 async def test_a_long_walk_that_is_cut_off_continues(tmp_path: Path) -> None:
     """A contract's history of many pages is read over several short runs, and never from its head again."""
     async with open_world(tmp_path, chain_of(3), latency_s=2.0) as world:

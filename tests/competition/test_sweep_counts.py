@@ -58,6 +58,7 @@ async def queued(world: World, code: Code) -> tuple[str, Rules]:
     return tx.tx_id, rules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", sorted(set(Code) - ELSEWHERE))
 async def test_every_code_is_counted_where_it_belongs(
     code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -76,6 +76,7 @@ async def half_a_pass(world: World) -> None:
     await Sweep(world.run(), world.rules, cadence_ms=HALF_A_DAY_MS).run()
 
 
+@pytest.mark.slow
 async def test_a_wallet_that_a_limited_sweep_did_not_read_is_read_by_the_next(tmp_path: Path) -> None:
     """The cursor stays before it, and it is not the wallet's failure."""
     async with open_world(tmp_path, chain_of(4)) as world:
@@ -106,6 +107,7 @@ def test_the_cursor_passes_only_wallets_that_were_read() -> None:
     assert daily.is_over
 
 
+@pytest.mark.slow
 async def test_more_retracted_swaps_than_fit_into_one_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ async def test_a_list_that_fails_is_counted_and_read_next_time(tmp_path: Path) -
     assert world.log.named("sweep.unit_failed")[0]["unit"] == bad
 
 
+@pytest.mark.slow
 async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
     """Its swaps are found when its list can be read again, however many there are by then."""
     async with open_world(tmp_path, chain_of(2)) as world:
@@ -80,6 +81,7 @@ async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_pa
     assert len(rows) == 5
 
 
+@pytest.mark.slow
 async def test_a_429_ends_the_run_with_the_time_to_try_again(tmp_path: Path) -> None:
     """No call follows, nothing is counted as failed, and what was found before stays queued."""
     async with open_world(tmp_path, chain_of(20)) as world:
@@ -130,6 +132,7 @@ async def test_an_error_that_every_unit_would_meet_ends_the_run_as_a_failure(
     assert number(result.counters, "scanned") <= 2  # of the first six lists one is a wallet's
 
 
+@pytest.mark.slow
 async def test_a_pause_stops_between_two_units(tmp_path: Path) -> None:
     """Wherever it stops, what was done is kept, and the next run finds the rest."""
     async with open_world(tmp_path, chain_of(8)) as world:
@@ -152,6 +155,7 @@ async def test_a_pause_stops_between_two_units(tmp_path: Path) -> None:
     assert rows == as_rows(chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_run_whose_slice_is_nearly_over_is_partial(tmp_path: Path) -> None:
     """No new unit begins; the record has the reason and the counters so far, and later runs do the rest."""
     async with open_world(tmp_path, chain_of(60), latency_s=2.0) as world:
@@ -223,6 +227,7 @@ async def test_a_store_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert rows == as_rows(world.simulator.chain.truth())
 
 
+@pytest.mark.slow
 async def test_a_transaction_that_trips_our_code_harms_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ async def test_what_is_not_an_address_is_refused(address: str, tmp_path: Path) -
             await trade_counts(world.db, address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cursor",
     [

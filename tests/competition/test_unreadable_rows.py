@@ -53,6 +53,7 @@ class SpoilingFetch:
             self._spoil(inner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", [IMPOSSIBLE, 1_778_700_600_000, 0])
 async def test_a_swap_with_an_impossible_time_does_not_hide_the_others(time: int, tmp_path: Path) -> None:
     """It is neither recorded nor refused, and is recorded once Hiro shows its time."""

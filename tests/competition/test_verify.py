@@ -92,6 +92,7 @@ def agent(sender: dict[str, bool]) -> list[Wallet]:
     return [Wallet(SENDER, tier, "bc1qcase", erc8004_agent_id=7 if sender["has_identity"] else None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", VERIFY_CASES, ids=lambda case: case["name"])
 async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
     """Every case of the reference ends the same. A verdict may take two calls."""
@@ -135,6 +136,7 @@ async def ask(world: World, txid: str) -> SubmitAnswer:
     return await submit(world.request(), world.rules, {"txid": txid}, SubmissionLane())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*SWAP_KINDS, *REFUSED_KINDS])
 async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path) -> None:
     """A swap is recorded exactly as the truth has it, everything else is refused with its code."""

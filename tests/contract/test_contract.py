@@ -12,6 +12,7 @@ from contract.storage_cases import VALUES
 from tocsin.errors import RemoteError, UsageError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 async def test_an_object_observes_the_same(platform: Platform, case: Case) -> None:
     """Each case is a piece of an object's code, with what it must observe."""
@@ -27,6 +28,7 @@ async def test_calls_carry_values_exactly(platform: Platform) -> None:
     assert [type(value) for value in echoed] == [type(value) for value in VALUES]
 
 
+@pytest.mark.slow
 async def test_an_error_keeps_its_class_where_the_caller_has_it(platform: Platform) -> None:
     """Refusals and built-in classes keep their class, others become RemoteError with name and message."""
     async with platform.contract() as world:

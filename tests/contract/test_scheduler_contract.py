@@ -14,6 +14,7 @@ async def settled(world: World) -> None:
     await world.call("v1", "refresh_now", "all")
 
 
+@pytest.mark.slow
 async def test_arming_sets_the_alarm_and_is_harmless_at_any_time(platform: Platform) -> None:
     """The next ring is within the shortest cadence, however often it is armed."""
     async with platform.scheduler() as world:
@@ -43,6 +44,7 @@ async def test_a_refresh_runs_the_task_and_returns_its_result(platform: Platform
     assert status["tasks"]["tenero"]["lastSuccessAt"] >= prices["startedAt"]
 
 
+@pytest.mark.slow
 async def test_a_pause_holds_until_it_is_resumed(platform: Platform) -> None:
     """It is in the status, it does not stop a refresh by hand, and resume ends it."""
     async with platform.scheduler() as world:
@@ -80,6 +82,7 @@ async def test_mistakes_get_the_same_sentences(platform: Platform) -> None:
             await world.call("v1", "pause_until", 9_000_000_000_000)
 
 
+@pytest.mark.slow
 async def test_an_instance_that_is_not_the_active_one_drains(platform: Platform) -> None:
     """It sets no alarm and runs nothing; the active one does."""
     async with platform.scheduler() as world:
@@ -93,6 +96,7 @@ async def test_an_instance_that_is_not_the_active_one_drains(platform: Platform)
     assert runs == {"name": "v0", "runs": [], "next": None}
 
 
+@pytest.mark.slow
 async def test_events_show_what_happened_since(platform: Platform) -> None:
     """A run's start, progress and end are there, in order, under numbers to go on from."""
     async with platform.scheduler() as world:

@@ -110,6 +110,7 @@ def test_prometheus_accepts_alerts_and_configuration() -> None:
     promtool("check", "config", CONFIG.name, at=CONFIG.parent)
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
     """By promtool's unit tests, with series that go wrong at a known time."""
     for file in (ALERTS, Path(__file__).with_name("alerts_test.yml")):

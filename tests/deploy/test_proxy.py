@@ -85,6 +85,7 @@ def test_behind_caddy_the_service_sends_strict_transport_security(tmp_path: Path
     ] * 3
 
 
+@pytest.mark.slow
 def test_nginx_accepts_its_example(tmp_path: Path) -> None:
     """With a certificate that exists."""
     require(shutil.which("nginx") is not None and shutil.which("openssl") is not None, NGINX)

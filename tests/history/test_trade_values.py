@@ -45,6 +45,7 @@ async def waiting(db: Database) -> list[int]:
     return [row["due_at"] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("points", "given_micros"),
     [

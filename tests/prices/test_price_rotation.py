@@ -110,6 +110,7 @@ def test_a_token_that_the_list_did_not_reach_is_asked_for_once_by_itself() -> No
     assert plan_refresh("ab", memory, NOW) == RefreshPlan(("b", "a"), ("b",), single_first=True)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from("abcdefgh"),

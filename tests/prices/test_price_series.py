@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ async def test_a_point_is_never_changed(tmp_path: Path) -> None:
 times = st.integers(0, 5 * TWO_HOURS_MS // MINUTE_MS).map(lambda minutes: minutes * MINUTE_MS)
 
 
+@pytest.mark.slow
 @given(st.lists(times, unique=True).map(sorted), times)
 def test_in_force_is_the_newest_point_of_the_last_two_hours(ats: list[int], at: int) -> None:
     """As a search through all points finds it."""

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ async def refreshes_until_all_are_priced(directory: Path, places: list[int], cal
     raise AssertionError(f"after 40 refreshes of {calls} calls some token is still without a price")
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=11, max_size=11), st.integers(1, 5))
 @example([1] * 11, 1)
@@ -62,6 +64,7 @@ def test_every_token_is_priced_however_few_calls_a_refresh_gets(places: list[int
         assert run_virtual(refreshes_until_all_are_priced(Path(directory), places, calls)) <= 39
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.permutations(TOKENS), st.integers(1, 4))
 def test_tokens_that_always_fail_do_not_hold_up_the_others(order: list[str], bad: int) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def test_an_id_is_stx_or_a_contract_with_or_without_its_asset() -> None:
     assert not is_token_id(f"{CONTRACT}.{'a' * 129}")
 
 
+@pytest.mark.slow
 @given(
     st.binary(min_size=20, max_size=20),
     st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,127}(::[A-Za-z][\w-]{0,127})?"),

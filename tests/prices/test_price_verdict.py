@@ -153,6 +153,7 @@ def test_other_decimals_are_a_jump() -> None:
 PRICES = st.none() | st.floats(min_value=1e-12, max_value=1e12)
 
 
+@pytest.mark.slow
 @given(st.lists(PRICES, max_size=12), st.floats(min_value=1.1, max_value=100))
 def test_whatever_the_source_sends_a_price_stays_and_moves_only_when_confirmed(
     prices: list[float | None], factor: float

@@ -211,6 +211,7 @@ async def test_without_a_visitor_a_wiped_object_does_nothing() -> None:
     assert len(simulator.requests) > silent
 
 
+@pytest.mark.slow
 async def test_the_period_of_the_sweep_is_its_interval_and_the_work() -> None:
     """With 430 wallets a lap took 76.7 minutes."""
     model, simulator = model_of(430)
@@ -226,6 +227,7 @@ async def test_the_period_of_the_sweep_is_its_interval_and_the_work() -> None:
     assert all(75 < lap < 77 for lap in laps)
 
 
+@pytest.mark.slow
 async def test_seven_deaths_in_a_row_drop_the_alarm() -> None:
     model, simulator = model_of(230)
     simulator.faults.add(LIMITED)

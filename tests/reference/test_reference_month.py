@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from inline_loop import run_inline
 from month_incidents import HOUR_MS, Incident, month_of_incidents
 from month_plot import plot
@@ -38,6 +39,7 @@ def hours_of(name: str, directory: Path) -> MonthOutcome:
     )
 
 
+@pytest.mark.slow
 def test_ours_misses_nothing_where_the_reference_does(tmp_path: Path) -> None:
     ours, reference = hours_of("Tocsin", tmp_path / "ours"), hours_of("the reference", tmp_path / "reference")
 
@@ -61,6 +63,7 @@ def test_ours_misses_nothing_where_the_reference_does(tmp_path: Path) -> None:
     assert (tmp_path / "page.svg").read_text() == plot(ours, reference, BAD_HOURS)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures(tmp_path: Path) -> None:
     """The reference's alone: it is the quick one, and both live in the same loop and on the same chain."""
     first, second = hours_of("the reference", tmp_path), hours_of("the reference", tmp_path)

@@ -32,6 +32,7 @@ def test_no_attack_wins_a_prize(name: str) -> None:
         assert attacked.attackers.isdisjoint(winners.values()), (seed, winners)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
     """Or it would prove nothing: a board that counts whatever it sees gives it a prize in most rounds."""
@@ -41,6 +42,7 @@ def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
     assert won >= len(seeds) // 2
 
 
+@pytest.mark.slow
 def test_honest_agents_are_not_excluded() -> None:
     """Holders, swing and day traders, scalpers, savers with equal amounts and people who try things out."""
     agents = flagged = 0

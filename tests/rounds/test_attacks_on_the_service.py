@@ -28,6 +28,7 @@ async def lived_through(world: World, name: str) -> Attack:
     return attack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["late submit", "reorg at the end", "clock", "unlisted contract"])
 async def test_nothing_of_the_attack_is_on_record_within_the_round(tmp_path: Path, name: str) -> None:
     """What was recorded before it was replaced is withdrawn; what is after the end is not of the round."""
@@ -44,6 +45,7 @@ async def test_nothing_of_the_attack_is_on_record_within_the_round(tmp_path: Pat
         assert bool(times) == (name in {"late submit", "clock"})
 
 
+@pytest.mark.slow
 async def test_the_funder_of_sybils_is_known(tmp_path: Path) -> None:
     """From the network's list, although the wallets were empty when their lists were read; at no call of its own."""
     async with open_world(tmp_path, chain_of(6)) as world:
@@ -54,6 +56,7 @@ async def test_the_funder_of_sybils_is_known(tmp_path: Path) -> None:
         assert await first_funders(world.db, attack.first_funders) == attack.first_funders
 
 
+@pytest.mark.slow
 async def test_a_spike_moves_the_quote_and_not_the_market(tmp_path: Path) -> None:
     async with open_world(tmp_path, chain_of(1)) as world:
         await lived_through(world, "price spike at the end")

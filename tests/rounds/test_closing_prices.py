@@ -72,6 +72,7 @@ def test_at_least_seven_of_thirteen_instants_are_known(
 prices = st.one_of(st.none(), st.sampled_from(["0.5", "1", "2", "10", "30"]))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.integers(-10, 200), prices))
 def test_it_equals_a_plain_search(by_minute: dict[int, str | None]) -> None:
     """Against a model without an index: look at each instant through all points."""

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,6 +148,7 @@ def test_the_same_round_amount_every_day_is_no_ring_but_five_amounts_are() -> No
         assert {flag.kind for flag in outcome([agent(1), agent(2)], trades).flags} == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.integers(10**4, 10**14),
@@ -207,6 +209,7 @@ TOKENS = st.permutations([STX, USD, BTC])
 TRADE = st.tuples(st.integers(1, 4), TOKENS, st.integers(1, 500), st.integers(1, 500), st.integers(0, 9_000))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TRADE, max_size=40), st.randoms(use_true_random=False))
 def test_any_trades_in_any_order_give_the_same_flags(

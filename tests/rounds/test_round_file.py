@@ -75,6 +75,7 @@ def test_every_kind_is_there_in_its_order() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(round_inputs())
 def test_what_is_written_is_read(inputs: RoundInputs) -> None:
     """And written again it has the same bytes."""
@@ -92,6 +93,7 @@ def test_what_is_written_is_read(inputs: RoundInputs) -> None:
     assert lines[-1] == f'["digest","sha256","{read.digest}"]'
 
 
+@pytest.mark.slow
 @given(round_inputs())
 def test_the_order_of_the_inputs_does_not_change_a_byte(inputs: RoundInputs) -> None:
     """The file has an order of its own."""

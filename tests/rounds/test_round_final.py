@@ -3,6 +3,8 @@
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from support.round_world import (
     AGENTS,
     END_S,
@@ -25,6 +27,7 @@ async def finalized(world: RoundWorld) -> None:
     assert result.counters["finalized"] == 1
 
 
+@pytest.mark.slow
 async def test_ten_thousand_later_changes_change_no_byte(tmp_path: Path) -> None:
     """Price moves of before and after the end, late swaps, reorgs and lost agents: the result stays as it was."""
     random = Random(16)

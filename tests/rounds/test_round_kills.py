@@ -73,6 +73,7 @@ async def ended(world: RoundWorld) -> None:
     await world.run(GRACE_S)
 
 
+@pytest.mark.slow
 async def test_a_kill_at_every_call_leaves_one_result(tmp_path: Path) -> None:
     """Before and after every call of closing, capturing and finalizing; each history ends with the same bytes."""
     (tmp_path / "whole").mkdir()

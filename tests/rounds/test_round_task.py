@@ -71,6 +71,7 @@ async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) ->
     assert late.incomplete is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("block", "waits"), [(0, True), (500, False), (901, True), (1_001, True), (1_399, True), (1_500, False)]
 )

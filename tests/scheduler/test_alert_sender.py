@@ -123,6 +123,7 @@ async def test_an_alert_comes_within_a_cadence_of_the_run_that_makes_it_overdue(
     assert 0 < receiver.alerts_at[0] - complete_at[0] - 10 * MINUTE < 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cadence", [5 * MINUTE, 2 * HOUR_S * 1000])
 async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, cadence: int) -> None:
     """Nothing runs, but the alarm rings at that moment; also for a cadence that is longer than an alarm's wait."""

@@ -142,6 +142,7 @@ def test_an_edge_during_the_exchange_is_told_after_it() -> None:
     assert observed(state, TROUBLE, NOW + 6).pending is None  # and back again: the receiver knows that
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 20 * MINUTE_MS), st.booleans(), st.booleans()), max_size=80))
 def test_any_course_of_events_is_bounded_and_ends_with_the_truth(
     steps: list[tuple[int, bool, bool]],

@@ -52,6 +52,7 @@ async def test_records_survive_a_restart_newest_first(tmp_path: Path) -> None:
     assert kept.records[0].at - kept.records[2].at == 120_000
 
 
+@pytest.mark.slow
 async def test_the_newest_thousand_are_kept_and_cron_pushes_none_out(tmp_path: Path) -> None:
     """A caller that comes every few minutes must not hide what people did."""
     async with scheduler(tmp_path, arm=False) as made:

@@ -217,6 +217,7 @@ async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
     assert (armed_while_reset, stub.armed) == (0, 1)
 
 
+@pytest.mark.slow
 async def test_work_goes_on_soon_after_a_full_disk(tmp_path: Path) -> None:
     """The retries of the alarm have become rare meanwhile, and nobody waits for the next one."""
     prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Store()

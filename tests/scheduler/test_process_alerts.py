@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from support.captured_log import CapturedLog
 from support.statuses import scheduler_status
 from support.virtual_time import VirtualClock
@@ -96,6 +98,7 @@ async def process() -> AsyncIterator[Process]:
         watching.cancel()
 
 
+@pytest.mark.slow
 async def test_a_store_that_cannot_be_written_is_told_within_a_minute() -> None:
     """Once, without secrets, and once more when it works again."""
     async with process() as made:
@@ -147,6 +150,7 @@ async def test_a_problem_that_passes_is_not_told() -> None:
     assert made.told == []
 
 
+@pytest.mark.slow
 async def test_the_object_tells_what_is_wrong_with_its_tasks() -> None:
     """Nobody is told that all is well while a task is overdue, and everybody is when it is not."""
     async with process() as made:
@@ -164,6 +168,7 @@ async def test_the_object_tells_what_is_wrong_with_its_tasks() -> None:
     assert made.events == ["not_ready", "ready"]
 
 
+@pytest.mark.slow
 async def test_a_receiver_that_is_down_is_tried_again() -> None:
     """After a minute, two, four; the log says it once."""
     async with process() as made:

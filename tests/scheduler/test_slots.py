@@ -206,6 +206,7 @@ def test_a_pause_ends_in_the_future_and_not_too_far_ahead(until: int, message: s
 YEAR = 365 * 86_400_000
 
 
+@pytest.mark.slow
 @given(
     jumps=st.lists(st.tuples(st.integers(1, 40), st.integers(-YEAR, YEAR)), max_size=6),
     cadence=st.integers(1_000, 3_600_000),

@@ -282,6 +282,7 @@ async def test_restarted_every_45_seconds_it_keeps_looking(tmp_path: Path, laten
     assert late[-1] <= 8 * MINUTE_S
 
 
+@pytest.mark.slow
 async def test_with_a_sweep_more_often_than_quiet_looks_it_is_still_relied_on(tmp_path: Path) -> None:
     """As in the demo: while nobody trades, looks are further apart than sweeps, and nothing is amiss."""
     short = Settings(feed_cadence=10_000, sweep_cadence=20_000, sweep_slice=15_000)

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from support.competition import chain_of
 from support.virtual_time import VirtualClock
 from support.whole_service import SWEEP_ALONE, Service, service
@@ -35,6 +37,7 @@ async def row(made: Service) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 async def test_the_alarm_closes_a_round_on_time(tmp_path: Path) -> None:
     """At the very end of its grace, between two slots; the next look at the network's list gives the result."""
     async with service(tmp_path) as made:
@@ -52,6 +55,7 @@ async def test_the_alarm_closes_a_round_on_time(tmp_path: Path) -> None:
     assert (health.ready, health.state) == (True, "ready")
 
 
+@pytest.mark.slow
 async def test_a_process_that_was_away_at_the_end_closes_the_round_later(tmp_path: Path) -> None:
     """With the prices of the end, which the series has; it waits for a sweep of its own first."""
     simulator = chain_of(3)
@@ -72,6 +76,7 @@ async def test_a_process_that_was_away_at_the_end_closes_the_round_later(tmp_pat
     assert len(late) == 1
 
 
+@pytest.mark.slow
 async def test_readiness_tells_of_a_round_that_waits_for_too_long(tmp_path: Path) -> None:
     """Prices were not refreshed at its end, so nothing will come by itself; an operator sets one."""
     settings = Settings(tenero_enabled=False)

@@ -23,6 +23,7 @@ from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 
 
+@pytest.mark.slow
 async def test_3_a_fresh_start_works_without_a_visitor(tmp_path: Path) -> None:
     """The alarm was set only when somebody called the object. Here the process sets it."""
     async with service(tmp_path) as made:
@@ -34,6 +35,7 @@ async def test_3_a_fresh_start_works_without_a_visitor(tmp_path: Path) -> None:
     assert (health.ready, health.state) == (True, "ready")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -73,6 +75,7 @@ async def test_6_a_task_that_is_switched_off_is_told_at_once(tmp_path: Path) -> 
     assert health.reasons == ["tenero is disabled (TOCSIN_TENERO_ENABLED)"]
 
 
+@pytest.mark.slow
 async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> None:
     """All scheduled work stopped for weeks. Here the watch finds that no alarm is set, and sets it."""
     simulator = chain_of(3)
@@ -93,6 +96,7 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
     assert [run.outcome for run in runs] == ["ok"]  # of the new history
 
 
+@pytest.mark.slow
 async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_nothing_else(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +123,7 @@ async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_
     assert {run.outcome for run in prices} == {"ok"}
 
 
+@pytest.mark.slow
 async def test_13_every_run_is_on_record_with_its_task_its_times_and_its_end(tmp_path: Path) -> None:
     """An innocent feature was reverted because nothing showed which task had died."""
     simulator = chain_of(3)
@@ -133,6 +138,7 @@ async def test_13_every_run_is_on_record_with_its_task_its_times_and_its_end(tmp
     assert runs[0].error.message == "the process ended during this run, or the platform moved the object"
 
 
+@pytest.mark.slow
 async def test_14_an_alarm_that_does_not_ring_is_told_within_a_cadence(tmp_path: Path) -> None:
     """The trigger stopped firing after a deployment of the site."""
     async with service(tmp_path) as made:

@@ -18,6 +18,7 @@ from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 
 
+@pytest.mark.slow
 async def test_a_sweep_of_which_every_call_is_limited_is_not_a_success(tmp_path: Path) -> None:
     """The silent rate limit: no run is ok, none renews the last success, and readiness tells within a cadence."""
     async with service(tmp_path, settings=SWEEP_ALONE) as made:
@@ -102,6 +103,7 @@ async def test_restarted_over_and_over_it_spends_what_it_may_and_no_more(
     assert len(calls) >= 0.8 * 5 * minutes
 
 
+@pytest.mark.slow
 async def test_a_refresh_sends_one_call_through_a_closed_limiter_and_success_opens_it(tmp_path: Path) -> None:
     """One 429 with a wrong Retry-After must not keep an operator from trying."""
     simulator = chain_of(3)
@@ -128,6 +130,7 @@ async def test_a_refresh_sends_one_call_through_a_closed_limiter_and_success_ope
     assert status.next_run_after["sweep"] is None
 
 
+@pytest.mark.slow
 async def test_a_clock_that_is_set_back_moves_no_back_off_and_hides_no_failure(tmp_path: Path) -> None:
     """Half a minute stays half a minute, and a success does not become younger."""
     async with service(tmp_path) as made:
@@ -151,6 +154,7 @@ async def test_a_clock_that_is_set_back_moves_no_back_off_and_hides_no_failure(t
     assert ready_s <= 2 * PRICES_S
 
 
+@pytest.mark.slow
 async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
     """An index that lags shows a swap without its transfers: unknown, not refused."""
     simulator = chain_of(3)
@@ -194,6 +198,7 @@ async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_
     assert (refused, missing) == (3, 0)
 
 
+@pytest.mark.slow
 async def test_one_list_that_fails_for_ever_is_told_with_its_age(tmp_path: Path) -> None:
     """39 of 40 is not everything: the run is partial, and the list is the oldest one in the status."""
     async with service(tmp_path, settings=SWEEP_ALONE) as made:
@@ -214,6 +219,7 @@ async def test_one_list_that_fails_for_ever_is_told_with_its_age(tmp_path: Path)
     assert oldest == (contract, runs[0].started_at)
 
 
+@pytest.mark.slow
 async def test_a_permit_that_our_own_budget_refuses_is_not_a_failure(tmp_path: Path) -> None:
     """An operator's refreshes do not make the service unready; a larger plan after a restart ends the wait."""
     simulator = chain_of(1)

@@ -31,6 +31,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b) and (not isinstance(a, float) or math.copysign(1, a) == math.copysign(1, b))
 
 
+@pytest.mark.slow
 @given(JSON_VALUES)
 @example(10**5000)
 @example(-(10**9999) + 7)

@@ -1,5 +1,6 @@
 """The queue of log entries, against a list."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,7 @@ from tocsin.bindings import LogEntry
 from tocsin.platform.shared.log_queue import LogQueue
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(["INFO", "ERROR", "take", "take and put back"]), st.integers(1, 4)))
 )

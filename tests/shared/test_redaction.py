@@ -116,6 +116,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON_VALUES, st.lists(st.text('abS1"/é', min_size=1, max_size=4), max_size=3))
 def test_no_secret_is_left_in_any_value(value: object, secrets: list[str]) -> None:
     """For any value and any secrets, no text in the result contains a secret."""
@@ -134,6 +135,7 @@ def test_no_secret_is_left_in_any_value(value: object, secrets: list[str]) -> No
     ]
 
 
+@pytest.mark.slow
 @given(JSON_VALUES)
 def test_without_secrets_json_is_left_alone(value: object) -> None:
     """Plain values within the limits stay unchanged."""

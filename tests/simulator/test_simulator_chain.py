@@ -161,6 +161,7 @@ def test_a_reorg_removes_the_newest_blocks(fate: Any, v1_status: str | None, v3_
         assert (body["block_hash"] == block_hash) is (fate == "forked")
 
 
+@pytest.mark.slow
 def test_positions_stay_unique_and_ordered_through_reorgs() -> None:
     """Every canonical transaction has its own position, and newer blocks have greater heights."""
     chain = lively_chain(wallets=10, hours=6.0)

@@ -154,6 +154,7 @@ async def test_the_server_stops_while_a_caller_hangs() -> None:
             await hanging
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["slow", "delay"])
 async def test_slow_replies_over_http(kind: Any) -> None:
     """A slow body begins at once and ends late; a delayed reply begins late."""
@@ -313,6 +314,7 @@ def test_the_command_has_the_simulators_defaults() -> None:
     assert defaults == {name: getattr(options, name) for name in defaults}
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_command() -> None:
     """`tocsin simulate` prints its base URLs and serves until it is stopped."""
     command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--wallets=5", "--history-hours=0.2"]

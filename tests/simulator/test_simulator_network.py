@@ -65,6 +65,7 @@ def is_unchanged(simulator: Simulator, tag: str) -> bool:
     return (reply.status, reply.body) == (304, b"")
 
 
+@pytest.mark.slow
 @given(limit=st.integers(1, 50))
 @settings(max_examples=20, deadline=None)
 def test_pages_have_every_canonical_transaction_once(limit: int) -> None:
@@ -176,6 +177,7 @@ def test_the_tag_is_that_of_the_newest_block_with_transactions() -> None:
     assert is_unchanged(simulator, tags[0])  # the list is again as it was then
 
 
+@pytest.mark.slow
 @given(share=st.floats(0.05, 0.9), limit=st.integers(1, 50))
 @settings(max_examples=15, deadline=None)
 def test_omitted_transactions_are_missing_only_here(share: float, limit: int) -> None:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def assert_consecutive(chain: Chain) -> None:
         assert nonces == list(range(len(nonces))), account
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), fates=st.lists(st.sampled_from(FATES), max_size=4))
 @settings(max_examples=15, deadline=None)
 def test_the_nonces_of_every_account_are_consecutive(seed: int, fates: list[Any]) -> None:

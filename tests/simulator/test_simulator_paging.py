@@ -46,6 +46,7 @@ def tx_ids(pages: list[Any]) -> list[str]:
     return [row["transaction"]["tx_id"] for page in pages for row in page["results"]]
 
 
+@pytest.mark.slow
 @given(count=st.integers(1, 60), limit=st.integers(1, 50))
 @settings(max_examples=30, deadline=None)
 def test_v3_cursors_cover_a_list_forwards_and_backwards(count: int, limit: int) -> None:
@@ -148,6 +149,7 @@ def test_events_are_paged(limit: int, offset: int) -> None:
     assert len(ask_json(simulator, f"{V3}/transactions/{tx.tx_id}/events")["results"]) == 20
 
 
+@pytest.mark.slow
 @given(limit=st.integers(1, 50))
 @settings(max_examples=15, deadline=None)
 def test_balance_changes_are_paged(limit: int) -> None:

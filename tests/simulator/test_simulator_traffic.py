@@ -20,6 +20,7 @@ def network_only(hourly: float) -> Traffic:
     return Traffic(swaps=0, strangers=0, transfers=0, floods=0, reorgs=0, network=hourly)
 
 
+@pytest.mark.slow
 def test_the_network_makes_its_number_of_transactions() -> None:
     """A day has 20,000 within a few percent, half of them transfers, and none of them is a swap."""
     chain = Chain(seed=1, start_ms=START_MS)
@@ -40,6 +41,7 @@ def test_the_network_makes_its_number_of_transactions() -> None:
     assert len(chain.strangers) == 40
 
 
+@pytest.mark.slow
 def test_the_network_is_the_same_for_the_same_seed() -> None:
     """In one step or in many; another seed gives another network."""
 
@@ -54,6 +56,7 @@ def test_the_network_is_the_same_for_the_same_seed() -> None:
     assert history(1, 1) != history(2, 1)
 
 
+@pytest.mark.slow
 def test_the_network_does_not_change_other_traffic() -> None:
     """The same swaps are broadcast at the same times with and without the rest of the network."""
 

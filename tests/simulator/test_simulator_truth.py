@@ -56,6 +56,7 @@ def only_pays(events: list[dict[str, Any]], wallet: str, name: str) -> bool:
     return all(asset["recipient"] and asset["recipient"] not in givers for asset in sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SWAP_KINDS)
 def test_truth_equals_netting_for_every_kind_of_swap(kind: str) -> None:
     """What the generator intended is the net of its events and of v3's balance changes."""
@@ -129,6 +130,7 @@ def test_off_list_calls_count_with_a_longer_allow_list() -> None:
     assert len(chain.truth(allowlist=longer)) == 2
 
 
+@pytest.mark.slow
 def test_truth_of_a_lively_chain_equals_netting_of_everything() -> None:
     """After hours of traffic with reorgs, the truth is what a careful reader of the API finds."""
     chain = lively_chain()

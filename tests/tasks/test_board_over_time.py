@@ -42,6 +42,7 @@ def by_sender(board: PublishedBoard) -> dict[str, BoardRow]:
     return {row.stx_address: row for row in board.rows}
 
 
+@pytest.mark.slow
 async def test_a_price_after_the_end_changes_nothing(tmp_path: Path) -> None:
     """STX from 0.85 to 0.60 after the end: every rank and figure stays. Without an end the P&L would be +250."""
     market = Market([{"stx": 0.85, A: 0.85}])
@@ -69,6 +70,7 @@ async def test_a_price_after_the_end_changes_nothing(tmp_path: Path) -> None:
     assert without_end.rows[0].pnl_at_trade_usd == 0.0  # of its own time, whatever comes later
 
 
+@pytest.mark.slow
 async def test_a_spike_at_the_end_changes_nothing(tmp_path: Path) -> None:
     """The prices of the end are those of its last hour, not of its last minutes."""
     market = Market([{"stx": 1.0, A: 1.0}])

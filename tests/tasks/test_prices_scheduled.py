@@ -128,6 +128,7 @@ async def test_an_object_that_is_built_again_for_every_run_does_not_starve(tmp_p
         assert max(clock.now() - price.fetched_at for price in found.values()) < 4 * 3_600_000
 
 
+@pytest.mark.slow
 async def test_the_incident_of_the_silent_nulls(tmp_path: Path) -> None:
     """A shared address at its limit: lines in the log, failures counted, the task held back."""
     clock, others = VirtualClock(), [True]
@@ -185,6 +186,7 @@ async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path
         assert all(after - before >= 5_000 for before, after in pairwise(asked_at))
 
 
+@pytest.mark.slow
 async def test_a_run_that_was_cut_off_at_once_has_a_whole_result(tmp_path: Path) -> None:
     """At the end of its slice, or with its process: all fields, and the run's own times."""
     clock = VirtualClock()

@@ -173,6 +173,7 @@ NASTY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("status", [200, 404, 400, 500])
 async def test_memory_stays_within_a_bound(name: str, status: int) -> None:

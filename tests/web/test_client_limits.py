@@ -115,6 +115,7 @@ async def test_a_whole_48_has_ten_clients_worth() -> None:
     limiter.count(networks_of({"client": ("2001:db8:1::1", 1)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/api/prices", "/api/competition/allowlist"])
 async def test_reads_are_limited_per_client_and_minute(path: str, tmp_path: Path) -> None:
     """Cached or not: 300 are sent, then it is a 429 with the time to wait; other clients are not affected."""
@@ -134,6 +135,7 @@ async def test_reads_are_limited_per_client_and_minute(path: str, tmp_path: Path
         assert unlimited == [200, 200, 200]
 
 
+@pytest.mark.slow
 async def test_zero_means_that_reads_have_no_limit(tmp_path: Path) -> None:
     """For a service behind something that limits by itself."""
     async with scene(tmp_path) as made:

@@ -20,6 +20,7 @@ def unzipped(answer: Answer) -> bytes:
     return gzip.decompress(answer.body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/openapi.json", "/api/docs", "/api/competition/allowlist", "/leaderboard"])
 async def test_what_is_large_is_compressed_for_those_who_accept_it(path: str, tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
@@ -39,6 +40,7 @@ async def test_what_fits_into_a_packet_is_not(tmp_path: Path) -> None:
             assert "content-encoding" not in (await ask(app, path, headers=GZIP)).headers
 
 
+@pytest.mark.slow
 async def test_where_the_platform_compresses_we_do_not(tmp_path: Path) -> None:
     """Cloudflare does it at its edge, and would pay for ours with the Worker's time."""
     async with scene(tmp_path) as made:

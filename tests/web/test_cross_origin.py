@@ -32,6 +32,7 @@ CLOSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PUBLIC)
 async def test_any_site_may_read_what_is_public(path: str, tmp_path: Path) -> None:
     """Twice: the second answer comes from the cache. Cookies are never allowed."""

@@ -41,6 +41,7 @@ def tasks() -> list[Task]:
     return [Job("tenero", 5 * MINUTE).task(), replace(feed, overdue_after_ms=2 * sweep.cadence_ms), sweep]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 async def test_everything_says_the_same_in_every_state(tmp_path: Path, name: str) -> None:
     """The state, whether it is ready, and the sentences."""

@@ -37,6 +37,7 @@ async def test_the_allow_list_has_the_published_shape(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["trades", "status", "allowlist", "tracked-tokens", "leaderboard", "cron"])
 async def test_every_public_competition_route_describes_itself(route: str, tmp_path: Path) -> None:
     """Agents ask for `?docs=1` before anything else."""
@@ -64,6 +65,7 @@ async def test_the_description_has_what_an_agent_needs(tmp_path: Path) -> None:
     assert {"200", "202", "404", "409", "422"} <= set(by_method["POST"]["responses"])
 
 
+@pytest.mark.slow
 async def test_the_document_is_at_the_sites_path_too(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         ours, sites = await made.get("/openapi.json"), await made.get("/api/openapi.json")
@@ -72,6 +74,7 @@ async def test_the_document_is_at_the_sites_path_too(tmp_path: Path) -> None:
     assert sites.body == ours.body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "rows"), [("500", 3), ("0", 1), ("2.5", 2), ("", 3), ("-7", 1), ("9" * 500, 3), (" 2 ", 2)]
 )

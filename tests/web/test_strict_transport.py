@@ -17,6 +17,7 @@ YEAR = "max-age=31536000"
 PATHS = ("/api/prices", "/api/prices", "/healthz", "/leaderboard", "/nothing")  # the second one is cached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("proxies", "proto", "expected"),
     [

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from support.competition import register
 from support.competition_site import TRADES, competition_site
 from tocsin.budget.budget import Quota
@@ -191,6 +193,7 @@ async def test_everybodys_trades_come_newest_first_page_by_page(tmp_path: Path) 
         assert (wrong.status, empty.status) == (400, 400)
 
 
+@pytest.mark.slow
 async def test_the_guide_names_only_routes_that_exist_and_the_rules_in_force(tmp_path: Path) -> None:
     """`/llms.txt` and the card, against the API's own document."""
     async with competition_site(tmp_path) as made:

@@ -50,6 +50,7 @@ async def test_a_viewer_may_look(tmp_path: Path) -> None:
         assert answers[0].json()["caller"] == {"name": "carol", "role": "viewer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ACTIONS)
 async def test_a_viewer_may_not_act(tmp_path: Path, query: str) -> None:
     """403 with a sentence, a line in the log, and nothing done; the wrong-key limit is not for them."""

@@ -344,6 +344,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, VALUES, max_size=5), st.integers(1, 60))
 def test_any_payload_is_read_or_refused(payload: Any, piece: int) -> None:
     """No JSON leads to another error than the one with a sentence, wherever it is cut into pieces."""
@@ -366,6 +367,7 @@ TRANSACTIONS = st.builds(
 BLOCKS = st.lists(st.lists(TRANSACTIONS, max_size=3).map(lambda listed: {"transactions": listed}), max_size=3)
 
 
+@pytest.mark.slow
 @given(BLOCKS, BLOCKS, VALUES, st.booleans(), st.integers(1, 50), st.sampled_from([None, 1]))
 def test_pieces_of_any_size_give_what_the_whole_says(
     applied: Any, undone: Any, noise: Any, v1: bool, piece: int, indent: int | None

@@ -130,6 +130,7 @@ BODIES: list[tuple[Any, dict[str, str], int, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "headers", "status", "code"), BODIES, ids=range(len(BODIES)))
 async def test_a_bad_body_is_explained_and_stores_nothing(
     body: Any, headers: dict[str, str], status: int, code: str, tmp_path: Path
@@ -158,6 +159,7 @@ async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) ->
     assert (by_page.status, by_page.json()["code"]) == (404, "tx_not_found")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [

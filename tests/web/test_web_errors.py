@@ -297,6 +297,7 @@ def test_a_client_that_sends_before_it_reads_gets_the_error(tmp_path: Path) -> N
             assert (answer.status, json.loads(answer.read())["code"]) == refusal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01 hello\r\n\r\n"])
 def test_a_request_that_is_not_http_has_the_same_shape(sent: bytes, tmp_path: Path) -> None:
     """An unknown method, a TLS greeting: the parser refuses them before any route is called."""

@@ -100,6 +100,7 @@ async def test_a_reader_continues_where_it_was(tmp_path: Path) -> None:
         made.site.closing.set()
 
 
+@pytest.mark.slow
 async def test_silence_has_a_heartbeat(tmp_path: Path) -> None:
     """So that both ends notice a dead connection."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:

@@ -29,6 +29,7 @@ def test_every_file_is_served() -> None:
     assert {path.suffix for path in STATIC.rglob("*") if path.is_file()} <= set(MEDIA_TYPES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -57,6 +58,7 @@ async def test_errors_have_the_shape_of_all_errors(
     assert answer.headers.get("allow") == ("GET, HEAD" if status == 405 else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/leaderboard", STYLE])
 @pytest.mark.parametrize("range_", ["bytes=0-5", "bytes=5-x", "bytes=999999-", "lines=1", ""])
 async def test_a_range_is_ignored(tmp_path: Path, path: str, range_: str) -> None:
@@ -79,6 +81,7 @@ async def test_a_known_version_is_not_sent_again(tmp_path: Path) -> None:
     assert (other.status, other.body) == (200, whole.body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "location"),
     [

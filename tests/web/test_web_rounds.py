@@ -231,6 +231,7 @@ async def test_what_runs_now(tmp_path: Path) -> None:
     assert winners == {"overall_pnl": "Agent 0", "volume": "Agent 1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [ROUNDS, f"{ROUNDS}/current", f"{ROUNDS}/x", f"{ROUNDS}/x/file", f"{ROUNDS}/x/results/{AGENTS[0]}"],
@@ -325,6 +326,7 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
     assert (shown.status, after.status) == (404, 409)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [

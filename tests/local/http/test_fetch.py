@@ -136,6 +136,7 @@ async def test_a_compressed_body_is_decompressed_within_the_limit() -> None:
             await fetch(server.url, body_max=999)
 
 
+@pytest.mark.slow
 async def test_a_decompression_bomb_does_not_fill_the_memory() -> None:
     """100 MB that arrive as 100 kB are refused after the first MB."""
     raw = http(200, gzip.compress(bytes(100_000_000), 1), "Content-Encoding: gzip")

@@ -152,6 +152,7 @@ async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.Monk
     assert served == b"HTTP/1.1 200 OK"  # it takes longer than a head may
 
 
+@pytest.mark.slow
 async def test_silent_connections_make_room_for_requests() -> None:
     """The oldest that waits has to go; one with a request under way stays."""
     async with server(total_max=100) as running:

@@ -63,6 +63,7 @@ REQUESTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requests", REQUESTS, ids=range(len(REQUESTS)))
 async def test_the_bytes_are_the_same(requests: list[bytes], tmp_path: Path) -> None:
     """Also for several requests on one connection, sent before the first response came."""

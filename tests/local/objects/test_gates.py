@@ -228,6 +228,7 @@ class Writer(DurableObject):
         await self.ctx.storage.put("number", number)
 
 
+@pytest.mark.slow
 async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path) -> None:
     """Three thousand commits of one page each: the log has about those of the last thousand."""
     log = tmp_path / "objects.sqlite-wal"

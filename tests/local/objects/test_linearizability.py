@@ -223,6 +223,7 @@ async def verdicts(home: Path, cls: type[DurableObject], seeds: range) -> list[A
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disk_s", [10.0, 0.0], ids=["quick disk", "slow disk"])
 async def test_calls_are_linearizable_under_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk_s: float
@@ -247,6 +248,7 @@ async def test_the_order_of_one_seed_is_always_the_same(
 # Runtimes and objects that are broken: the checker must find it
 
 
+@pytest.mark.slow
 async def test_replies_before_the_commit_is_durable_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +269,7 @@ async def test_replies_before_the_commit_is_durable_are_found(
     assert not all(verdict.linearizable for verdict in found)
 
 
+@pytest.mark.slow
 async def test_a_lost_commit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apply, commits = object_store.ObjectStore._apply, Numbers()
 

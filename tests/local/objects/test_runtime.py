@@ -80,6 +80,7 @@ async def test_retry_count_and_back_off_survive_a_restart(tmp_path: Path) -> Non
     assert [(when - at, count) for when, count in rings] == [(0, 0), (2000, 1), (6000, 2)]
 
 
+@pytest.mark.slow
 async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> None:
     """After a downtime they ring one after the other, 5 ms apart, not all at once."""
     clock = VirtualClock()
@@ -95,6 +96,7 @@ async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> N
     assert late == [5 * n for n in range(1000)]
 
 
+@pytest.mark.slow
 async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path) -> None:
     """Only alarms that are late already are delayed."""
     clock = VirtualClock()

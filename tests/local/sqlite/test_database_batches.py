@@ -39,6 +39,7 @@ def in_model(table: dict[int, int], batch: list[tuple[str, int, int]]) -> dict[i
     return table
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(BATCH, max_size=6))
 def test_batches_take_effect_completely_or_not_at_all(batches: list[list[tuple[str, int, int]]]) -> None:

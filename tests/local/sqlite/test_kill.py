@@ -27,6 +27,7 @@ def open_dir(path: Path) -> DataDir:
     return DataDir(path, SCHEMAS, now=START_MS, logger=open_logger(StringIO(), SystemClock(), Redactor()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acknowledged", [1, 7, 150])
 def test_what_was_acknowledged_survives_kill(tmp_path: Path, acknowledged: int) -> None:
     """The next start finds every write that returned before the kill, and only complete batches."""

@@ -41,6 +41,7 @@ async def test_text_comes_back_as_it_went(tmp_path: Path, text: str) -> None:
         assert await kv.get(f"k{text}") is None
 
 
+@pytest.mark.slow
 async def test_the_largest_value_fits_and_one_byte_more_does_not(tmp_path: Path) -> None:
     """The limit counts bytes of UTF-8, not characters."""
     async with open_kv(tmp_path, VirtualClock()) as kv:

@@ -245,6 +245,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(STEPS, st.data())
 def test_however_a_history_is_cut_into_updates_the_schema_is_the_same(
