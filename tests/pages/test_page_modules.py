@@ -16,6 +16,7 @@ from support.pages_driver import MINUS, NONE
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
 from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status
+from tocsin.shapes.budgets import BudgetForecast
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview, ServiceState
 from tocsin.web.static_pages import STATIC
@@ -180,27 +181,27 @@ def test_a_view_and_its_link_are_one(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent", "limit", "at_end", "runs_out"),
+    ("forecast", "expected"),
     [
-        (1000, 10_000, 2000, False),
-        (6000, 10_000, 12_000, True),
-        (0, 10_000, 0, False),
-        (50, None, 100, False),
+        (BudgetForecast(0, 240, 3_840, None), "At this pace 3,840 by 1 Jun (240 a day)."),
+        (
+            BudgetForecast(0, 240, 3_840, 1_779_667_200_000),
+            "At this pace it is used up on 25 May: cadences are stretched to last until 1 Jun.",
+        ),
+        (None, "No forecast before an hour of calls."),
     ],
 )
-def test_a_month_is_projected_at_its_pace(
-    page: Page, spent: int, limit: int | None, at_end: int, runs_out: bool
+def test_a_month_ends_as_the_service_forecasts(
+    page: Page, forecast: BudgetForecast | None, expected: str
 ) -> None:
-    """Half-way through a month twice the spent is expected; a limit below that is reached before the end."""
+    """The page calculates no pace of its own."""
     month_ends_at = 1_780_272_000_000  # 2026-06-01
-    budget = budget_status(minute=(0, None), month=(spent, limit), month_ends_at=month_ends_at)
-    half_way = month_ends_at - 31 * 12 * HOUR
-    projection = ask(page, "budgets", "m.projection(a[0], a[1])", [budget.to_json(), half_way])
+    budget = budget_status(
+        minute=(0, None), month=(45, 150_000), month_ends_at=month_ends_at, forecast=forecast
+    )
 
-    assert projection["atEnd"] == at_end
-    assert (projection["runsOutAt"] is not None) == runs_out
-    if runs_out:
-        assert half_way < projection["runsOutAt"] < month_ends_at
+    assert ask(page, "budgets", "m.forecastWords(a[0])", [budget.to_json()]) == expected
+    assert ask(page, "budgets", "m.passedOf(...a)", [month_ends_at, month_ends_at - 31 * 12 * HOUR]) == 0.5
 
 
 @pytest.mark.parametrize(

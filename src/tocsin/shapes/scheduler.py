@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from tocsin.shapes.base import FreeForm, Shape
+from tocsin.shapes.budgets import BudgetStatus
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.operators import Caller
 
@@ -140,66 +141,6 @@ class TaskStatus(Shape):
     sentence: str
     problem: str | None
     overdue_after_ms: int = 0  # without a complete run for so long it is overdue, and not before two cadences
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaStatus(Shape):
-    """Calls per window, null where there is no such window, and the share that is kept for requests."""
-
-    second: int | None
-    minute: int | None
-    month: int | None
-    request_share: float
-    is_cap: bool = False  # never more than this, whatever an upstream reports
-
-
-@dataclass(frozen=True, slots=True)
-class SpentCalls(Shape):
-    """Calls in the current windows. `month` includes those that others made with the same key."""
-
-    second: int
-    minute: int
-    month: int
-    month_by_others: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallsLeft(Shape):
-    """Calls left of the month, null without a monthly limit."""
-
-    month: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedLimits(Shape):
-    """What the upstream's newest headers reported; null where they said nothing."""
-
-    minute_remaining: int | None
-    month_remaining: int | None
-    anonymous: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingCallers(Shape):
-    """Callers that wait for a permit, by lane."""
-
-    task: int
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetStatus(Shape):
-    """One upstream's budget: `plan` as configured, `limits` as corrected by headers."""
-
-    plan: QuotaStatus
-    limits: QuotaStatus
-    spent: SpentCalls
-    left: CallsLeft
-    reported: ReportedLimits
-    month_ends_at: int
-    closed_until: int | None
-    in_flight: int
-    waiting: WaitingCallers
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,24 @@
  */
 
 /**
+ * How the month ends at the pace of about the last day.
+ *
+ * `perDay` counts our own calls since `since`, and what others use of the same month. `usedAtEnd` is what would
+ * be
+ * used when the month ends. `runsOutAt` is when the limit would be reached; null when it is not.
+ *
+ * @typedef {{
+ *   since: number,
+ *   perDay: number,
+ *   usedAtEnd: number,
+ *   runsOutAt: number | null,
+ * }} BudgetForecast
+ */
+
+/**
  * One upstream's budget: `plan` as configured, `limits` as corrected by headers.
+ *
+ * `forecast` is null until calls were counted for an hour: a first burst says nothing about a month.
  *
  * @typedef {{
  *   plan: QuotaStatus,
@@ -100,6 +117,7 @@
  *   closedUntil: number | null,
  *   inFlight: number,
  *   waiting: WaitingCallers,
+ *   forecast?: BudgetForecast | null,
  * }} BudgetStatus
  */
 
