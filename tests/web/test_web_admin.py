@@ -278,8 +278,8 @@ async def test_the_run_history(tmp_path: Path) -> None:
         assert everything.json()["runs"][0]["reason"] == "its time slice was nearly over"
         assert [(run["task"], run["id"]) for run in one.json()["runs"]] == [("tenero", 1)]
         assert made.scheduler.calls == [
-            ("runs", None, 50, None, None, None),
-            ("runs", "tenero", 1, None, None, None),
+            ("runs", None, 50, None, None, None, None, None),
+            ("runs", "tenero", 1, None, None, None, None, None),
         ]
 
 
@@ -289,13 +289,39 @@ async def test_the_run_history_is_filtered_and_paged(tmp_path: Path) -> None:
         made.scheduler.history = [run_record(id=number) for number in (3, 2, 1)]
         app = create_app(made.site)
 
-        first = await ask(app, f"{PATH}/runs?limit=2&outcome=ok&since=1778700600000", headers=KEY)
+        first = await ask(
+            app,
+            f"{PATH}/runs?limit=2&outcome=ok&since=1778700600000&until=1778700600001&trigger=alarm",
+            headers=KEY,
+        )
         second = await ask(app, f"{PATH}/runs?limit=2&cursor={first.json()['next']}", headers=KEY)
 
         assert [run["id"] for run in first.json()["runs"]] == [3, 2]
         assert [run["id"] for run in second.json()["runs"]] == [1]
         assert (first.json()["next"], second.json()["next"]) == (2, None)
-        assert made.scheduler.calls[0] == ("runs", None, 2, "ok", 1778700600000, None)
+        assert made.scheduler.calls[0] == (
+            *("runs", None, 2, "ok", 1778700600000, None, "alarm", 1778700600001),
+        )
+
+
+async def test_one_run(tmp_path: Path) -> None:
+    """With its log lines; a number that no run has is not found."""
+    async with scene(tmp_path) as made:
+        made.scheduler.history = [run_record(id=7)]
+        app = create_app(made.site)
+
+        found = await ask(app, f"{PATH}/runs/7", headers=KEY)
+        unknown = await ask(app, f"{PATH}/runs/8", headers=KEY)
+        malformed = await ask(app, f"{PATH}/runs/7x", headers=KEY)
+        without_key = await ask(app, f"{PATH}/runs/7")
+
+        assert found.json()["run"] == run_record(id=7).to_json()
+        assert found.json()["progress"] is None
+        assert found.json()["log"]["leftOut"] == 3
+        assert [line["event"] for line in found.json()["log"]["lines"]] == ["sweep.unit_failed"]
+        assert (unknown.status, unknown.json()["code"]) == (404, "unknown_run")
+        assert (malformed.status, malformed.json()["code"]) == (400, "bad_number")
+        assert without_key.status == 401
 
 
 async def test_the_totals_of_each_day(tmp_path: Path) -> None:
@@ -321,6 +347,8 @@ async def test_the_totals_of_each_day(tmp_path: Path) -> None:
         ("since=yesterday", "bad_since", "since=1778700600000"),
         ("cursor=x", "bad_cursor", "cursor is a whole number"),
         ("outcome=fine", "bad_outcome", "outcome is one of running, ok, partial"),
+        ("trigger=me", "bad_trigger", "trigger is one of alarm, refresh, rerun"),
+        ("until=now", "bad_until", "until=1778700600000"),
         ("task=%00", "bad_task", "tenero or sweep"),
         ("task=price", "bad_task", "tenero, sweep"),
         ("task=all", "bad_task", "tenero, sweep"),

@@ -19,6 +19,7 @@ ServiceState: TypeAlias = Literal[
 
 # Of runs that ended.
 OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "limited", "failed", "stopped", "interrupted")
+TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 SERVICE_STATES: tuple[ServiceState, ...] = get_args(ServiceState)
 
@@ -67,6 +68,8 @@ class RunRecord(Shape):
     error: RunError | None = None
     reason: str | None = None
     calls: int = 0  # to its upstream, retries included
+    done: int = 0  # units of work, of `total`, as it reported its progress
+    total: int = 0
 
     def ended(
         self,
@@ -77,6 +80,7 @@ class RunRecord(Shape):
         error: RunError | None = None,
         reason: str | None = None,
         calls: int | None = None,
+        progress: tuple[int, int] = (0, 0),
     ) -> "RunRecord":
         """The record of the same run after its end."""
         return replace(
@@ -88,6 +92,8 @@ class RunRecord(Shape):
             error=error,
             reason=reason,
             calls=self.calls if calls is None else calls,
+            done=progress[0],
+            total=progress[1],
         )
 
     def summary(self) -> FreeForm:

@@ -141,6 +141,7 @@ def operations(
         Operation("GET", "/api/admin/scheduler", admin.show, operation_docs.STATUS),
         Operation("POST", "/api/admin/scheduler", admin.act, operation_docs.ACT),
         Operation("GET", "/api/admin/scheduler/runs", admin.runs, operation_docs.RUNS),
+        Operation("GET", "/api/admin/scheduler/runs/{number}", admin.run, operation_docs.RUN),
         Operation("GET", "/api/admin/scheduler/days", admin.days, operation_docs.DAYS),
         Operation("GET", "/api/admin/scheduler/audit", admin.audit, operation_docs.AUDIT),
         Operation("GET", "/api/admin/scheduler/events", admin.events, operation_docs.EVENTS),

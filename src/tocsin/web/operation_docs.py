@@ -11,8 +11,10 @@ from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
 from tocsin.shapes.run_days import DayList
+from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import (
     OUTCOMES,
+    TRIGGERS,
     EventBatch,
     Health,
     Paused,
@@ -159,13 +161,33 @@ RUNS = OperationDoc(
         Parameter(
             "outcome", {"type": "string", "enum": ["", "running", *OUTCOMES]}, "only runs that ended so"
         ),
+        Parameter("trigger", {"type": "string", "enum": ["", *TRIGGERS]}, "only runs that were started so"),
         Parameter(
             "since", {"type": "integer", "minimum": 0}, "only runs that started then or later, unix ms"
+        ),
+        Parameter(
+            "until", {"type": "integer", "minimum": 0}, "only runs that started then or earlier, unix ms"
         ),
         Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_PAGE_MAX}, "50 by default"),
         Parameter("cursor", {"type": "integer", "minimum": 0}, "`next` of the page before"),
     ),
     responses={200: ResponseDoc("runs", (RunList,))},
+)
+RUN = OperationDoc(
+    operation_id="getRun",
+    tag="scheduler",
+    summary="One run: how it was started, what it did, how it ended, and its log lines.",
+    description="The first 10 lines and the last 20 are kept. They are stored when a run ends.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter(
+            "number", {"type": "string", "pattern": "^[0-9]{1,15}$"}, "the run's `id`", "path", example="17"
+        ),
+    ),
+    responses={
+        200: ResponseDoc("the run", (RunDetail,)),
+        404: ResponseDoc("unknown_run: never begun, or older than runs are kept", (ErrorBody,)),
+    },
 )
 DAYS = OperationDoc(
     operation_id="listDays",

@@ -451,6 +451,8 @@
  *   error?: RunError | null,
  *   reason?: string | null,
  *   calls?: number,
+ *   done?: number,
+ *   total?: number,
  * }} RunRecord
  */
 
