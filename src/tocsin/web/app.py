@@ -33,6 +33,7 @@ from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, foreign_names, is_public, routes_of
 from tocsin.web.path_patterns import PathPatterns
 from tocsin.web.prepared_response import Form
+from tocsin.web.price_history_route import PriceHistoryRoute
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.refusal_routes import RefusalRoutes
 from tocsin.web.request_limits import ClientRateLimit, networks_of
@@ -138,6 +139,9 @@ def operations(
         Operation("GET", "/api/competition/cron", cron.describe, operation_docs.CRON),
         Operation("POST", "/api/competition/cron", cron.sweep, operation_docs.SWEEP),
         Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_docs.REFUSALS),
+        Operation(
+            "GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, operation_docs.PRICE_HISTORY
+        ),
         Operation("GET", "/api/admin/scheduler", admin.show, operation_docs.STATUS),
         Operation("POST", "/api/admin/scheduler", admin.act, operation_docs.ACT),
         Operation("GET", "/api/admin/scheduler/runs", admin.runs, operation_docs.RUNS),

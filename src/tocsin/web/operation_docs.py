@@ -8,6 +8,7 @@ from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.news import News
 from tocsin.shapes.operators import AuditList, Reloaded
+from tocsin.shapes.price_history import PriceHistory
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
 from tocsin.shapes.run_days import DayList
@@ -30,6 +31,7 @@ from tocsin.stacks_address import TOKEN_ID_PATTERN
 from tocsin.web.admin import ACTIONS, AUDIT_MAX, PARAMETERS, REASON_MAX, RUNS_PAGE_MAX, TASK_PATTERN
 from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
+from tocsin.web.price_history_route import PERIODS, POINTS_MAX
 from tocsin.web.price_routes import TOKENS_MAX
 
 TEXT: dict[str, Any] = {"type": "string"}
@@ -63,6 +65,18 @@ PRICES = OperationDoc(
         ),
         304: ResponseDoc("unchanged since the ETag that was sent"),
     },
+)
+PRICE_HISTORY = OperationDoc(
+    operation_id="getPriceHistory",
+    tag="prices",
+    summary="What a token cost over time.",
+    description=f"At most {POINTS_MAX} points and one more, the last of each stretch. Pegs have no history.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter("token", _TOKEN_ID, "a token id", required=True, example="stx"),
+        Parameter("period", {"type": "string", "enum": ["", *PERIODS]}, f"{PERIODS[0]} by default"),
+    ),
+    responses={200: ResponseDoc("prices, oldest first", (PriceHistory,))},
 )
 CRON = OperationDoc(
     operation_id="describeCron",

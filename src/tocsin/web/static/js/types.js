@@ -224,6 +224,15 @@
  */
 
 /**
+ * A price and when it was seen (unix ms); null: the source had none then.
+ *
+ * @typedef {{
+ *   at: number,
+ *   priceUsd: number | null,
+ * }} PastPrice
+ */
+
+/**
  * What a token costs.
  *
  * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
@@ -239,6 +248,17 @@
  *   liquidityUsd?: number | null,
  *   volumeUsd?: number | null,
  * }} Price
+ */
+
+/**
+ * A token's prices of a period, oldest first, a few hundred at most. A gap stays a gap.
+ *
+ * @typedef {{
+ *   token: string,
+ *   period: "24h" | "7d" | "30d",
+ *   asOf: number,
+ *   points: PastPrice[],
+ * }} PriceHistory
  */
 
 /**
@@ -275,6 +295,22 @@
  */
 
 /**
+ * A transaction that does not count. `sentence` says what can be done.
+ *
+ * @typedef {{
+ *   txid: string,
+ *   code: string,
+ *   reason: string,
+ *   sentence: string,
+ *   sender: string,
+ *   contractId: string | null,
+ *   functionName: string | null,
+ *   burnBlockTime: number,
+ *   refusedAt: number,
+ * }} RecentRefusal
+ */
+
+/**
  * What a refresh returns: in JSON the run's counters, and `run` besides them.
  *
  * @typedef {{
@@ -294,6 +330,15 @@
  *   joined: boolean,
  *   pausedUntil: number | null,
  * }} RefreshRun
+ */
+
+/**
+ * A page of refusals, newest first; `next` is the cursor of the page after it.
+ *
+ * @typedef {{
+ *   refusals: RecentRefusal[],
+ *   next: string | null,
+ * }} RefusalPage
  */
 
 /**
@@ -416,12 +461,43 @@
  */
 
 /**
+ * A run and its lines. `progress` is null unless it runs. `name` is the scheduler instance.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   run: RunRecord,
+ *   progress: Progress | null,
+ *   log: RunLines,
+ * }} RunDetail
+ */
+
+/**
  * Why a run failed: the class of the exception or of the upstream's answer, and a sentence.
  *
  * @typedef {{
  *   class: string,
  *   message: string,
  * }} RunError
+ */
+
+/**
+ * A log line of a run: its event and its fields as text, without secrets.
+ *
+ * @typedef {{
+ *   at: number,
+ *   level: "DEBUG" | "INFO" | "WARN" | "ERROR",
+ *   event: string,
+ *   text: string,
+ * }} RunLine
+ */
+
+/**
+ * The first lines of a run and its last ones; `leftOut` is how many there were in between.
+ *
+ * @typedef {{
+ *   lines?: RunLine[],
+ *   leftOut?: number,
+ * }} RunLines
  */
 
 /**
