@@ -126,9 +126,10 @@ def _run(random: Random, name: str, started: int, *, outage: bool) -> RunRecord:
         result = feed_result(random.randrange(3))
     if failed:
         duration = min(TASKS[name].slice_ms, duration * 4)
+    late = started // MINUTE % 17 + (400 if failed else 0)
     return run_record(
+        slot_at=started - late,
         task=name,
-        slot_at=started,
         started_at=started,
         ended_at=started + duration,
         duration_ms=duration,

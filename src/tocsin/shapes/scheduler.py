@@ -332,7 +332,7 @@ class SchedulerOverview(Shape):
 
     `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
     end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until which
-    block the record is proven complete.
+    block the record is proven complete. `simulator` is where the simulator of a demo is; null in every real service.
     """
 
     name: str | None
@@ -342,3 +342,4 @@ class SchedulerOverview(Shape):
     lists: dict[str, int | None] | None
     caller: Caller | None = None  # whose key asked
     complete: Completeness | None = None  # null: of an older service
+    simulator: str | None = None

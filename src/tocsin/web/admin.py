@@ -98,6 +98,7 @@ class AdminRoutes:
             "lists": counted.lists,
             "complete": (await self._proof.read(condition.tasks)).to_json(),
             "caller": {"name": key.name, "role": key.role},
+            "simulator": deps.simulator,
         }
         return json_response(overview, headers=HEADERS)
 

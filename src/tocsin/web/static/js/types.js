@@ -549,7 +549,8 @@
  * `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
  * end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until
  * which
- * block the record is proven complete.
+ * block the record is proven complete. `simulator` is where the simulator of a demo is; null in every real
+ * service.
  *
  * @typedef {{
  *   name: string | null,
@@ -559,6 +560,7 @@
  *   lists: Record<string, number | null> | null,
  *   caller?: Caller | null,
  *   complete?: Completeness | null,
+ *   simulator?: string | null,
  * }} SchedulerOverview
  */
 
