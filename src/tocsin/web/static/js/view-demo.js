@@ -22,14 +22,14 @@ export async function show(body, { session }) {
 	const said = el("p", { class: "note", role: "status" });
 	const viewer = caller?.role === "viewer";
 	const heal = el("button", { type: "button", class: "primary", disabled: viewer, click: () => act("calm", {}, "Healed.") }, "Heal everything");
-	const kill = el("button", { type: "button", disabled: viewer, click: () => act("kill", {}, "Killed. It starts again by itself.") }, "Kill the service (kill -9)");
+	const kill = el("button", { type: "button", disabled: viewer, click: () => act("kill", {}, "Crashed. It starts again by itself.") }, "The service crashes");
 
 	const card = ([name, command, values, meaning]) =>
 		el("li", {}, el("button", { type: "button", disabled: viewer, click: () => act(command, values, `${name}.`) }, name), el("small", {}, meaning));
 	body.replaceChildren(
 		el("p", { class: "note" }, "Nothing here is real: both upstreams are simulated. Break something, and look at the overview and the runs."),
 		now,
-		el("ul", { class: "faults" }, ...FAULTS.map(card), el("li", {}, kill, el("small", {}, "The process ends at once. Runs under way are recorded as interrupted, and run again."))),
+		el("ul", { class: "faults" }, ...FAULTS.map(card), el("li", {}, kill, el("small", {}, "Its process is replaced without any clean-up, as kill -9 and a restart would do. A run under way is recorded as interrupted, and runs again."))),
 		heal,
 		said,
 	);
