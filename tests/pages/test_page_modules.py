@@ -6,17 +6,16 @@ import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from support.browser import watched_page
 from support.pages_driver import MINUS, NONE
+from support.pages_driver import ask_module as ask
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
-from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status
-from tocsin.shapes.budgets import BudgetForecast
+from support.statuses import HOUR, refresh_result, run_record, scheduler_status
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview, ServiceState
 from tocsin.web.static_pages import STATIC
@@ -31,13 +30,6 @@ def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
     with watched_page(browser, shared_server.url) as page:
         page.goto("/console")
         yield page
-
-
-def ask(page: Page, module: str, expression: str, argument: Any = None) -> Any:
-    """Evaluate an expression over a module's exports (`m`) and an argument (`a`)."""
-    return page.evaluate(
-        f"async (a) => {{ const m = await import('/static/js/{module}.js'); return {expression}; }}", argument
-    )
 
 
 @pytest.mark.parametrize(
@@ -178,30 +170,6 @@ def test_a_view_and_its_link_are_one(page: Page) -> None:
     ]
 
     assert ask(page, "board-view", "a.map((view) => m.parseView(m.formatView(view)))", views) == views
-
-
-@pytest.mark.parametrize(
-    ("forecast", "expected"),
-    [
-        (BudgetForecast(0, 240, 3_840, None), "At this pace 3,840 by 1 Jun (240 a day)."),
-        (
-            BudgetForecast(0, 240, 3_840, 1_779_667_200_000),
-            "At this pace it is used up on 25 May: cadences are stretched to last until 1 Jun.",
-        ),
-        (None, "No forecast before an hour of calls."),
-    ],
-)
-def test_a_month_ends_as_the_service_forecasts(
-    page: Page, forecast: BudgetForecast | None, expected: str
-) -> None:
-    """The page calculates no pace of its own."""
-    month_ends_at = 1_780_272_000_000  # 2026-06-01
-    budget = budget_status(
-        minute=(0, None), month=(45, 150_000), month_ends_at=month_ends_at, forecast=forecast
-    )
-
-    assert ask(page, "budgets", "m.forecastWords(a[0])", [budget.to_json()]) == expected
-    assert ask(page, "budgets", "m.passedOf(...a)", [month_ends_at, month_ends_at - 31 * 12 * HOUR]) == 0.5
 
 
 @pytest.mark.parametrize(

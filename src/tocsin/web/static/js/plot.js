@@ -1,9 +1,10 @@
 /** Values over time as a picture: dots for runs, a line for prices. The same numbers stand in a table beside it. */
 
 import { el, svg } from "./dom.js";
-import { clock, day } from "./format.js";
+import { clock, clockSeconds, day } from "./format.js";
 
 const DAY_MS = 86_400_000;
+const SHORT_MS = 600_000;
 const TIMES = 5;
 
 /** Where the values lie: from `low` to `high`, never empty. Pure. */
@@ -69,7 +70,7 @@ function dot({ at, value, outcome, run, words }, x, y) {
 }
 
 function timesOf(from, to) {
-	const shown = to - from > 2 * DAY_MS ? day : clock;
+	const shown = to - from > 2 * DAY_MS ? day : to - from < SHORT_MS ? clockSeconds : clock;
 	const times = Array.from({ length: TIMES }, (_, index) => from + ((to - from) * index) / (TIMES - 1));
 	return el("div", { class: "times", "aria-hidden": "true" }, ...times.map((at) => el("span", {}, shown(at))));
 }

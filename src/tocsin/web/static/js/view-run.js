@@ -67,7 +67,7 @@ function parts({ run, progress, log }) {
 }
 
 function counters(result) {
-	const entries = Object.entries(result ?? {}).filter(([name]) => !OWN.has(name));
+	const entries = Object.entries(result ?? {}).filter(([name, value]) => !OWN.has(name) && value !== "");
 	if (!entries.length) return [];
 	const { part, body } = tableOf("Counters", ["Counter", "Value"], ["Value"]);
 	body.append(...entries.map(([name, value]) => el("tr", {}, ...cellsOf([words(name), valueWords(value)], [1]))));
