@@ -20,6 +20,7 @@ from tocsin.shapes.price_history import PriceHistory
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.round_views import CurrentRounds, RoundList
+from tocsin.shapes.run_days import DayList
 from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
 
@@ -28,6 +29,7 @@ SHAPES: tuple[type[SnakeShape], ...] = (
     SchedulerOverview,
     RunList,
     RunDetail,
+    DayList,
     RefusalPage,
     PriceHistory,
     SchedulerEvent,

@@ -213,3 +213,21 @@ def test_a_real_service_cannot_be_broken(page: Page, world: World) -> None:
 
     expect(page.get_by_text("Nothing to show: this is not a demo.")).to_be_visible()
     assert not [request for request in world.requests if request["path"].startswith("/simulator")]
+
+
+def test_the_days_of_a_task(page: Page, world: World) -> None:
+    """From its runs to its days: how long they took on average, and how many were not complete."""
+    open_view(page, "Runs")
+    page.get_by_label("Task", exact=True).select_option("tenero")
+    page.get_by_role("link", name="30 days, day by day").click()
+    expect(page.locator("#view-title")).to_have_text("Days of Token prices")
+    mine = [run for run in world.runs if run["task"] == "tenero"]
+    failed = [run for run in mine if run["outcome"] != "ok"]
+    cells = page.get_by_role("region", name="Table of days").locator("tbody tr td").all_inner_texts()
+    totals = [sum(int(text) for text in cells[column::6]) for column in (1, 2, 3)]
+
+    assert totals == [len(mine), len(failed), 3 * len(mine)]
+    expect(page.get_by_role("img", name=re.compile("^Average duration: half of the days"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^Runs that were not complete: "))).to_be_visible()
+    page.get_by_role("link", name="Its runs").click()
+    expect(page.get_by_label("Task", exact=True)).to_have_value("tenero")

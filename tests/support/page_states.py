@@ -144,6 +144,7 @@ VIEWS: list[State] = [
     console_demo,
     view("runs", "runs&period=1d"),
     console_run,
+    view("days", "days&task=sweep"),
     view("refusals", "refusals"),
     view("prices", "prices"),
     view("rounds", "rounds"),

@@ -9,11 +9,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tocsin.competition.codes import MEANINGS, Code
+from tocsin.scheduler.run_history import counted, day_of
 from tocsin.shapes.agents import RecentRefusal, RefusalPage
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.operators import AuditList
 from tocsin.shapes.price_history import PastPrice, PriceHistory
 from tocsin.shapes.responses import ErrorBody
+from tocsin.shapes.run_days import DayList, DayTotals
 from tocsin.shapes.run_detail import RunDetail, RunLine, RunLines
 from tocsin.shapes.scheduler import RunList, RunRecord
 
@@ -89,6 +91,13 @@ class ConsoleApi:
         lines = RunLines([failed, done], 4)
         return JSONResponse(shaped(RunDetail, RunDetail("v1", record, None, lines).to_json()))
 
+    async def days(self, _request: Request) -> Response:
+        days: dict[str, DayTotals] = {}
+        for run in map(RunRecord.from_json, self._world().runs):
+            day = day_of(run.started_at)
+            days[day] = counted(days.get(day, DayTotals(day)), run)
+        return JSONResponse(shaped(DayList, DayList("v1", list(days.values())).to_json()))
+
     async def audit(self, _request: Request) -> Response:
         return JSONResponse(shaped(AuditList, {"name": "v1", "records": self._world().audit}))
 
@@ -128,6 +137,7 @@ class ConsoleApi:
         return [
             Route("/api/admin/scheduler/runs", self.runs),
             Route("/api/admin/scheduler/runs/{number}", self.run),
+            Route("/api/admin/scheduler/days", self.days),
             Route("/api/admin/scheduler/audit", self.audit),
             Route("/api/admin/competition/refusals", self.refusals),
             Route("/api/admin/prices/history", self.history),

@@ -38,12 +38,12 @@ export function piecesOf(points, gapMs) {
 
 /**
  * `points` are `{at, value}`, oldest first; those of runs have `outcome`, `run` and `words`, too.
- * @param {{points: object[], from: number, to: number, format: (value: number) => string, label: string, line?: boolean, gapMs?: number}} options
+ * @param {{points: object[], from: number, to: number, format: (value: number) => string, label: string, line?: boolean, fromZero?: boolean, gapMs?: number}} options
  */
-export function plot({ points, from, to, format, label, line = false, gapMs = Infinity }) {
+export function plot({ points, from, to, format, label, line = false, fromZero = !line, gapMs = Infinity }) {
 	const known = points.filter((point) => point.value !== null);
 	if (!known.length) return el("p", { class: "note" }, "No values in this time.");
-	const { low, high } = rangeOf(known.map((point) => point.value), !line);
+	const { low, high } = rangeOf(known.map((point) => point.value), fromZero);
 	const x = (at) => ((at - from) / Math.max(1, to - from)) * 100;
 	const y = (value) => 96 - ((value - low) / (high - low)) * 92;
 	const picture = svg("svg", { class: "plot", role: "img", "aria-label": label });

@@ -170,6 +170,24 @@
  */
 
 /**
+ * Days, newest first. `name` is the scheduler instance.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   days: DayTotals[],
+ * }} DayList
+ */
+
+/**
+ * A day in UTC, such as 2026-11-16; a run belongs to the day on which it started.
+ *
+ * @typedef {{
+ *   day: string,
+ *   tasks?: Record<string, TaskTotals>,
+ * }} DayTotals
+ */
+
+/**
  * Every error: a sentence that says how to fix it, a code, and whether trying again may help.
  *
  * Some errors have further fields.
@@ -634,6 +652,19 @@
  *   problem: string | null,
  *   overdueAfterMs?: number,
  * }} TaskStatus
+ */
+
+/**
+ * One task's runs of a day. `items` are the units of work that they finished, as their progress counts them.
+ *
+ * @typedef {{
+ *   runs?: number,
+ *   outcomes?: Record<string, number>,
+ *   calls?: number,
+ *   items?: number,
+ *   durationMs?: number,
+ *   durationMaxMs?: number,
+ * }} TaskTotals
  */
 
 /**

@@ -50,6 +50,7 @@ export async function show(body, { query, session, go }) {
 		filter("outcome", "Outcome", all("all outcomes", OUTCOMES)),
 		filter("trigger", "Started by", all("anything", TRIGGERS)),
 		filter("period", "Period", PERIODS),
+		el("a", { href: linkTo("days", { task: chosen.task }) }, "30 days, day by day"),
 	);
 	const note = el("p", { class: "note", role: "status" }, "Asking.");
 	const charts = el("div", { class: "charts" });
@@ -68,7 +69,7 @@ export async function show(body, { query, session, go }) {
 		runs = cursor ? [...runs, ...answer.runs] : answer.runs;
 		rows.replaceChildren(...runs.map(row));
 		charts.replaceChildren(...chartsOf(runs));
-		const ended = answer.next === null ? "" : ` Older ones follow: the oldest shown is of ${day(runs.at(-1)?.startedAt ?? null)}.`;
+		const ended = answer.next === null ? "" : ` Older ones follow: the oldest shown began on ${day(runs.at(-1)?.startedAt ?? null)}, ${clockSeconds(runs.at(-1)?.startedAt ?? null)}.`;
 		note.textContent = runs.length ? `${count(runs.length)} runs, newest first.${ended}` : "No run fits.";
 		more.hidden = answer.next === null;
 		more.onclick = () => load(answer.next);

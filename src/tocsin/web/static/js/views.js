@@ -5,13 +5,14 @@ import { byId, el, setAttribute, setText } from "./dom.js";
 const VIEWS = {
 	runs: ["Runs", () => import("./view-runs.js")],
 	run: ["Run", () => import("./view-run.js")],
+	days: ["Days", () => import("./view-days.js")],
 	refusals: ["Refusals", () => import("./view-refusals.js")],
 	prices: ["Prices", () => import("./view-prices.js")],
 	rounds: ["Rounds", () => import("./view-rounds.js")],
 	audit: ["Audit log", () => import("./view-audit.js")],
 	demo: ["Break things", () => import("./view-demo.js")],
 };
-const PARENTS = { run: "runs" };
+const PARENTS = { run: "runs", days: "runs" };
 
 /** The address of a view: `?view=runs&task=sweep`; what is empty is left out. Pure. */
 export function linkTo(view, params = {}) {
