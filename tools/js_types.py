@@ -12,18 +12,26 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from tocsin.shapes.agents import RefusalPage
 from tocsin.shapes.base import SCHEMA_PREFIX, SnakeShape, schemas_of
 from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.operators import AuditList
+from tocsin.shapes.price_history import PriceHistory
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.round_views import CurrentRounds, RoundList
+from tocsin.shapes.run_days import DayList
+from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
 
 FILE = Path(__file__).parents[1] / "src" / "tocsin" / "web" / "static" / "js" / "types.js"
 SHAPES: tuple[type[SnakeShape], ...] = (
     SchedulerOverview,
     RunList,
+    RunDetail,
+    DayList,
+    RefusalPage,
+    PriceHistory,
     SchedulerEvent,
     RefreshResult,
     AuditList,

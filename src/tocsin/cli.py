@@ -92,6 +92,10 @@ def runs(
     since: Annotated[
         str | None, typer.Option(help="2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
     ] = None,
+    until: Annotated[str | None, typer.Option(help="The same: not later.", metavar="TIME")] = None,
+    trigger: Annotated[
+        str | None, typer.Option(help="Only runs started so: alarm, refresh or rerun.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
     daily: Annotated[bool, typer.Option("--daily", help="The totals of each day and task.")] = False,
     as_json: AsJson = False,
@@ -105,13 +109,15 @@ def runs(
 
     client = service_client(url, host, port)
     if daily:
-        if task or outcome or since:
+        if task or outcome or since or until or trigger:
             raise UsageError("--daily shows all tasks and outcomes: give it with --limit only.")
         days = list_runs.list_days(client, min(limit, 400))
         print_answer(days.to_json(), as_json, render.days(days))
         return
-    since_ms = None if since is None else parse_past_ms(since, time.time_ns() // 1_000_000)
-    filters = {"task": task, "outcome": outcome, "since": since_ms}
+    now = time.time_ns() // 1_000_000
+    times = {"since": since, "until": until}
+    asked = {name: None if text is None else parse_past_ms(text, now) for name, text in times.items()}
+    filters = {"task": task, "outcome": outcome, "trigger": trigger, **asked}
     found = list_runs.list_runs(client, filters, limit)
     print_answer(found.to_json(), as_json, render.runs(found))
 

@@ -9,11 +9,10 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from starlette.routing import BaseRoute
@@ -77,14 +76,14 @@ class Service:
         self._fault: FileFault | None = None
         self._started_at_s = self.clock.now() / 1000
 
-    async def open(self, pages: Sequence[BaseRoute] = ()) -> None:
-        """Open everything, or nothing. `pages` are routes that come after the API's own."""
+    async def open(self, pages: Sequence[BaseRoute] = (), simulator: str | None = None) -> None:
+        """Open everything, or nothing. `pages` are routes that come after the API's own; a demo has a simulator."""
         try:
             await self._open_data()
             await self._open_logs()
             await self._open_stores()
             await self._open_scheduler()
-            await self._open_web(pages)
+            await self._open_web(pages, simulator)
             await self._begin()
         except BaseException:
             await self.close()
@@ -182,7 +181,7 @@ class Service:
         await self.runtime.open()
         self._stack.push_async_callback(self.runtime.close)
 
-    async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
+    async def _open_web(self, pages: Sequence[BaseRoute], simulator: str | None) -> None:
         self.health = HealthWatch(
             self.scheduler, self.kv, self.clock, self._check_files, self._process_alerts()
         )
@@ -205,6 +204,7 @@ class Service:
             origins=self.settings.cors_origins,
             compress=True,
             in_one_loop=True,
+            simulator=simulator,
             reload=self.reloader.reload,
             runtime_metrics=lambda: {
                 **asdict(self.runtime.metrics),
@@ -279,24 +279,19 @@ def serve(
     *, as_demo: bool, bad_times: bool, host: str | None, port: int | None, data_dir: Path | None
 ) -> None:
     """Run the service as the command does; ends the process with its exit code."""
-    source = SettingsSource(host, port, data_dir)
-    settings = read_settings(host=host, port=port, data_dir=data_dir)
-    chosen = None if data_dir is None else str(data_dir)
-    with _demo_directory(chosen, as_demo=as_demo) as demo_dir, asyncio.Runner(loop_factory=_loop) as runner:
+    demo_dir = None
+    with ExitStack() as stack:
+        if as_demo:
+            from tocsin.commands.demo_crash import demo_directory
+
+            demo_dir, port = stack.enter_context(demo_directory(data_dir, port))
+        source = SettingsSource(host, port, data_dir)
+        settings = read_settings(host=host, port=port, data_dir=data_dir)
+        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop))
         serving = run(settings, stream=sys.stdout, demo_dir=demo_dir, source=source, bad_times=bad_times)
         code = runner.run(serving)
     if code:
         raise SystemExit(code)
-
-
-@contextmanager
-def _demo_directory(chosen: str | None, *, as_demo: bool) -> Iterator[str | None]:
-    """The chosen directory, or one that is removed after the demo; None when there is no demo."""
-    if not as_demo or chosen is not None:
-        yield chosen if as_demo else None
-        return
-    with TemporaryDirectory(prefix="tocsin-demo-") as made:
-        yield made
 
 
 async def run(
@@ -316,17 +311,14 @@ async def run(
             await service.open()
         else:
             from tocsin.commands import demo  # the simulator is a third of all that is loaded
-            from tocsin.commands.import_agents import open_agents
 
-            simulator = demo.build(SystemClock(), bad_times=bad_times)
-            settings = demo.demo_settings(settings, server.url, demo_dir)
-            with open_agents(settings) as connection:  # before the first sweep
-                demo.register_agents(connection, simulator)
-                demo.add_past(connection, settings, simulator, SystemClock().now())
-            adjusted = demo.keeping(settings.admin_key, server.url, demo_dir)
-            source = replace(source or SettingsSource(), adjusted=adjusted)
+            made = demo.prepare(
+                settings, server.url, server.port, demo_dir, bad_times=bad_times, clock=SystemClock()
+            )
+            settings = made.settings
+            source = replace(source or SettingsSource(), adjusted=made.adjusted)
             service = Service(settings, stream=stream, server=server, source=source)
-            await service.open([demo.mount(simulator, settings.admin_key)])
+            await service.open(made.routes, simulator=demo.PATH)
     except BaseException:
         server.close()
         raise

@@ -17,7 +17,7 @@ from tocsin.budget.limiter import Denial, Lane, LimitReading, WindowReading
 from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
 from tocsin.moments import Moment
-from tocsin.shapes.scheduler import SpentCalls, WaitingCallers
+from tocsin.shapes.budgets import SpentCalls, WaitingCallers
 
 FOREVER_S = 40 * 86_400.0
 

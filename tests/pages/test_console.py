@@ -140,8 +140,9 @@ def test_the_title_is_the_worst_that_is_true(page: Page, world: World) -> None:
 
 
 def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
-    """Gauges with a projection, prices with their age, refusals by reason."""
+    """Gauges with a forecast, prices with their age, refusals by reason."""
     world.status["budgets"]["hiro"]["spent"]["month"] = 140_000
+    world.status["budgets"]["hiro"]["forecast"].update(usedAtEnd=300_000, runsOutAt=now_ms() + 86_400_000)
     world.status["budgets"]["hiro"]["reported"]["anonymous"] = True
     world.status["budgets"]["tenero"]["closedUntil"] = now_ms() + 60_000
     open_console(page, KEY)

@@ -6,16 +6,16 @@ import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from support.browser import watched_page
 from support.pages_driver import MINUS, NONE
+from support.pages_driver import ask_module as ask
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
-from support.statuses import HOUR, budget_status, refresh_result, run_record, scheduler_status
+from support.statuses import HOUR, refresh_result, run_record, scheduler_status
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview, ServiceState
 from tocsin.web.static_pages import STATIC
@@ -30,13 +30,6 @@ def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
     with watched_page(browser, shared_server.url) as page:
         page.goto("/console")
         yield page
-
-
-def ask(page: Page, module: str, expression: str, argument: Any = None) -> Any:
-    """Evaluate an expression over a module's exports (`m`) and an argument (`a`)."""
-    return page.evaluate(
-        f"async (a) => {{ const m = await import('/static/js/{module}.js'); return {expression}; }}", argument
-    )
 
 
 @pytest.mark.parametrize(
@@ -177,30 +170,6 @@ def test_a_view_and_its_link_are_one(page: Page) -> None:
     ]
 
     assert ask(page, "board-view", "a.map((view) => m.parseView(m.formatView(view)))", views) == views
-
-
-@pytest.mark.parametrize(
-    ("spent", "limit", "at_end", "runs_out"),
-    [
-        (1000, 10_000, 2000, False),
-        (6000, 10_000, 12_000, True),
-        (0, 10_000, 0, False),
-        (50, None, 100, False),
-    ],
-)
-def test_a_month_is_projected_at_its_pace(
-    page: Page, spent: int, limit: int | None, at_end: int, runs_out: bool
-) -> None:
-    """Half-way through a month twice the spent is expected; a limit below that is reached before the end."""
-    month_ends_at = 1_780_272_000_000  # 2026-06-01
-    budget = budget_status(minute=(0, None), month=(spent, limit), month_ends_at=month_ends_at)
-    half_way = month_ends_at - 31 * 12 * HOUR
-    projection = ask(page, "budgets", "m.projection(a[0], a[1])", [budget.to_json(), half_way])
-
-    assert projection["atEnd"] == at_end
-    assert (projection["runsOutAt"] is not None) == runs_out
-    if runs_out:
-        assert half_way < projection["runsOutAt"] < month_ends_at
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, Response, expect
 
 from support.browser import PHONE, audit
-from support.page_states import STATES, State, agent, board, console
+from support.page_states import STATES, VIEWS, State, agent, board, console
 from support.pages_driver import ROWS, open_board, panel, verdict
 from support.pages_server import World
 from tocsin.web.static_pages import STATIC
@@ -29,7 +29,7 @@ def test_the_page_is_accessible(page: Page, world: World, state: State) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize("state", [board, agent, console])
+@pytest.mark.parametrize("state", [board, agent, console, *VIEWS], ids=lambda state: state.__name__)
 def test_the_page_is_accessible_on_a_phone(page: Page, world: World, state: State) -> None:
     """On a phone, where a table looks like cards, it is still a table for a screen reader."""
     page.emulate_media(reduced_motion="reduce")

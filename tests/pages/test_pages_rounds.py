@@ -29,9 +29,9 @@ def test_without_rounds_the_board_says_nothing_about_them(page: Page, world: Wor
 def test_the_console_says_what_a_round_waits_for(page: Page, world: World) -> None:
     """And how many discrepancies a result has."""
     open_console(page, world.key)
-    page.locator("#rounds summary").click()
+    page.get_by_role("link", name="Rounds").click()
 
-    rounds = page.locator("#rounds tbody tr")
+    rounds = page.locator("#view tbody tr")
     expect(rounds.nth(0)).to_contain_text(re.compile(r"week-3\s*open\s*14[34]:\d\d:\d\d"))
     expect(rounds.nth(1)).to_contain_text("closed")
     expect(rounds.nth(1)).to_contain_text("waits: transactions that wait to be verified: 2")

@@ -120,7 +120,7 @@ async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
     clock = VirtualClock(START_MS + DAY)
     runs = stored_runs(1, 6_500, START_MS, 10_000)
     for number in (3, 700, 6_400):
-        runs[f"run:{number:012}"]["outcome"] = "failed"
+        runs[f"run:{number:012}"].update(outcome="failed", trigger="refresh")
     await prepared(tmp_path, clock, runs, 6_500)
     async with scheduler(tmp_path, Job("tenero", DAY), Job("sweep", DAY), clock=clock, arm=False) as made:
         client = made.client()
@@ -128,9 +128,9 @@ async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
         async def pages(limit: int, **query: Any) -> list[list[int]]:
             found, cursor = [], None
             while True:
-                page = await client.runs(
-                    query.get("task"), limit, query.get("outcome"), query.get("since"), cursor
-                )
+                names = ("outcome", "since", "trigger", "until")
+                outcome, since, trigger, until = (query.get(name) for name in names)
+                page = await client.runs(query.get("task"), limit, outcome, since, cursor, trigger, until)
                 found.append([run.id for run in page.runs])
                 if page.next is None:
                     return found
@@ -140,11 +140,13 @@ async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
         failed = await pages(50, outcome="failed")
         none = await pages(50, task="sweep")
         since = await pages(1_000, since=START_MS + 6_000 * 10_000)
+        by_hand = await pages(50, trigger="refresh", until=START_MS + 699 * 10_000)
 
     assert [number for page in everything for number in page] == list(range(6_500, 0, -1))
     assert [len(page) for page in everything] == [900] * 7 + [200]
     assert failed == [[6_400], [700, 3]]  # 5,000 are looked at by one question
     assert none == [[], []]
+    assert by_hand == [[], [700, 3]]
     assert since == [list(range(6_500, 6_000, -1))]
 
 

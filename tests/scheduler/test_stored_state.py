@@ -65,7 +65,7 @@ async def test_the_state_of_release_0_1_0_loads_completely(tmp_path: Path) -> No
     assert runs[0].error is not None
     assert (runs[0].id, runs[0].outcome, runs[0].error.message) == (12, "interrupted", PROCESS_ENDED)
     assert [run.to_json() for run in reversed(runs[1:])] == [
-        {**stored[f"run:{number:012}"], "reason": None} for number in range(1, 12)
+        {**stored[f"run:{number:012}"], "reason": None, "done": 0, "total": 0} for number in range(1, 12)
     ]
     check_status_of_0_1_0(status, stored)
     assert sweep.started[0] == 1_794_762_350_000  # its interrupted run, as soon as the pause has ended

@@ -22,6 +22,7 @@ from tocsin.competition.board import BoardPage, PricedToken, all_rows, board_que
 from tocsin.competition.codes import Code
 from tocsin.competition.rules import Rules
 from tocsin.scheduler.run import Run
+from tocsin.scheduler.run_log import KeptLines
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.settings import Settings
@@ -199,7 +200,7 @@ async def sweep_within(world: World, slice_s: float) -> RunRecord:
         started_at=world.clock.now(),
         result=dict(task.empty_result),
     )
-    return await Run(task, record, world.run(slice_s=slice_s)).execute()
+    return await Run(task, record, world.run(slice_s=slice_s), KeptLines(world.clock, str)).execute()
 
 
 def number(counters: FreeForm, name: str) -> int:

@@ -106,11 +106,53 @@ def console_of_a_viewer(page: Page, world: World) -> None:
     )
     world.role, world.audit = "viewer", [begun.to_json(), ended.to_json()]
     console(page, world)
-    page.get_by_text("What operators did").click()
-    expect(page.locator("#audit tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.locator("#view tbody tr")).to_have_count(2)
+
+
+def view(name: str, query: str) -> State:
+    """A view of the console, when it has loaded."""
+
+    def opened(page: Page, world: World) -> None:
+        open_console(page, world.key)
+        page.evaluate("address => history.pushState(null, '', address)", f"/console?view={query}")
+        page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+        expect(page.locator("#view .view-body > *").nth(1)).to_be_visible()
+        for summary in page.locator("#view summary").all()[:2]:
+            summary.click()
+
+    opened.__name__ = f"console_{name}"
+    return opened
+
+
+def console_run(page: Page, world: World) -> None:
+    """One that failed and refused something."""
+    world.runs[0].update(
+        error={"class": "Unavailable", "message": "hiro answered 503"},
+        outcome="failed",
+        result={"scanned": 4, "rejectionReasons": {"tx_failed": 3}},
+    )
+    view("run", f"run&run={world.runs[0]['id']}")(page, world)
+
+
+def console_demo(page: Page, world: World) -> None:
+    world.simulator = {"faults": [{"kind": "limited", "upstream": "hiro"}], "badTimes": True}
+    view("demo", "demo")(page, world)
+
+
+VIEWS: list[State] = [
+    console_demo,
+    view("runs", "runs&period=1d"),
+    console_run,
+    view("days", "days&task=sweep"),
+    view("refusals", "refusals"),
+    view("prices", "prices"),
+    view("rounds", "rounds"),
+]
 
 
 STATES: list[State] = [
     board, board_with_everything_open, agent, loading, broken, stale, nobody,
     gate, console, console_of_a_viewer, console_in_trouble, console_with_partial_runs, console_paused, pausing,
+    *VIEWS,
 ]  # fmt: skip

@@ -1,5 +1,7 @@
 """What a visitor and an operator do with the pages. Works with any service at the page's base URL."""
 
+from typing import Any
+
 from playwright.sync_api import Locator, Page, expect
 
 MINUS, NONE = "\u2212", "\u2013"  # as the pages write them
@@ -18,6 +20,13 @@ def stop_time(page: Page) -> None:
 def press(button: Locator) -> None:
     """Click at once, also if the button has just been hidden."""
     button.dispatch_event("click")
+
+
+def ask_module(page: Page, module: str, expression: str, argument: Any = None) -> Any:
+    """Evaluate an expression over a module's exports (`m`) and an argument (`a`)."""
+    return page.evaluate(
+        f"async (a) => {{ const m = await import('/static/js/{module}.js'); return {expression}; }}", argument
+    )
 
 
 # A visitor at the leaderboard

@@ -7,6 +7,7 @@ from support.pages_world import Json
 from support.statuses import DAY, HOUR, MINUTE, budget_status, run_record, scheduler_status, task_status
 from tocsin.competition.feed_report import EMPTY_RESULT
 from tocsin.shapes.base import FreeForm
+from tocsin.shapes.budgets import BudgetForecast
 from tocsin.shapes.scheduler import RunError, RunRecord, TaskStatus
 
 TASKS = {
@@ -44,8 +45,18 @@ def sample_status(now: int) -> Json:
             "sweep": _task("sweep", now + 7 * MINUTE, sweep + 41_200),
         },
         budgets={
-            "tenero": budget_status(minute=(6, 100), month=(7_420, 50_000), month_ends_at=month_ends_at),
-            "hiro": budget_status(minute=(48, 500), month=(61_950, 150_000), month_ends_at=month_ends_at),
+            "tenero": budget_status(
+                minute=(6, 100),
+                month=(7_420, 50_000),
+                month_ends_at=month_ends_at,
+                forecast=BudgetForecast(now - DAY, 530, 15_900, None),
+            ),
+            "hiro": budget_status(
+                minute=(48, 500),
+                month=(61_950, 150_000),
+                month_ends_at=month_ends_at,
+                forecast=BudgetForecast(now - DAY, 4_425, 132_750, None),
+            ),
         },
         last_run_at={"tenero": tenero, "feed": feed, "sweep": sweep},
         last_result={
@@ -115,9 +126,10 @@ def _run(random: Random, name: str, started: int, *, outage: bool) -> RunRecord:
         result = feed_result(random.randrange(3))
     if failed:
         duration = min(TASKS[name].slice_ms, duration * 4)
+    late = started // MINUTE % 17 + (400 if failed else 0)
     return run_record(
+        slot_at=started - late,
         task=name,
-        slot_at=started,
         started_at=started,
         ended_at=started + duration,
         duration_ms=duration,

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from support.captured_log import CapturedLog
+from support.pages_console import ConsoleApi, refused, sample_history, sample_refusals, shaped
 from support.pages_rounds import no_rounds, round_routes, sample_rounds
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
@@ -35,16 +36,14 @@ from tocsin.scheduler.service_health import HealthSnapshot, TaskFacts, health_of
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.completeness import Completeness
-from tocsin.shapes.operators import AuditList, AuditRecord, Caller
+from tocsin.shapes.operators import AuditRecord, Caller
 from tocsin.shapes.prices import PriceList
-from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.scheduler import (
     Outcome,
     Paused,
     Progress,
     Refreshed,
     Resumed,
-    RunList,
     SchedulerEvent,
     SchedulerOverview,
     Status,
@@ -54,7 +53,6 @@ from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.static_pages import page_routes
 
 PAGE_MAX = 200
-RUNS_MAX = 500
 ENDED_FIELDS = ("trigger", "outcome", "durationMs", "error", "reason", "result")
 
 
@@ -76,6 +74,9 @@ class World:
     trades: dict[str, list[Json]] = field(default_factory=dict)  # by sender
     status: Json = field(default_factory=dict)
     refusals: Json | None = field(default_factory=dict)
+    refused: list[Json] = field(default_factory=list)  # newest first
+    simulator: Json | None = None  # the faults of a demo
+    price_history: list[Json] = field(default_factory=list)
     lists: Json | None = None
     complete: Json = field(default_factory=lambda: Completeness(7_912_345, now_ms(), 0, None).to_json())
     runs: list[Json] = field(default_factory=list)
@@ -96,6 +97,7 @@ class World:
         world.status, world.runs = sample_status(now), sample_runs(now)
         world.lists = {"SP.one": now - 480_000, "SP.two": now - 60_000}
         world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
+        world.refused, world.price_history = sample_refusals(now), sample_history(now)
         world.current_rounds, world.rounds = sample_rounds(now)
         return world
 
@@ -211,8 +213,7 @@ class ScriptedApi:
             Route("/api/prices", self.prices),
             Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
             Route("/api/admin/scheduler", self.act, methods=["POST"]),
-            Route("/api/admin/scheduler/runs", self.runs),
-            Route("/api/admin/scheduler/audit", self.audit),
+            *ConsoleApi(lambda: self.world).routes(),
             Route("/api/admin/scheduler/events", self.events),
         ]
         around = [Middleware(ErrorMiddleware, logger=CapturedLog()), Middleware(Script, server=self._server)]
@@ -258,25 +259,16 @@ class ScriptedApi:
             "lists": self.world.lists,
             "complete": self.world.complete,
             "caller": Caller("alice", self.world.role).to_json(),
+            "simulator": None if self.world.simulator is None else "/simulator",
         }
         return JSONResponse(shaped(SchedulerOverview, overview))
-
-    async def runs(self, request: Request) -> Response:
-        task, limit = request.query_params.get("task"), int(request.query_params.get("limit", "50"))
-        if limit > RUNS_MAX:
-            return _refused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
-        runs = [run for run in self.world.runs if task in {None, run["task"]}][:limit]
-        return JSONResponse(shaped(RunList, {"name": "v1", "runs": runs, "next": None}))
-
-    async def audit(self, _request: Request) -> Response:
-        return JSONResponse(shaped(AuditList, {"name": "v1", "records": self.world.audit}))
 
     async def act(self, request: Request) -> Response:
         query, status = request.query_params, self.world.status
         if self.world.viewer_when_acting:
             self.world.role = "viewer"
         if self.world.role == "viewer":
-            return _refused(403, "read_only_key", "The key alice may look, but not act.")
+            return refused(403, "read_only_key", "The key alice may look, but not act.")
         record = AuditRecord(
             f"operator-{len(self.world.audit) + 1}", now_ms(), "alice", "operator", "192.0.2.7", query["action"],
             query.get("task"), query.get("reason") or None, "done", now_ms(), None,
@@ -359,29 +351,10 @@ class Script:
         app = self._app
         if path in world.faults:
             status, sentence = world.faults[path]
-            app = _refused(status, "scripted", sentence)
+            app = refused(status, "scripted", sentence)
         elif path.startswith("/api/admin/") and request.headers.get("x-admin-key") != world.key:
-            app = _refused(401, "unauthorised", "That is not the admin key.")
+            app = refused(401, "unauthorised", "That is not the admin key.")
         await app(scope, receive, send)
-
-
-def shaped(shape: type[SnakeShape], body: Json) -> Json:
-    """The body, which must be exactly what the service would send as this shape."""
-    sent: Json = shape.from_json(body).to_json()
-    assert sent == body, f"this is not a {shape.__name__}: {_difference(sent, body)}"
-    return sent
-
-
-def _difference(sent: Any, body: Any) -> Any:
-    """The part of the body that the shape does not have, or has otherwise."""
-    if isinstance(sent, dict) and isinstance(body, dict):
-        names = [name for name in {**sent, **body} if sent.get(name) != body.get(name)]
-        return {name: _difference(sent.get(name), body.get(name)) for name in names}
-    return body
-
-
-def _refused(status: int, code: str, sentence: str) -> Response:
-    return JSONResponse(ErrorBody(sentence, code, retryable=status >= 500).to_json(), status)
 
 
 def _tagged(request: Request, shape: type[SnakeShape], body: Json) -> Response:

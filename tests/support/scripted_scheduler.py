@@ -21,6 +21,7 @@ from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.settings import Settings
 from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome, AuditRecord
 from tocsin.shapes.run_days import DayList, DayTotals, TaskTotals
+from tocsin.shapes.run_detail import RunDetail, RunLine, RunLines
 from tocsin.shapes.scheduler import (
     EventBatch,
     Paused,
@@ -111,8 +112,10 @@ class ScriptedScheduler:
         outcome: str | None = None,
         since: int | None = None,
         before: int | None = None,
+        trigger: str | None = None,
+        until: int | None = None,
     ) -> JSON:
-        self._called("runs", task, limit, outcome, since, before)
+        self._called("runs", task, limit, outcome, since, before, trigger, until)
         if task not in {None, *self.shown.tasks}:
             raise UsageError(f"there is no task {task!r}: give one of tenero, sweep")
         runs = [
@@ -121,6 +124,14 @@ class ScriptedScheduler:
             if task in {None, run.task} and outcome in {None, run.outcome} and run.id < (before or 10**9)
         ]
         return RunList("v1", runs[:limit], runs[limit - 1].id if len(runs) > limit else None).to_json()
+
+    async def run(self, number: int) -> JSON:
+        self._called("run", number)
+        for run in self.history:
+            if run.id == number:
+                line = RunLine(run.started_at, "WARN", "sweep.unit_failed", "unit=SP.one reason=HTTP 503")
+                return RunDetail("v1", run, None, RunLines([line], 3)).to_json()
+        raise UsageError(f"there is no run {number}")
 
     async def days(self, limit: int) -> JSON:
         self._called("days", limit)

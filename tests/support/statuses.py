@@ -8,20 +8,16 @@ from typing import Any
 
 from support.virtual_time import START_MS
 from tocsin.shapes.base import FreeForm
-from tocsin.shapes.scheduler import (
+from tocsin.shapes.budgets import (
+    BudgetForecast,
     BudgetStatus,
     CallsLeft,
-    LastError,
     QuotaStatus,
-    RefreshResult,
-    RefreshRun,
     ReportedLimits,
-    RunRecord,
     SpentCalls,
-    Status,
-    TaskStatus,
     WaitingCallers,
 )
+from tocsin.shapes.scheduler import LastError, RefreshResult, RefreshRun, RunRecord, Status, TaskStatus
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -104,7 +100,11 @@ def scheduler_status(**changes: Any) -> Status:
             ),
         },
         budgets={
-            "tenero": budget_status(minute=(6, 100), month=(1_789, 50_000)),
+            "tenero": budget_status(
+                minute=(6, 100),
+                month=(1_789, 50_000),
+                forecast=BudgetForecast(START_MS - DAY, 82, 3_100, None),
+            ),
             "hiro": budget_status(minute=(48, 500), month=(61_950, None)),
         },
         last_run_at={"tenero": START_MS - 4 * MINUTE, "sweep": START_MS - 14 * MINUTE},

@@ -8,7 +8,7 @@ import pytest
 
 from support.asgi import Answer, ask
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, KEYS, Scene, ScriptedScheduler, scene
-from support.statuses import DAY, run_record
+from support.statuses import DAY
 from support.virtual_time import START_MS
 from tocsin.bindings import JSON
 from tocsin.competition.proven_block import SWITCHED_OFF
@@ -261,78 +261,6 @@ async def test_a_wrong_pause_is_refused_with_an_example(tmp_path: Path, query: s
         assert (answer.status, answer.json()["code"]) == (400, "bad_until")
         assert sentence in answer.json()["error"]
         assert made.scheduler.calls == []
-
-
-async def test_the_run_history(tmp_path: Path) -> None:
-    """Of all tasks or one, 50 runs by default."""
-    async with scene(tmp_path) as made:
-        partial = run_record(id=2, task="sweep", outcome="partial", reason="its time slice was nearly over")
-        made.scheduler.history = [partial, run_record(id=1)]
-        app = create_app(made.site)
-
-        everything = await ask(app, f"{PATH}/runs", headers=KEY)
-        one = await ask(app, f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
-
-        everyone = [run.to_json() for run in made.scheduler.history]
-        assert everything.json() == {"name": "v1", "runs": everyone, "next": None}
-        assert everything.json()["runs"][0]["reason"] == "its time slice was nearly over"
-        assert [(run["task"], run["id"]) for run in one.json()["runs"]] == [("tenero", 1)]
-        assert made.scheduler.calls == [
-            ("runs", None, 50, None, None, None),
-            ("runs", "tenero", 1, None, None, None),
-        ]
-
-
-async def test_the_run_history_is_filtered_and_paged(tmp_path: Path) -> None:
-    """`next` of a page is the `cursor` of the following one."""
-    async with scene(tmp_path) as made:
-        made.scheduler.history = [run_record(id=number) for number in (3, 2, 1)]
-        app = create_app(made.site)
-
-        first = await ask(app, f"{PATH}/runs?limit=2&outcome=ok&since=1778700600000", headers=KEY)
-        second = await ask(app, f"{PATH}/runs?limit=2&cursor={first.json()['next']}", headers=KEY)
-
-        assert [run["id"] for run in first.json()["runs"]] == [3, 2]
-        assert [run["id"] for run in second.json()["runs"]] == [1]
-        assert (first.json()["next"], second.json()["next"]) == (2, None)
-        assert made.scheduler.calls[0] == ("runs", None, 2, "ok", 1778700600000, None)
-
-
-async def test_the_totals_of_each_day(tmp_path: Path) -> None:
-    """30 days by default."""
-    async with scene(tmp_path) as made:
-        answer = await ask(create_app(made.site), f"{PATH}/days", headers=KEY)
-        too_many = await ask(create_app(made.site), f"{PATH}/days?limit=401", headers=KEY)
-
-        [day] = answer.json()["days"]
-        assert (day["day"], day["tasks"]["tenero"]["outcomes"]) == ("2026-05-13", {"ok": 2, "failed": 1})
-        assert (too_many.status, too_many.json()["error"]) == (400, "limit is 1 to 400.")
-        assert made.scheduler.calls == [("days", 30)]
-
-
-@pytest.mark.parametrize(
-    ("query", "code", "sentence"),
-    [
-        ("limit=0", "bad_limit", "limit is 1 to 2000."),
-        ("limit=2001", "bad_limit", "limit is 1 to 2000."),
-        ("limit=12abc", "bad_limit", "limit=50"),
-        ("limit=", "bad_limit", "limit=50"),
-        ("limit=-1", "bad_limit", "limit=50"),
-        ("since=yesterday", "bad_since", "since=1778700600000"),
-        ("cursor=x", "bad_cursor", "cursor is a whole number"),
-        ("outcome=fine", "bad_outcome", "outcome is one of running, ok, partial"),
-        ("task=%00", "bad_task", "tenero or sweep"),
-        ("task=price", "bad_task", "tenero, sweep"),
-        ("task=all", "bad_task", "tenero, sweep"),
-    ],
-)
-async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, sentence: str) -> None:
-    """A number within the bound, and the name of a task that exists; the examples work."""
-    async with scene(tmp_path) as made:
-        answer = await ask(create_app(made.site), f"{PATH}/runs?{query}", headers=KEY)
-
-        assert (answer.status, answer.json()["code"]) == (400, code)
-        assert sentence in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

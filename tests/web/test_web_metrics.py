@@ -129,6 +129,8 @@ async def test_the_record_and_the_queue_are_shown(tmp_path: Path) -> None:
     assert found["tocsin_swaps_recorded"] == 0
     assert found["tocsin_chainhook_push_age_seconds"] == 7
     assert found['tocsin_budget_month_limit{upstream="tenero"}'] == 50_000
+    assert found['tocsin_budget_month_forecast{upstream="tenero"}'] == 3_100
+    assert 'tocsin_budget_month_forecast{upstream="hiro"}' not in found
 
 
 async def test_the_rest_is_shown_when_the_measures_cannot_be_read(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tocsin.budget.feedback import BudgetEvent, apply_answer
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.stored import StoredBudget
 from tocsin.moments import Moment, moment_of
-from tocsin.shapes.scheduler import BudgetStatus, WaitingCallers
+from tocsin.shapes.budgets import BudgetStatus, WaitingCallers
 
 WAITING_MAX = 1_000  # per lane
 

@@ -3,10 +3,10 @@
 Reading one refuses values that no process of ours has stored, because calculating with them would fail later.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tocsin.shapes.base import Shape
-from tocsin.shapes.scheduler import QuotaStatus
+from tocsin.shapes.budgets import QuotaStatus
 
 NUMBER_MAX = 10**15
 OFFSET_MAX_MS = 31 * 86_400_000
@@ -51,6 +51,7 @@ class StoredBudget(Shape):
     low_in: str | None
     saved_monotonic_ms: int = 0
     boot_id: str = ""  # in which the buckets' numbers and `saved_monotonic_ms` mean something
+    pace: list[list[int]] = field(default_factory=list)  # marks: `[at, calls since]`
 
     @classmethod
     def __post_deserialize__(cls, budget: "StoredBudget") -> "StoredBudget":
@@ -58,6 +59,10 @@ class StoredBudget(Shape):
             if len(bucket) != 4:
                 raise ValueError("a bucket has four numbers")
             _check_plausible(*bucket)
+        for mark in budget.pace:
+            if len(mark) != 2:
+                raise ValueError("a mark has two numbers")
+            _check_plausible(*mark)
         for quota in (budget.plan, budget.limits):
             for limit in (quota.second, quota.minute, quota.month):
                 if limit is not None and not 1 <= limit <= NUMBER_MAX:

@@ -5,17 +5,18 @@ are short, so that there is something to see; everything else is the real servic
 """
 
 import asyncio
-import secrets
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount, Route
 
 from tocsin.access_keys import AccessKey
 from tocsin.bindings import Clock
+from tocsin.commands.demo_crash import CrashRoute, beginning, crash
 from tocsin.commands.demo_history import seed_history
-from tocsin.commands.import_agents import import_rows
+from tocsin.commands.import_agents import import_rows, open_agents
 from tocsin.competition.agent_rows import lines_of
 from tocsin.competition.rules import floors_of
 from tocsin.rounds.recurring import round_at
@@ -36,50 +37,63 @@ DAY_S = 86_400
 PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
 PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
 BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
-ENDLESS = 10**9  # what the simulator reports when it limits nobody
 
 
-def demo_settings(settings: Settings, url: str, data_dir: str) -> Settings:
-    """The settings with short cadences, pointed at the simulator."""
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What the service needs to be a demo."""
+
+    settings: Settings
+    adjusted: Callable[[Settings], Settings]  # what a reload makes of the settings
+    routes: list[BaseRoute]
+
+
+def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times: bool, clock: Clock) -> Demo:
+    """A new demo in this directory, or the one that crashed there."""
+    begun = beginning(Path(data_dir), clock.now())
+    simulator = build(clock, begun.began_at, bad_times=bad_times)
+    settings = demo_settings(settings, url, data_dir, begun.key)
+    if begun.is_new:
+        with open_agents(settings) as connection:  # before the first sweep
+            register_agents(connection, simulator)
+            add_past(connection, settings, simulator, begun.began_at)
+    kill = CrashRoute(settings.admin_key, lambda: crash(data_dir, port)).kill
+    routes = [Route(f"{PATH}/_control/kill", kill, methods=["POST"]), mount(simulator, settings.admin_key)]
+    return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)
+
+
+def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Settings:
+    """The settings with short cadences, pointed at the simulator, with the free plans of both upstreams.
+
+    The plans do not pay for these cadences, so the demo shows how they are stretched.
+    """
     return replace(
         settings,
-        admin_key=settings.admin_key or (AccessKey("admin", "operator", secrets.token_urlsafe(12)),),
+        admin_key=settings.admin_key or (AccessKey("admin", "operator", key),),
         hiro_api_url=f"{url}{PATH}/hiro",
         tenero_api_url=f"{url}{PATH}/tenero",
         hiro_api_key=settings.hiro_api_key or "demo-key",
         data_dir=data_dir,
         tenero_cadence=10_000,
         tenero_slice=8_000,
-        tenero_plan_minute=ENDLESS,
-        tenero_plan_month=ENDLESS,
         feed_cadence=10_000,
-        sweep_cadence=20_000,
-        sweep_slice=18_000,
-        hiro_plan_second=ENDLESS,
-        hiro_plan_minute=ENDLESS,
-        hiro_plan_month=ENDLESS,
+        sweep_cadence=60_000,
+        sweep_slice=50_000,
         heartbeat_url=None,  # nobody outside is to hear of a demo
         alert_url=None,
         chainhook_id=None,
     )
 
 
-def keeping(admin_key: tuple[AccessKey, ...], url: str, data_dir: str) -> Callable[[Settings], Settings]:
-    """What a reload of the demo makes of the settings: it keeps the key that the demo printed."""
-    return lambda settings: demo_settings(
-        replace(settings, admin_key=settings.admin_key or admin_key), url, data_dir
-    )
-
-
-def build(clock: Clock, *, bad_times: bool = False) -> Simulator:
-    """A chain and a market: three quiet weeks of history, then busy; with bad times also unreliable."""
+def build(clock: Clock, began_at: int, *, bad_times: bool = False) -> Simulator:
+    """A chain and a market: three quiet weeks before the demo began, then busy; with bad times also unreliable."""
     options = SimulatorOptions(
         seed=1,
         wallets=WALLETS,
-        limits=False,
         history_hours=HISTORY_HOURS,
         traffic=PAST,
         more_traffic=PRESENT,
+        began_at=began_at,
     )
     simulator = build_simulator(options, clock)
     if bad_times:

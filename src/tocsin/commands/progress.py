@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -18,9 +18,9 @@ from rich.progress import (
 BYTES_STEP = 100_000  # a bar that moves less is not worth drawing
 
 
-def counted_progress() -> Progress:
-    """Bars that count units of work."""
-    return _progress(MofNCompleteColumn())
+def described_progress() -> Progress:
+    """A bar whose words say how far the work is."""
+    return _progress(TaskProgressColumn())
 
 
 @contextmanager

@@ -61,11 +61,14 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     for name, task in status.tasks.items():
         if task.effective_cadence_ms != task.cadence_ms:
             yield f"{name}: {escape(task.cadence_reason)} (set: every {short_duration(task.cadence_ms)})"
-    budgets = table_of("upstream", ">left this month", ">spent this minute", "closed until")
+    budgets = table_of(
+        "upstream", ">left this month", ">used at its end", ">spent this minute", "closed until"
+    )
     for name, budget in status.budgets.items():
         budgets.add_row(
             name,
             _number(budget.left.month),
+            _number(None if budget.forecast is None else budget.forecast.used_at_end),
             _number(budget.spent.minute),
             shown_until(budget.closed_until, now),
         )

@@ -12,6 +12,7 @@ A run ends as one of:
 import asyncio
 
 from tocsin.errors import BindingMissing, RunStopped, StoreError
+from tocsin.scheduler.run_log import KeptLines
 from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.scheduler import Outcome, Progress, RunError, RunRecord
@@ -23,7 +24,7 @@ MESSAGE_MAX = 300  # characters of an error that are kept
 class Run:
     """A run under way. `finished` holds the record when it has ended."""
 
-    def __init__(self, task: Task, record: RunRecord, context: TaskContext) -> None:
+    def __init__(self, task: Task, record: RunRecord, context: TaskContext, kept: KeptLines) -> None:
         self.task = task
         self.record = record
         self.limited_until: int | None = None
@@ -33,6 +34,7 @@ class Run:
         self.wake_at: int | None = None
         self.platform_error: Exception | None = None
         self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
+        self.kept = kept  # its log lines
         self._context = context
 
     def progress(self) -> Progress:
@@ -94,4 +96,5 @@ class Run:
             error=error,
             reason=reason,
             calls=context.session.calls,
+            progress=(context.done, context.total),
         )

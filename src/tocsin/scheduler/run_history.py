@@ -1,8 +1,9 @@
 """The run history: each run for 30 days, and the totals of each day for more than a year.
 
-A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. A day is an
-entry `day:<date>`, which grows with every run that ends. The object reads neither all runs nor all days when it wakes:
-it reads the newest runs, today's totals and the oldest run. docs/decisions/0007-run-history-in-the-object.md says why.
+A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. Its log
+lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which grows with every run that ends. The object
+reads neither all runs nor all days when it wakes: it reads the newest runs, today's totals and the oldest run.
+docs/decisions/0007-run-history-in-the-object.md says why.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from tocsin.bindings import Logger, Storage
 from tocsin.scheduler.stored_entries import EntryReader
 from tocsin.scheduler.upgrades import upgraded
 from tocsin.shapes.run_days import DayTotals, TaskTotals
+from tocsin.shapes.run_detail import RunLines
 from tocsin.shapes.scheduler import RunRecord
 
 HOUR_MS = 3_600_000
@@ -32,6 +34,7 @@ LAST_DAY_MS = 253_402_300_799_999
 COUNT_MAX = 10**12  # a stored number beyond this is damaged, and counts nothing
 
 RUN_PREFIX = "run:"
+LOG_PREFIX = "run-log:"  # before the runs, so that one range leaves out both
 AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
 DAY_PREFIX = "day:"
 AFTER_DAYS = "day;"
@@ -40,6 +43,10 @@ COUNTED_KEY = "daysCountedSince"
 
 def run_key(number: int) -> str:
     return f"{RUN_PREFIX}{number:012}"
+
+
+def log_key(number: int) -> str:
+    return f"{LOG_PREFIX}{number:012}"
 
 
 def day_of(at_ms: int) -> str:
@@ -68,16 +75,23 @@ def _sane(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs: of a task, with an outcome, started at `since` or later, with numbers below `before`."""
+    """Which runs: of a task, with an outcome, started by a trigger from `since` to `until`, numbered below `before`."""
 
     task: str | None = None
     limit: int = 50
     outcome: str | None = None
     since: int | None = None
     before: int | None = None
+    trigger: str | None = None
+    until: int | None = None
 
     def fits(self, run: RunRecord) -> bool:
-        return self.task in {None, run.task} and self.outcome in {None, run.outcome}
+        return (
+            self.task in {None, run.task}
+            and self.outcome in {None, run.outcome}
+            and self.trigger in {None, run.trigger}
+            and (self.until is None or run.started_at <= self.until)
+        )
 
 
 class HistoryState(Protocol):
@@ -128,6 +142,15 @@ async def find_runs(
         await asyncio.sleep(0)  # a long scan must not hold up the other work of the process
 
 
+async def find_run(state: HistoryState, storage: Storage, logger: Logger, number: int) -> RunRecord | None:
+    """One run by its number."""
+    if number in state.runs:
+        return state.runs[number]
+    key = run_key(number)
+    value = await storage.get(key)
+    return None if value is None else _upgraded_runs({key: value}, storage, logger).get(number)
+
+
 async def _load_newest(state: HistoryState, storage: Storage, logger: Logger) -> None:
     """Load the runs that were left out when the object woke, as many as are kept in memory."""
     if not state.has_newest_runs:
@@ -135,6 +158,19 @@ async def _load_newest(state: HistoryState, storage: Storage, logger: Logger) ->
         stored = dict(reversed(newest.items()))
         state.runs = {**_upgraded_runs(stored, storage, logger), **state.runs}
         state.has_newest_runs = True
+
+
+def keep_lines(storage: Storage, number: int, lines: RunLines) -> None:
+    """Store the log lines of a run that has ended, in the same turn as the run."""
+    if lines.lines:
+        storage.put(log_key(number), lines.to_json())
+
+
+async def read_lines(storage: Storage, logger: Logger, number: int) -> RunLines:
+    key = log_key(number)
+    value = await storage.get(key)
+    stored = {} if value is None else {key: value}
+    return EntryReader(stored, stored, storage, logger).entry(key, RunLines.from_json, RunLines())
 
 
 async def tend(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
@@ -192,6 +228,7 @@ async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
             state.oldest_run = number, started_at
             break
         storage.delete(key)
+        storage.delete(log_key(number))
         state.runs.pop(number, None)
     for key in await storage.list(
         prefix=DAY_PREFIX, end=f"{DAY_PREFIX}{day_of(now - DAYS_KEPT * DAY_MS)}", limit=REMOVED_MAX

@@ -7,6 +7,7 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.measures import MeasuredStatus, Measures
 from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome
 from tocsin.shapes.run_days import DayList
+from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, RunList, Status
 
 
@@ -49,8 +50,15 @@ class SchedulerClient:
         outcome: str | None = None,
         since: int | None = None,
         before: int | None = None,
+        trigger: str | None = None,
+        until: int | None = None,
     ) -> RunList:
-        return RunList.from_json(await self._stub.runs(task, limit, outcome, since, before))
+        found = await self._stub.runs(task, limit, outcome, since, before, trigger, until)
+        return RunList.from_json(found)
+
+    async def run(self, number: int) -> RunDetail:
+        """One run, with its log lines."""
+        return RunDetail.from_json(await self._stub.run(number))
 
     async def days(self, limit: int) -> DayList:
         return DayList.from_json(await self._stub.days(limit))

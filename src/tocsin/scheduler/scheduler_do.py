@@ -20,11 +20,13 @@ from tocsin.budget.call_session import request_session, task_session
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.moments import moment_of
 from tocsin.scheduler.alert_sender import AlertSender
-from tocsin.scheduler.audit_log import AuditedObject, AuditLog
+from tocsin.scheduler.audit_log import AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
+from tocsin.scheduler.history_object import HistoryObject
 from tocsin.scheduler.run import Run
-from tocsin.scheduler.run_history import RunQuery, find_runs, read_days, tend
+from tocsin.scheduler.run_history import keep_lines, tend
+from tocsin.scheduler.run_log import KeptLines, RunLogger
 from tocsin.scheduler.schedules import bound_holds, schedules_of
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, decide
 from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
@@ -34,13 +36,11 @@ from tocsin.scheduler.upstream_set import UpstreamSet
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.measures import MeasuredStatus
-from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import (
     Paused,
     RefreshResult,
     RefreshRun,
     Resumed,
-    RunList,
     RunRecord,
     Status,
     Trigger,
@@ -53,10 +53,8 @@ RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
 
-class SchedulerDO(AuditedObject):
+class SchedulerDO(HistoryObject):
     """Binding `SCHEDULER`, instance "v1". Public methods return JSON: see `SchedulerClient` for the shapes."""
-
-    env: SchedulerEnv
 
     def __init__(self, ctx: ObjectContext, env: SchedulerEnv) -> None:
         super().__init__(ctx, env)
@@ -169,26 +167,6 @@ class SchedulerDO(AuditedObject):
         self._set_alarm(self._decide())
         return Resumed(self.ctx.id.name).to_json()
 
-    async def runs(
-        self,
-        task: str | None = None,
-        limit: int = 50,
-        outcome: str | None = None,
-        since: int | None = None,
-        before: int | None = None,
-    ) -> FreeForm:
-        """Runs, newest first: of all tasks or of one. `before` is the `next` of the answer before."""
-        if task is not None:
-            self._check_known(task)
-        query = RunQuery(task, max(1, limit), outcome, since, before)
-        found = await find_runs(self._state, self.ctx.storage, self.env.logger, query)
-        return RunList(self.ctx.id.name, *found).to_json()
-
-    async def days(self, limit: int = 30) -> FreeForm:
-        """The totals of each day, newest first."""
-        days = await read_days(self.ctx.storage, self.env.logger, max(1, limit))
-        return DayList(self.ctx.id.name, days).to_json()
-
     async def measures(self) -> FreeForm:
         return self._state.measured.measures().to_json()
 
@@ -271,10 +249,11 @@ class SchedulerDO(AuditedObject):
             paused = self._paused_until() is not None and trigger != "refresh"
             return "the scheduler is paused" if paused else None
 
+        kept = KeptLines(env.clock, env.mask)
         context = TaskContext(
             self._bindings,
             task_session(
-                env.logger.bind(task=name, run=record.id, trigger=trigger),
+                RunLogger(env.logger.bind(task=name, run=record.id, trigger=trigger), kept),
                 self._state.measured.call_answered,
                 may_probe=trigger == "refresh",
             ),
@@ -283,7 +262,7 @@ class SchedulerDO(AuditedObject):
             stop_reason=stop_reason,
             on_progress=lambda context: self._progressed(record, context),
         )
-        run = self._running[name] = Run(task, record, context)
+        run = self._running[name] = Run(task, record, context, kept)
         fields: FreeForm = {"task": name, "run": record.id, "trigger": trigger, "slotAt": record.slot_at}
         self._emit("run.started", fields)
         return run
@@ -312,6 +291,7 @@ class SchedulerDO(AuditedObject):
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
             self._emit("breaker.opened", fields, level="ERROR")
         self._save(record)
+        keep_lines(self.ctx.storage, record.id, run.kept.lines())
         shown = record.to_json()
         names = ("task", "trigger", "outcome", "durationMs", "error", "reason", "result")
         fields = {**{name: shown[name] for name in names}, "run": record.id}
@@ -337,11 +317,6 @@ class SchedulerDO(AuditedObject):
             paused_until=self._paused_until(),
         )
         return RefreshResult(record.summary(), about)
-
-    def _check_known(self, task: str, *others: str) -> None:
-        if task not in self._tasks:
-            known = ", ".join([*self._tasks, *others])
-            raise UsageError(f"there is no task {task!r}: give one of {known}")
 
     # Deciding
 

@@ -29,6 +29,7 @@ from tocsin.scheduler.run_history import (
     AFTER_RUNS,
     COUNTED_KEY,
     DAY_PREFIX,
+    LOG_PREFIX,
     NEWEST_RUNS,
     RUN_PREFIX,
     RUNS_IN_MEMORY,
@@ -269,7 +270,7 @@ async def load_state(
     stored = {
         **await storage.list(end=AUDIT_PREFIX),
         **await storage.list(start=AFTER_AUDIT, end=DAY_PREFIX),
-        **await storage.list(start=AFTER_DAYS, end=RUN_PREFIX),
+        **await storage.list(start=AFTER_DAYS, end=LOG_PREFIX),
         **await storage.list(start=AFTER_RUNS),
         **dict(reversed(newest.items())),
     }

@@ -10,7 +10,8 @@ from tocsin.scheduler.service_health import TaskFacts, is_failing, is_overdue, t
 from tocsin.scheduler.slots import TaskSchedule, due_at
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.task import Task
-from tocsin.shapes.scheduler import BudgetStatus, Status, TaskStatus
+from tocsin.shapes.budgets import BudgetStatus
+from tocsin.shapes.scheduler import Status, TaskStatus
 
 
 def status_of(

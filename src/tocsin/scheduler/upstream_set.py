@@ -13,7 +13,7 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task
 from tocsin.shapes.base import camel_case
-from tocsin.shapes.scheduler import BudgetStatus
+from tocsin.shapes.budgets import BudgetStatus
 
 NO_UPSTREAM = "as configured: it makes no calls"
 SWITCHED_OFF = "switched off"

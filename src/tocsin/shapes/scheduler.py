@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from tocsin.shapes.base import FreeForm, Shape
+from tocsin.shapes.budgets import BudgetStatus
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.operators import Caller
 
@@ -18,6 +19,7 @@ ServiceState: TypeAlias = Literal[
 
 # Of runs that ended.
 OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "limited", "failed", "stopped", "interrupted")
+TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 SERVICE_STATES: tuple[ServiceState, ...] = get_args(ServiceState)
 
@@ -66,6 +68,8 @@ class RunRecord(Shape):
     error: RunError | None = None
     reason: str | None = None
     calls: int = 0  # to its upstream, retries included
+    done: int = 0  # units of work, of `total`, as it reported its progress
+    total: int = 0
 
     def ended(
         self,
@@ -76,6 +80,7 @@ class RunRecord(Shape):
         error: RunError | None = None,
         reason: str | None = None,
         calls: int | None = None,
+        progress: tuple[int, int] = (0, 0),
     ) -> "RunRecord":
         """The record of the same run after its end."""
         return replace(
@@ -87,6 +92,8 @@ class RunRecord(Shape):
             error=error,
             reason=reason,
             calls=self.calls if calls is None else calls,
+            done=progress[0],
+            total=progress[1],
         )
 
     def summary(self) -> FreeForm:
@@ -140,66 +147,6 @@ class TaskStatus(Shape):
     sentence: str
     problem: str | None
     overdue_after_ms: int = 0  # without a complete run for so long it is overdue, and not before two cadences
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaStatus(Shape):
-    """Calls per window, null where there is no such window, and the share that is kept for requests."""
-
-    second: int | None
-    minute: int | None
-    month: int | None
-    request_share: float
-    is_cap: bool = False  # never more than this, whatever an upstream reports
-
-
-@dataclass(frozen=True, slots=True)
-class SpentCalls(Shape):
-    """Calls in the current windows. `month` includes those that others made with the same key."""
-
-    second: int
-    minute: int
-    month: int
-    month_by_others: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallsLeft(Shape):
-    """Calls left of the month, null without a monthly limit."""
-
-    month: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedLimits(Shape):
-    """What the upstream's newest headers reported; null where they said nothing."""
-
-    minute_remaining: int | None
-    month_remaining: int | None
-    anonymous: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingCallers(Shape):
-    """Callers that wait for a permit, by lane."""
-
-    task: int
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetStatus(Shape):
-    """One upstream's budget: `plan` as configured, `limits` as corrected by headers."""
-
-    plan: QuotaStatus
-    limits: QuotaStatus
-    spent: SpentCalls
-    left: CallsLeft
-    reported: ReportedLimits
-    month_ends_at: int
-    closed_until: int | None
-    in_flight: int
-    waiting: WaitingCallers
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +332,7 @@ class SchedulerOverview(Shape):
 
     `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
     end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until which
-    block the record is proven complete.
+    block the record is proven complete. `simulator` is where the simulator of a demo is; null in every real service.
     """
 
     name: str | None
@@ -395,3 +342,4 @@ class SchedulerOverview(Shape):
     lists: dict[str, int | None] | None
     caller: Caller | None = None  # whose key asked
     complete: Completeness | None = None  # null: of an older service
+    simulator: str | None = None

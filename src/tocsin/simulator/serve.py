@@ -55,11 +55,12 @@ class SimulatorOptions:
     campaign_start_s: int | None = None  # None: the start of the real competition
     limits: bool = True
     bad_times: bool = False
+    began_at: int | None = None  # when it was started first (unix ms): the same chain again
 
 
 def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
     """A simulator whose chain has a history and follows the clock from now on."""
-    now_ms = clock.now()
+    now_ms = clock.now() if options.began_at is None else options.began_at
     start_s = options.campaign_start_s
     chain = Chain(
         seed=options.seed,
@@ -80,6 +81,7 @@ def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
         hiro_rate_limit=HiroRateLimit() if options.limits else HiroRateLimit(UNLIMITED, UNLIMITED),
         tenero_rate_limit=TeneroRateLimit() if options.limits else TeneroRateLimit(UNLIMITED, UNLIMITED),
         faults=FaultInjector(options.seed, BadTimes(options.seed) if options.bad_times else None),
+        since_ms=now_ms,
     )
 
 

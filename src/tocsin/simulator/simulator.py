@@ -34,7 +34,7 @@ class Simulator:
     """A chain, its two APIs, their limits and their faults, on one clock.
 
     The chain's time runs `speed` times as fast as the clock, from the chain's time when the simulator is
-    created. Limits and `Retry-After` follow the clock itself, because callers wait by the clock.
+    created, or from `since_ms` on. Limits and `Retry-After` follow the clock itself, because callers wait by the clock.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Simulator:
         hiro_rate_limit: HiroRateLimit | None = None,
         tenero_rate_limit: TeneroRateLimit | None = None,
         faults: FaultInjector | None = None,
+        since_ms: int | None = None,
     ) -> None:
         self.chain = chain
         self.clock = clock
@@ -58,7 +59,7 @@ class Simulator:
         self.requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_MAX)
         self._reply_count = 0
         self._chain_origin_ms = chain.now_ms
-        self._clock_origin_ms = clock.now()
+        self._clock_origin_ms = clock.now() if since_ms is None else since_ms
 
     def advance(self) -> None:
         """Advance the chain to the present. Every request does this first."""

@@ -29,7 +29,7 @@ from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.base import FreeForm, SnakeShape
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.operators import AuditEntry, Reloaded
-from tocsin.shapes.scheduler import OUTCOMES, Paused, Refreshed, RefreshResult, StatusCondition
+from tocsin.shapes.scheduler import OUTCOMES, TRIGGERS, Paused, Refreshed, RefreshResult, StatusCondition
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventResponse, EventStreams
@@ -98,6 +98,7 @@ class AdminRoutes:
             "lists": counted.lists,
             "complete": (await self._proof.read(condition.tasks)).to_json(),
             "caller": {"name": key.name, "role": key.role},
+            "simulator": deps.simulator,
         }
         return json_response(overview, headers=HEADERS)
 
@@ -148,13 +149,26 @@ class AdminRoutes:
         outcome = request.query_params.get("outcome") or None
         if outcome is not None and outcome not in {"running", *OUTCOMES}:
             raise RequestRefused(400, "bad_outcome", f"outcome is one of running, {', '.join(OUTCOMES)}.")
-        since, before = (
-            _optional_number(request, "since", 1778700600000),
-            _optional_number(request, "cursor", 51),
-        )
+        trigger = request.query_params.get("trigger") or None
+        if trigger is not None and trigger not in TRIGGERS:
+            raise RequestRefused(400, "bad_trigger", f"trigger is one of {', '.join(TRIGGERS)}.")
+        since, until = (_optional_number(request, name, 1778700600000) for name in ("since", "until"))
+        before = _optional_number(request, "cursor", 51)
         scheduler = self._deps.scheduler()
-        ask = _refused_as("bad_task", lambda: scheduler.runs(task, limit, outcome, since, before))
+        ask = _refused_as(
+            "bad_task", lambda: scheduler.runs(task, limit, outcome, since, before, trigger, until)
+        )
         return _respond(await ask())
+
+    async def run(self, request: Request) -> ASGIApp:
+        self._viewer(request)
+        number = request.path_params["number"]
+        if _NUMBER.fullmatch(number) is None:
+            raise RequestRefused(400, "bad_number", "A run has a number, such as 17.")
+        try:
+            return _respond(await self._deps.scheduler().run(int(number)))
+        except UsageError as error:
+            raise RequestRefused(404, "unknown_run", str(error)) from error
 
     async def days(self, request: Request) -> ASGIApp:
         self._viewer(request)

@@ -33,6 +33,7 @@ from tocsin.web.openapi import ApiDocs
 from tocsin.web.operations import Operation, foreign_names, is_public, query_names, routes_of
 from tocsin.web.path_patterns import PathPatterns
 from tocsin.web.prepared_response import Form
+from tocsin.web.price_history_route import PriceHistoryRoute
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.refusal_routes import RefusalRoutes
 from tocsin.web.request_limits import ClientRateLimit, networks_of
@@ -103,7 +104,6 @@ def operations(
         prices.forget()
         competition.board.forget()
 
-    admin = AdminRoutes(deps, on_refresh=refreshed)
     every: list[Operation] = []
     docs = ApiDocs(deps.version, every)
     every += [
@@ -138,13 +138,7 @@ def operations(
         ),
         Operation("GET", "/api/competition/cron", cron.describe, operation_docs.CRON),
         Operation("POST", "/api/competition/cron", cron.sweep, operation_docs.SWEEP),
-        Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_docs.REFUSALS),
-        Operation("GET", "/api/admin/scheduler", admin.show, operation_docs.STATUS),
-        Operation("POST", "/api/admin/scheduler", admin.act, operation_docs.ACT),
-        Operation("GET", "/api/admin/scheduler/runs", admin.runs, operation_docs.RUNS),
-        Operation("GET", "/api/admin/scheduler/days", admin.days, operation_docs.DAYS),
-        Operation("GET", "/api/admin/scheduler/audit", admin.audit, operation_docs.AUDIT),
-        Operation("GET", "/api/admin/scheduler/events", admin.events, operation_docs.EVENTS),
+        *admin_operations(deps, AdminRoutes(deps, on_refresh=refreshed)),
         Operation("POST", "/mcp", McpRoute(deps, agents, competition).answer, agent_docs.MCP),
         Operation("GET", "/llms.txt", agents.guide, agent_docs.GUIDE),
         Operation("GET", "/.well-known/agent.json", agents.card, agent_docs.CARD),
@@ -156,6 +150,24 @@ def operations(
         Operation("GET", "/api/docs", docs.human, operation_docs.DOCS),
     ]
     return every
+
+
+def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
+    """What operators see and do, with the exception of rounds."""
+    scheduler = "/api/admin/scheduler"
+    return [
+        Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_docs.REFUSALS),
+        Operation(
+            "GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, operation_docs.PRICE_HISTORY
+        ),
+        Operation("GET", scheduler, admin.show, operation_docs.STATUS),
+        Operation("POST", scheduler, admin.act, operation_docs.ACT),
+        Operation("GET", f"{scheduler}/runs", admin.runs, operation_docs.RUNS),
+        Operation("GET", f"{scheduler}/runs/{{number}}", admin.run, operation_docs.RUN),
+        Operation("GET", f"{scheduler}/days", admin.days, operation_docs.DAYS),
+        Operation("GET", f"{scheduler}/audit", admin.audit, operation_docs.AUDIT),
+        Operation("GET", f"{scheduler}/events", admin.events, operation_docs.EVENTS),
+    ]
 
 
 class _App(Starlette):

@@ -54,6 +54,7 @@ class WebDeps:
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
     origins: tuple[str, ...] = ("*",)  # of pages that may read the public API from another site
     compress: bool = False  # Cloudflare does it by itself
+    simulator: str | None = None  # of a demo: where its routes are
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for what another began
     reload: Callable[[], Awaitable[Reloaded]] | None = (
         None  # None: the platform gives settings to a new deployment

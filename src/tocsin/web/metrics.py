@@ -171,9 +171,6 @@ def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[Me
 def _of_status(status: Status, now: int) -> list[MetricFamily]:
     tasks = {label(task=name): task for name, task in status.tasks.items()}
     failures = [(label(task=task), count) for task, count in status.consecutive_failures.items()]
-    left = [(label(upstream=name), budget.left.month) for name, budget in status.budgets.items()]
-    limits = [(label(upstream=name), budget.limits.month) for name, budget in status.budgets.items()]
-    ends = [(label(upstream=name), _seconds(each.month_ends_at)) for name, each in status.budgets.items()]
     pushed_at = status.last_job_at.get(RECEIVE)
     return [
         MetricFamily(
@@ -219,9 +216,7 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         ),
         MetricFamily("task_consecutive_failures", "failed runs in a row", failures),
         MetricFamily("task_runs_total", "runs that ended, by outcome", _runs(status), "counter"),
-        MetricFamily("budget_month_left", "calls left of the month", left),
-        MetricFamily("budget_month_limit", "calls that the month has", limits),
-        MetricFamily("budget_month_end_timestamp_seconds", "when the month of the plan ends", ends),
+        *_of_budgets(status),
         MetricFamily(
             "chainhook_last_push_timestamp_seconds",
             "when the last push of Chainhook was received",
@@ -233,6 +228,35 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
             [("", None if pushed_at is None else max(0, now - pushed_at) / 1000)],
         ),
         *_of_feed(status.last_result.get("feed") or {}),
+    ]
+
+
+def _of_budgets(status: Status) -> list[MetricFamily]:
+    budgets = {label(upstream=name): budget for name, budget in status.budgets.items()}
+    return [
+        MetricFamily(
+            "budget_month_left",
+            "calls left of the month",
+            [(label, budget.left.month) for label, budget in budgets.items()],
+        ),
+        MetricFamily(
+            "budget_month_forecast",
+            "calls used at the end of the month, at the pace of the last day",
+            [
+                (label, None if budget.forecast is None else budget.forecast.used_at_end)
+                for label, budget in budgets.items()
+            ],
+        ),
+        MetricFamily(
+            "budget_month_limit",
+            "calls that the month has",
+            [(label, budget.limits.month) for label, budget in budgets.items()],
+        ),
+        MetricFamily(
+            "budget_month_end_timestamp_seconds",
+            "when the month of the plan ends",
+            [(label, _seconds(budget.month_ends_at)) for label, budget in budgets.items()],
+        ),
     ]
 
 

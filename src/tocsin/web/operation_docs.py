@@ -8,11 +8,14 @@ from tocsin.scheduler.run_history import DAYS_KEPT
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.news import News
 from tocsin.shapes.operators import AuditList, Reloaded
+from tocsin.shapes.price_history import PriceHistory
 from tocsin.shapes.prices import OnePrice, Price, PriceList
 from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
 from tocsin.shapes.run_days import DayList
+from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import (
     OUTCOMES,
+    TRIGGERS,
     EventBatch,
     Health,
     Paused,
@@ -28,6 +31,7 @@ from tocsin.stacks_address import TOKEN_ID_PATTERN
 from tocsin.web.admin import ACTIONS, AUDIT_MAX, PARAMETERS, REASON_MAX, RUNS_PAGE_MAX, TASK_PATTERN
 from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
+from tocsin.web.price_history_route import PERIODS, POINTS_MAX
 from tocsin.web.price_routes import TOKENS_MAX
 
 TEXT: dict[str, Any] = {"type": "string"}
@@ -61,6 +65,18 @@ PRICES = OperationDoc(
         ),
         304: ResponseDoc("unchanged since the ETag that was sent"),
     },
+)
+PRICE_HISTORY = OperationDoc(
+    operation_id="getPriceHistory",
+    tag="prices",
+    summary="What a token cost over time.",
+    description=f"At most {POINTS_MAX} points and one more, the last of each stretch. Pegs have no history.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter("token", _TOKEN_ID, "a token id", required=True, example="stx"),
+        Parameter("period", {"type": "string", "enum": ["", *PERIODS]}, f"{PERIODS[0]} by default"),
+    ),
+    responses={200: ResponseDoc("prices, oldest first", (PriceHistory,))},
 )
 CRON = OperationDoc(
     operation_id="describeCron",
@@ -159,13 +175,33 @@ RUNS = OperationDoc(
         Parameter(
             "outcome", {"type": "string", "enum": ["", "running", *OUTCOMES]}, "only runs that ended so"
         ),
+        Parameter("trigger", {"type": "string", "enum": ["", *TRIGGERS]}, "only runs that were started so"),
         Parameter(
             "since", {"type": "integer", "minimum": 0}, "only runs that started then or later, unix ms"
+        ),
+        Parameter(
+            "until", {"type": "integer", "minimum": 0}, "only runs that started then or earlier, unix ms"
         ),
         Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_PAGE_MAX}, "50 by default"),
         Parameter("cursor", {"type": "integer", "minimum": 0}, "`next` of the page before"),
     ),
     responses={200: ResponseDoc("runs", (RunList,))},
+)
+RUN = OperationDoc(
+    operation_id="getRun",
+    tag="scheduler",
+    summary="One run: how it was started, what it did, how it ended, and its log lines.",
+    description="The first 10 lines and the last 20 are kept. They are stored when a run ends.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter(
+            "number", {"type": "string", "pattern": "^[0-9]{1,15}$"}, "the run's `id`", "path", example="17"
+        ),
+    ),
+    responses={
+        200: ResponseDoc("the run", (RunDetail,)),
+        404: ResponseDoc("unknown_run: never begun, or older than runs are kept", (ErrorBody,)),
+    },
 )
 DAYS = OperationDoc(
     operation_id="listDays",

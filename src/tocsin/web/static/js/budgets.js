@@ -3,18 +3,18 @@
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { clock, count, day } from "./format.js";
 
-/**
- * How the month ends at the pace so far; `runsOutAt` is null when the limit is not reached. Pure.
- * @param {import("./types.js").BudgetStatus} budget
- */
-export function projection(budget, at) {
-	const endsAt = budget.monthEndsAt;
+/** How much of the month is over, from 0 to 1. Pure. */
+export function passedOf(endsAt, at) {
 	const startsAt = new Date(endsAt).setUTCMonth(new Date(endsAt).getUTCMonth() - 1);
-	const passed = Math.min(1, Math.max(1e-6, (at - startsAt) / (endsAt - startsAt)));
-	const [used, limit] = [budget.spent.month, budget.limits.month];
-	const atEnd = Math.round(used / passed);
-	const runsOutAt = limit !== null && atEnd > limit ? startsAt + (endsAt - startsAt) * passed * (limit / used) : null;
-	return { used, limit, passed, atEnd, runsOutAt };
+	return Math.min(1, Math.max(0, (at - startsAt) / (endsAt - startsAt)));
+}
+
+/** How the month ends, as the service forecasts it. Pure. @param {import("./types.js").BudgetStatus} budget */
+export function forecastWords({ forecast, monthEndsAt }) {
+	const ends = day(monthEndsAt);
+	if (!forecast) return "No forecast before an hour of calls.";
+	if (forecast.runsOutAt) return `At this pace it is used up on ${day(forecast.runsOutAt)}: cadences are stretched to last until ${ends}.`;
+	return `At this pace ${count(forecast.usedAtEnd)} by ${ends} (${count(forecast.perDay)} a day).`;
 }
 
 /** @param {Record<string, import("./types.js").BudgetStatus>} budgets */
@@ -30,20 +30,20 @@ function makeBudget(name) {
 
 function updateBudget(node, budget, at) {
 	const [title, gauge, month, minute] = node.children;
-	const { used, limit, passed, atEnd, runsOutAt } = projection(budget, at);
+	const [used, limit] = [budget.spent.month, budget.limits.month];
+	const atEnd = budget.forecast?.usedAtEnd ?? used;
+	const runsOutAt = budget.forecast?.runsOutAt;
 	const share = (value) => `${Math.min(100, (value / (limit ?? Math.max(1, atEnd))) * 100)}%`;
 	const [bar, ahead, today] = gauge.children;
 	bar.style.width = share(used);
 	ahead.style.width = share(atEnd);
-	today.style.left = `${passed * 100}%`;
+	today.style.left = `${passedOf(budget.monthEndsAt, at) * 100}%`;
 	setAttribute(gauge, "data-mood", runsOutAt || budget.closedUntil ? "warn" : "live");
 	setAttribute(gauge, "aria-valuemax", String(limit ?? atEnd));
 	setAttribute(gauge, "aria-valuenow", String(used));
 	const others = budget.spent.monthByOthers ? `, ${count(budget.spent.monthByOthers)} by others` : "";
 	setText(title.lastChild, `${count(used)}${limit === null ? "" : ` of ${count(limit)}`} calls${others}`);
-	const ends = day(budget.monthEndsAt);
-	const short = `At this pace it is used up on ${day(runsOutAt)}: cadences are stretched to last until ${ends}.`;
-	setText(month, runsOutAt ? short : `At this pace ${count(atEnd)} by ${ends}.`);
+	setText(month, forecastWords(budget));
 	setAttribute(month, "data-mood", runsOutAt ? "warn" : null);
 	setText(minute, minuteWords(budget));
 	setAttribute(minute, "data-mood", budget.closedUntil ? "warn" : null);

@@ -13,6 +13,7 @@ import { drawTasks } from "./task-cards.js";
 import { moodOf, refreshWords } from "./task-words.js";
 import { drawComplete, drawLists, drawRefusals, drawTimeline } from "./timeline.js";
 import { verdictOf } from "./verdict.js";
+import { linkTo, Views } from "./views.js";
 
 const API = "/api/admin/scheduler";
 const KEPT_AS = "tocsin:admin-key"; // sessionStorage: gone with the tab
@@ -20,7 +21,8 @@ const POLL_MS = 15_000;
 const RUNS_MAX = 500; // more than six hours at the default cadences; a day's would be a megabyte
 const SOON_MS = 200; // one question for a burst of events
 
-let session = null; // {key, poll, stream, status, health, refusals, lists, complete, runs, runsStale, prices}
+let session = null; // {key, poll, stream, status, health, refusals, lists, complete, simulator, runs, runsStale, prices}
+const views = new Views(() => session, () => session && draw());
 
 // Opening and closing
 
@@ -48,9 +50,8 @@ function begin(key, overview) {
 	byId("gate").hidden = true;
 	byId("desk").hidden = false;
 	byId("key").value = "";
-	draw();
+	views.show();
 	allow(overview.caller?.role !== "viewer");
-	byId("verdict-title").focus();
 }
 
 function lock(reason) {
@@ -63,7 +64,7 @@ function close(reason) {
 	session?.stream.stop();
 	session = null;
 	clearLog();
-	byId("audit").open = byId("rounds").open = false;
+	views.close();
 	byId("gate").hidden = false;
 	byId("desk").hidden = true;
 	byId("gate-note").textContent = reason;
@@ -84,8 +85,8 @@ async function refresh() {
 			mine.runsStale = false;
 			mine.runs = (await getJson(`${API}/runs?limit=${RUNS_MAX}`, { key: mine.key })).body.runs;
 		}
-		showRounds();
 		mine.prices = await asked;
+		if (session === mine) views.refresh();
 	} catch (error) {
 		mine.runsStale = true;
 		if (error.status === 401 && session === mine) lock(error.message);
@@ -105,13 +106,13 @@ function refreshSoon() {
 /** @param {import("./types.js").SchedulerEvent} event */
 function received(event) {
 	logEvent(event);
+	views.refresh(event);
 	const running = session.status.tasks[event.task]?.running;
 	if (event.event === "run.progressed" && running?.run === event.run) {
 		Object.assign(running, { done: event.done, total: event.total });
 		draw();
 		return;
 	}
-	if (event.event === "admin.acted") showAudit();
 	if (event.event.startsWith("run.")) session.runsStale = true;
 	refreshSoon();
 }
@@ -123,6 +124,8 @@ function draw() {
 	const { status, refusals, lists, complete, runs, prices, caller } = session;
 	const at = now();
 	drawVerdict(at);
+	byId("demo-link").hidden = !session.simulator;
+	if (views.isOpen) return;
 	drawTasks(status, runs, refreshTask);
 	drawTimeline(status.tasks, runs, at);
 	drawRefusals(refusals);
@@ -141,15 +144,6 @@ function allow(acting) {
 	for (const node of document.querySelectorAll("[data-refresh], #refresh-all, #pause-open, #resume, #reason")) node.disabled = !acting;
 }
 
-async function showAudit() {
-	const audit = await import("./audit.js").catch(() => null);
-	audit?.drawAudit(session?.key);
-}
-
-async function showRounds() {
-	if (byId("rounds").open) (await import("./console-rounds.js").catch(() => null))?.drawRounds(session?.key);
-}
-
 function drawVerdict(at) {
 	const { status, poll, stream } = session;
 	const { mood, title, text } = poll.error ? lost(poll) : verdictOf(session, at);
@@ -162,7 +156,7 @@ function drawVerdict(at) {
 	setAttribute(byId("link"), "data-sign", stream.retryAt ? "loss" : null);
 	setCountdown(byId("next-alarm"), poll.error ? null : status.nextAlarmAt, NONE);
 	setText(byId("alarm-at"), status.nextAlarmAt === null ? "none armed" : `at ${clockSeconds(status.nextAlarmAt)}`);
-	document.title = `${title} · Console · Tocsin`;
+	document.title = `${views.title ? `${views.title} · ` : ""}${title} · Console · Tocsin`;
 }
 
 function lost(poll) {
@@ -241,9 +235,15 @@ byId("gate").addEventListener("submit", (event) => {
 	event.preventDefault();
 	open(byId("key").value.trim());
 });
-byId("audit").addEventListener("toggle", showAudit);
-byId("rounds").addEventListener("toggle", showRounds);
-everySecond(() => session && (drawVerdict(now()), drawTasks(session.status, session.runs, refreshTask)));
+byId("lanes").addEventListener("click", (event) => {
+	const bar = event.target.closest("rect");
+	if (bar) views.go(linkTo("run", { run: bar.dataset.key }));
+});
+everySecond(() => {
+	if (!session) return;
+	drawVerdict(now());
+	if (!views.isOpen) drawTasks(session.status, session.runs, refreshTask);
+});
 
 const kept = sessionStorage.getItem(KEPT_AS);
 if (kept) open(kept);

@@ -21,9 +21,10 @@ export async function getJson(path, { etag, key, signal, timeoutMs = 15_000 } = 
 }
 
 /** A run may take minutes: no time limit of ours. */
-export async function post(path, { key, signal } = {}) {
+export async function post(path, { key, signal, json } = {}) {
 	const headers = withKey({ Accept: "application/json" }, key);
-	return bodyOf(await send(path, { method: "POST", headers, signal }));
+	if (json) headers["Content-Type"] = "application/json";
+	return bodyOf(await send(path, { method: "POST", headers, signal, body: json && JSON.stringify(json) }));
 }
 
 /** The response as it comes, to be read bit by bit. */

@@ -3,6 +3,7 @@
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { clock, count, duration, moment, span, words } from "./format.js";
 import { completeWords, taskTitle } from "./task-words.js";
+import { linkTo } from "./views.js";
 
 const DAY_MS = 86_400_000;
 const MINUTE_MS = 60_000;
@@ -66,8 +67,9 @@ const runWords = (run) => `${cells(run).filter(Boolean).join(" · ")} · run ${r
 
 /** The same as text. */
 function drawTable(runs) {
-	keyed(byId("runs"), runs, (run) => run.id, (run) => el("tr", {}, ...cells(run).map(() => el("td"))), (row, run) => {
-		cells(run).forEach((text, index) => setText(row.children[index], text));
+	const make = (run) => el("tr", {}, el("td", {}, el("a", { href: linkTo("run", { run: run.id }) }, String(run.id))), ...cells(run).map(() => el("td")));
+	keyed(byId("runs"), runs, (run) => run.id, make, (row, run) => {
+		cells(run).forEach((text, index) => setText(row.children[index + 1], text));
 		setAttribute(row, "data-outcome", run.outcome);
 	});
 }
@@ -79,7 +81,7 @@ byId("lanes").addEventListener("pointerover", (event) => {
 /** Why swaps were refused, most first; null when it is not known. @param {Record<string, number> | null} refusals */
 export function drawRefusals(refusals) {
 	const counts = Object.entries(refusals ?? {});
-	const make = ([reason]) => el("li", {}, el("span", {}, words(reason)), el("b", { class: "num" }), el("i"));
+	const make = ([reason]) => el("li", {}, el("a", { href: linkTo("refusals", { code: reason }) }, words(reason)), el("b", { class: "num" }), el("i"));
 	keyed(byId("refusals"), counts, ([reason]) => reason, make, (node, [, n]) => {
 		setText(node.children[1], count(n));
 		node.children[2].style.width = `${(n / counts[0][1]) * 100}%`;

@@ -88,7 +88,24 @@
  */
 
 /**
+ * How the month ends at the pace of about the last day.
+ *
+ * `perDay` counts our own calls since `since`, and what others use of the same month. `usedAtEnd` is what would
+ * be
+ * used when the month ends. `runsOutAt` is when the limit would be reached; null when it is not.
+ *
+ * @typedef {{
+ *   since: number,
+ *   perDay: number,
+ *   usedAtEnd: number,
+ *   runsOutAt: number | null,
+ * }} BudgetForecast
+ */
+
+/**
  * One upstream's budget: `plan` as configured, `limits` as corrected by headers.
+ *
+ * `forecast` is null until calls were counted for an hour: a first burst says nothing about a month.
  *
  * @typedef {{
  *   plan: QuotaStatus,
@@ -100,6 +117,7 @@
  *   closedUntil: number | null,
  *   inFlight: number,
  *   waiting: WaitingCallers,
+ *   forecast?: BudgetForecast | null,
  * }} BudgetStatus
  */
 
@@ -149,6 +167,24 @@
  *   waiting: RoundRow[],
  *   latest: LatestRound | null,
  * }} CurrentRounds
+ */
+
+/**
+ * Days, newest first. `name` is the scheduler instance.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   days: DayTotals[],
+ * }} DayList
+ */
+
+/**
+ * A day in UTC, such as 2026-11-16; a run belongs to the day on which it started.
+ *
+ * @typedef {{
+ *   day: string,
+ *   tasks?: Record<string, TaskTotals>,
+ * }} DayTotals
  */
 
 /**
@@ -206,6 +242,15 @@
  */
 
 /**
+ * A price and when it was seen (unix ms); null: the source had none then.
+ *
+ * @typedef {{
+ *   at: number,
+ *   priceUsd: number | null,
+ * }} PastPrice
+ */
+
+/**
  * What a token costs.
  *
  * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
@@ -221,6 +266,17 @@
  *   liquidityUsd?: number | null,
  *   volumeUsd?: number | null,
  * }} Price
+ */
+
+/**
+ * A token's prices of a period, oldest first, a few hundred at most. A gap stays a gap.
+ *
+ * @typedef {{
+ *   token: string,
+ *   period: "24h" | "7d" | "30d",
+ *   asOf: number,
+ *   points: PastPrice[],
+ * }} PriceHistory
  */
 
 /**
@@ -257,6 +313,22 @@
  */
 
 /**
+ * A transaction that does not count. `sentence` says what can be done.
+ *
+ * @typedef {{
+ *   txid: string,
+ *   code: string,
+ *   reason: string,
+ *   sentence: string,
+ *   sender: string,
+ *   contractId: string | null,
+ *   functionName: string | null,
+ *   burnBlockTime: number,
+ *   refusedAt: number,
+ * }} RecentRefusal
+ */
+
+/**
  * What a refresh returns: in JSON the run's counters, and `run` besides them.
  *
  * @typedef {{
@@ -276,6 +348,15 @@
  *   joined: boolean,
  *   pausedUntil: number | null,
  * }} RefreshRun
+ */
+
+/**
+ * A page of refusals, newest first; `next` is the cursor of the page after it.
+ *
+ * @typedef {{
+ *   refusals: RecentRefusal[],
+ *   next: string | null,
+ * }} RefusalPage
  */
 
 /**
@@ -398,12 +479,43 @@
  */
 
 /**
+ * A run and its lines. `progress` is null unless it runs. `name` is the scheduler instance.
+ *
+ * @typedef {{
+ *   name: string | null,
+ *   run: RunRecord,
+ *   progress: Progress | null,
+ *   log: RunLines,
+ * }} RunDetail
+ */
+
+/**
  * Why a run failed: the class of the exception or of the upstream's answer, and a sentence.
  *
  * @typedef {{
  *   class: string,
  *   message: string,
  * }} RunError
+ */
+
+/**
+ * A log line of a run: its event and its fields as text, without secrets.
+ *
+ * @typedef {{
+ *   at: number,
+ *   level: "DEBUG" | "INFO" | "WARN" | "ERROR",
+ *   event: string,
+ *   text: string,
+ * }} RunLine
+ */
+
+/**
+ * The first lines of a run and its last ones; `leftOut` is how many there were in between.
+ *
+ * @typedef {{
+ *   lines?: RunLine[],
+ *   leftOut?: number,
+ * }} RunLines
  */
 
 /**
@@ -433,6 +545,8 @@
  *   error?: RunError | null,
  *   reason?: string | null,
  *   calls?: number,
+ *   done?: number,
+ *   total?: number,
  * }} RunRecord
  */
 
@@ -453,7 +567,8 @@
  * `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
  * end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until
  * which
- * block the record is proven complete.
+ * block the record is proven complete. `simulator` is where the simulator of a demo is; null in every real
+ * service.
  *
  * @typedef {{
  *   name: string | null,
@@ -463,6 +578,7 @@
  *   lists: Record<string, number | null> | null,
  *   caller?: Caller | null,
  *   complete?: Completeness | null,
+ *   simulator?: string | null,
  * }} SchedulerOverview
  */
 
@@ -536,6 +652,19 @@
  *   problem: string | null,
  *   overdueAfterMs?: number,
  * }} TaskStatus
+ */
+
+/**
+ * One task's runs of a day. `items` are the units of work that they finished, as their progress counts them.
+ *
+ * @typedef {{
+ *   runs?: number,
+ *   outcomes?: Record<string, number>,
+ *   calls?: number,
+ *   items?: number,
+ *   durationMs?: number,
+ *   durationMaxMs?: number,
+ * }} TaskTotals
  */
 
 /**

@@ -1,0 +1,64 @@
+"""The pace of an upstream's calls, and how the month ends if it goes on like that. Pure.
+
+The pace is that of our own calls since a mark. There are two marks, a new one every 12 hours, and the older one counts:
+it is 12 to 24 hours old once the service has run for so long, and the first call before that. After a day without calls
+the marks begin anew, so a service that starts in the middle of a month is not judged by the days before its start.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tocsin.budget.month import DAY_MS, Month
+from tocsin.shapes.budgets import BudgetForecast
+
+HOUR_MS = 3_600_000
+MARK_EVERY_MS = 12 * HOUR_MS
+
+
+class PaceMark(NamedTuple):
+    """How many calls were made since a time (unix ms)."""
+
+    at: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The marks, the older one first."""
+
+    marks: tuple[PaceMark, ...] = ()
+
+    def counted(self, now: int) -> "Pace":
+        """With one more call."""
+        newest = self.marks[-1].at if self.marks else None
+        kept = self.marks
+        if (
+            newest is None or not 0 <= now - newest <= DAY_MS
+        ):  # the first call, a long silence, or a clock set back
+            kept = (PaceMark(now, 0),)
+        elif now - newest >= MARK_EVERY_MS:
+            kept = (self.marks[-1], PaceMark(now, 0))
+        return Pace(tuple(PaceMark(at, calls + 1) for at, calls in kept))
+
+    def forecast(self, month: Month, limit: int | None, now: int) -> BudgetForecast | None:
+        """How the month ends; None while calls were counted for less than an hour."""
+        if not self.marks or now - self.marks[0].at < HOUR_MS:
+            return None
+        since, calls = self.marks[0]
+        # The upstream counts what others use from the month's start on.
+        by_others = month.used_by_others / max(DAY_MS, now - month.span.starts_at)
+        per_ms = calls / (now - since) + by_others
+        used, left_ms = month.spent + month.used_by_others, max(0, month.span.ends_at - now)
+        at_end = used + round(per_ms * left_ms)
+        runs_out_at = None
+        if limit is not None and at_end > limit:
+            runs_out_at = now + round(max(0, limit - used) / per_ms)
+        return BudgetForecast(since, round(per_ms * DAY_MS), at_end, runs_out_at)
+
+
+def stored_pace(pace: Pace) -> list[list[int]]:
+    return [[at, calls] for at, calls in pace.marks]
+
+
+def pace_of(stored: list[list[int]]) -> Pace:
+    return Pace(tuple(PaceMark(at, calls) for at, calls in stored))

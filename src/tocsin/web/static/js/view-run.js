@@ -1,0 +1,110 @@
+/** One run: how it was started, what it did, how it ended, what it logged. */
+
+import { now } from "./clock.js";
+import { el } from "./dom.js";
+import { clockSeconds, count, duration, isoTime, moment, NONE, words } from "./format.js";
+import { getJson } from "./request.js";
+import { cellsOf, factsOf, tableOf } from "./table.js";
+import { taskTitle } from "./task-words.js";
+import { lateOf } from "./view-runs.js";
+import { linkTo } from "./views.js";
+
+const STARTED_BY = {
+	alarm: "the alarm, for its slot",
+	refresh: "an operator (refresh)",
+	rerun: "the alarm, again: the run before was cut off or limited",
+};
+const OWN = new Set(["startedAt", "durationMs", "rejectionReasons"]);
+const KEPT = "Of each run the first 10 lines and the last 20 are kept. They are stored when it ends.";
+
+export async function show(body, { query, session, named }) {
+	const number = query.get("run") ?? "";
+	const path = `/api/admin/scheduler/runs/${encodeURIComponent(number)}`;
+	const { key } = session();
+
+	async function load() {
+		/** @type {import("./types.js").RunDetail} */
+		const detail = (await getJson(path, { key })).body;
+		named(`Run ${detail.run.id} of ${taskTitle(detail.run.task)}`);
+		body.replaceChildren(...parts(detail));
+		return detail.run.outcome === "running";
+	}
+
+	let isRunning = await load();
+	return (event) => {
+		const isOurs = event?.event?.startsWith("run.") && String(event.run) === number;
+		if (isRunning && (isOurs || !event)) load().then((still) => { isRunning = still; }, () => {});
+	};
+}
+
+const took = (ms) => (ms < 60_000 ? duration(ms) : `${Math.floor(ms / 60_000)} min ${Math.floor(ms / 1000) % 60} s`);
+const at = (time) => el("time", { datetime: isoTime(time) }, moment(time));
+
+/** @param {import("./types.js").RunDetail} detail */
+function parts({ run, progress, log }) {
+	const { done, total } = progress ?? run;
+	const facts = factsOf([
+		["Outcome", el("span", { "data-outcome": run.outcome, class: "outcome" }, run.outcome)],
+		["Started by", STARTED_BY[run.trigger] ?? run.trigger],
+		["Slot", run.slotAt === null ? "none: it was asked for" : at(run.slotAt)],
+		["Started", at(run.startedAt)],
+		["Ended", run.endedAt === null ? "it is under way" : at(run.endedAt)],
+		["Took", took(run.durationMs ?? Math.max(0, Math.round(now() - run.startedAt)))],
+		["Late", lateOf(run) === null ? NONE : duration(lateOf(run))],
+		["Slots missed before it", count(run.missedSlots)],
+		["Progress", total ? `${count(done)} of ${count(total)}` : NONE],
+		["Calls to its upstream", count(run.calls)],
+	]);
+	const why = run.error ? `${run.error.class}: ${run.error.message}` : run.reason;
+	return [
+		el("p", { class: "trail" }, el("a", { href: linkTo("runs", { task: run.task }) }, `All runs of ${taskTitle(run.task)}`)),
+		why ? el("p", { class: "why", "data-mood": run.error ? "bad" : "warn" }, why) : null,
+		facts,
+		...counters(run.result),
+		...refused(run.result?.rejectionReasons),
+		...lines(log),
+	].filter((part) => part !== null);
+}
+
+function counters(result) {
+	const entries = Object.entries(result ?? {}).filter(([name, value]) => !OWN.has(name) && value !== "");
+	if (!entries.length) return [];
+	const { part, body } = tableOf("Counters", ["Counter", "Value"], ["Value"]);
+	body.append(...entries.map(([name, value]) => el("tr", {}, ...cellsOf([words(name), valueWords(value)], [1]))));
+	return [el("h3", {}, "Counters"), part];
+}
+
+function valueWords(value) {
+	if (typeof value === "number") return count(value);
+	if (value !== null && typeof value === "object") {
+		return Object.entries(value).map(([name, one]) => `${words(name)} ${valueWords(one)}`).join(", ") || "none";
+	}
+	return value === null ? NONE : String(value);
+}
+
+/** What it refused, by reason; each leads to the refusals of that reason. */
+function refused(reasons) {
+	const counts = Object.entries(reasons ?? {});
+	if (!counts.length) return [];
+	const item = ([code, n]) => el("li", {}, el("a", { href: linkTo("refusals", { code }) }, words(code)), ` ${count(n)}`);
+	return [el("h3", {}, "Refused"), el("ul", { class: "inline" }, ...counts.map(item))];
+}
+
+/** @param {import("./types.js").RunLines} log */
+function lines({ lines: kept, leftOut }) {
+	const item = (line) =>
+		el(
+			"li",
+			{ "data-mood": line.level === "INFO" ? "calm" : "warn" },
+			el("time", { datetime: isoTime(line.at) }, clockSeconds(line.at)),
+			el("code", {}, line.event),
+			el("span", {}, line.text),
+		);
+	const missing = leftOut ? ` ${count(leftOut)} in between are left out.` : "";
+	const none = kept.length ? "" : "This run logged nothing that is kept. ";
+	return [
+		el("h3", {}, "Log lines"),
+		el("p", { class: "note" }, `${none}${KEPT}${missing}`),
+		el("div", { class: "scroll log", tabindex: 0, role: "region", "aria-label": "Log lines" }, el("ol", { class: "lines" }, ...kept.map(item))),
+	];
+}
