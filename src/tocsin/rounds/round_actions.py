@@ -12,7 +12,8 @@ from tocsin.rounds.advance import RoundWork, capture_round, close_round, finaliz
 from tocsin.rounds.capture import captured_inputs
 from tocsin.rounds.recurring import floor_rules
 from tocsin.rounds.round_store import iso_time, refused, the_round
-from tocsin.rounds.scoring import score
+from tocsin.rounds.scoring import scoring
+from tocsin.rounds.small_steps import with_pauses
 from tocsin.shapes.base import camel_case
 from tocsin.shapes.round_views import RoundAction, RoundAnswer, RoundRow, RoundRule
 from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome, RoundRules
@@ -132,7 +133,8 @@ class RoundActions:
             return await self._looked_ahead(action, round_)
         _check_status(round_, "finalizing")
         if self._dry:
-            outcome: RoundOutcome | None = score(await captured_inputs(self._work.db, round_))
+            inputs = await captured_inputs(self._work.db, round_)
+            outcome: RoundOutcome | None = await with_pauses(scoring(inputs))
         else:
             outcome = await finalize_round(self._work, round_)
         if outcome is None:
