@@ -1,6 +1,6 @@
 """Twelve attacks on a round among honest agents: none wins a prize, and the honest are left alone.
 
-`TOCSIN_SEEDS=100` tries as many rounds instead of the usual 25.
+`TOCSIN_SEEDS=100` tries as many rounds instead of the usual 25, `TOCSIN_FIRST_SEED=1000` others.
 """
 
 import os
@@ -13,7 +13,8 @@ from support.attacks import ATTACKS
 from tocsin.rounds.scoring import score
 from tocsin.shapes.rounds import RoundInputs
 
-SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "25")))
+FIRST = int(os.environ.get("TOCSIN_FIRST_SEED", "0"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("TOCSIN_SEEDS", "25")))
 
 
 def test_there_are_twelve_recipes() -> None:
