@@ -33,6 +33,16 @@ def test_no_attack_wins_a_prize(name: str) -> None:
         assert attacked.attackers.isdisjoint(winners.values()), (seed, winners)
 
 
+@pytest.mark.parametrize("name", ["churn", "thin token", "dust", "late submit", "unlisted contract"])
+def test_some_attacks_win_nothing_with_a_hundred_times_the_capital(name: str) -> None:
+    """What others can win with more money is on the page about fair play."""
+    for seed in SEEDS[:2]:
+        attacked = attacked_round(name, seed, richer=100)
+        winners = {reward.erc8004_agent_id for reward in attacked.outcome().rewards}
+
+        assert attacked.attackers.isdisjoint(winners), seed
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
     """Or it would prove nothing: a board that counts whatever it sees gives it a prize in most rounds."""
