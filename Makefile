@@ -174,6 +174,7 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@$(BIN)/python bench/measure_status.py
 	@$(BIN)/python bench/measure_board.py
 	@$(BIN)/python bench/measure_rounds.py
+	@$(BIN)/python bench/measure_closing.py
 	@$(BIN)/python bench/measure_sweep.py
 	@$(BIN)/python bench/measure_feed.py
 	@PYTHONPATH=tests $(BIN)/python bench/measure_upgrade.py

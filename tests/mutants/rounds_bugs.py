@@ -31,7 +31,7 @@ BUGS = (
     ),
     Bug(
         name="last_second_counts",
-        file=_SCORING,
+        file="rounds/trading_accounts.py",
         old="not starts_at <= at < ends_at",
         new="not starts_at <= at <= ends_at",
         origin=_ORIGIN,

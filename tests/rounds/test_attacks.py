@@ -1,6 +1,6 @@
 """Twelve attacks on a round among honest agents: none wins a prize, and the honest are left alone.
 
-`TOCSIN_SEEDS=100` tries as many rounds instead of the usual 25.
+`TOCSIN_SEEDS=100` tries as many rounds instead of the usual 25, `TOCSIN_FIRST_SEED=1000` others.
 """
 
 import os
@@ -13,7 +13,8 @@ from support.attacks import ATTACKS
 from tocsin.rounds.scoring import score
 from tocsin.shapes.rounds import RoundInputs
 
-SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "25")))
+FIRST = int(os.environ.get("TOCSIN_FIRST_SEED", "0"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("TOCSIN_SEEDS", "25")))
 
 
 def test_there_are_twelve_recipes() -> None:
@@ -30,6 +31,16 @@ def test_no_attack_wins_a_prize(name: str) -> None:
 
         assert sorted(winners) == ["overall_pnl", "return", "volume"], seed
         assert attacked.attackers.isdisjoint(winners.values()), (seed, winners)
+
+
+@pytest.mark.parametrize("name", ["churn", "thin token", "dust", "late submit", "unlisted contract"])
+def test_some_attacks_win_nothing_with_a_hundred_times_the_capital(name: str) -> None:
+    """What others can win with more money is on the page about fair play."""
+    for seed in SEEDS[:2]:
+        attacked = attacked_round(name, seed, richer=100)
+        winners = {reward.erc8004_agent_id for reward in attacked.outcome().rewards}
+
+        assert attacked.attackers.isdisjoint(winners), seed
 
 
 @pytest.mark.slow

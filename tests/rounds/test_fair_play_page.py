@@ -27,7 +27,7 @@ def test_the_page_has_every_threshold_with_its_value() -> None:
 
 def test_the_page_has_every_flag_and_every_attack() -> None:
     assert re.findall(r"^\| `([a-z_]+)` \|", PAGE, re.MULTILINE) == list(get_args(FlagKind))
-    table = PAGE[PAGE.index("| attack |") : PAGE.index("## What cannot be seen")]
+    table = PAGE[PAGE.index("| attack |") : PAGE.index("### A richer attacker")]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:] if line]
 
     assert [next((name for name in ATTACKS if row.startswith(name)), row) for row in rows] == list(ATTACKS)

@@ -119,6 +119,25 @@ async def test_a_round_waits_for_the_prices_of_its_end(tmp_path: Path) -> None:
     ]
 
 
+async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Path) -> None:
+    """They would make other sums; nothing is captured then. Those of the prices are taken, and unknown tokens too."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        world.clock.at_s = GRACE_S
+        await world.act("close", roundId=ROUND_ID)
+        wrong = await world.act("snapshot", roundId=ROUND_ID, decimalsMap={"stx": 6, STSTX: 8})
+        unknown = f"{AGENTS[0]}.a-token::a"
+        status = await world.status()
+        right = await world.act("snapshot", roundId=ROUND_ID, decimalsMap={"stx": 6, STSTX: 6, unknown: 3})
+
+    assert (wrong.ok, wrong.http_status, wrong.code, status) == (False, 409, "wrong_decimals", "closed")
+    assert wrong.detail == (
+        f"decimalsMap gives {STSTX} 8 decimals; its price of the end has 6. "
+        "Leave it out, or set price and decimals with the action price."
+    )
+    assert right.ok
+
+
 async def test_only_swaps_within_the_round_count(tmp_path: Path) -> None:
     """From its start until before its end, and only of agents that are eligible."""
     async with round_world(tmp_path) as world:

@@ -14,6 +14,7 @@ from support.random_rounds import round_inputs
 from tocsin.errors import UsageError
 from tocsin.rounds.scoring import agent_scores, ranked, rewards, score
 from tocsin.rounds.token_values import token_values
+from tocsin.rounds.trading_accounts import TradingAccounts
 from tocsin.shapes.rounds import (
     AgentFlag,
     PriceSource,
@@ -265,7 +266,12 @@ def test_a_flag_gives_the_prizes_that_it_excludes_from_to_the_next() -> None:
     """The rank stays. A flag that an operator cleared excludes from nothing."""
     swaps = [swap("SPA", "100 usd", "400 stx"), swap("SPB", "60 usd", "121 stx")]
     inputs = inputs_of(*swaps)
-    scores = ranked(agent_scores(inputs, token_values(inputs.prices, inputs.rules)))
+    values = token_values(inputs.prices, inputs.rules)
+    accounts = TradingAccounts(inputs, values)
+    accounts.take(inputs.swaps)
+    for account in accounts.by_agent.values():
+        [*account.book(accounts.units)]
+    scores = ranked(agent_scores(accounts, values, RULES))
     flag = AgentFlag(1, "ring", "mirrored trades", [], ["overall_pnl", "return"])
     assert [(won.category, won.rank, won.amount_sats) for won in rewards(RULES, scores, [flag])] == [
         ("overall_pnl", 2, 100),

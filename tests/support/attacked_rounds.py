@@ -76,8 +76,8 @@ class AttackedRound:
         return score(self.inputs)
 
 
-def attacked_round(name: str, seed: int, *, protected: bool = True) -> AttackedRound:
-    """One attack on one round, with as much capital as the honest agent that used most."""
+def attacked_round(name: str, seed: int, *, protected: bool = True, richer: float = 1.0) -> AttackedRound:
+    """One attack on one round, with as much capital as the honest agent that used most, or `richer` times as much."""
     honest = honest_round(seed)
     chain = Chain(
         seed=seed + 1_000_000, start_ms=CHAIN_START_MS, wallets=ATTACKERS, campaign=Campaign(STARTS_S, ENDS_S)
@@ -85,8 +85,9 @@ def attacked_round(name: str, seed: int, *, protected: bool = True) -> AttackedR
     wallets = [
         replace(wallet, erc8004_agent_id=1_000 + number) for number, wallet in enumerate(chain.wallets[:6])
     ]
+    capital_usd = honest.capital_usd * richer
     attack = Attack(
-        chain, list(wallets), STARTS_S * 1000, ENDS_S * 1000, honest.capital_usd, Random(f"{seed}:{name}")
+        chain, list(wallets), STARTS_S * 1000, ENDS_S * 1000, capital_usd, Random(f"{seed}:{name}")
     )
     ATTACKS[name](attack)
     chain.advance(SETTLED_MS)

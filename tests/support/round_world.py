@@ -149,7 +149,7 @@ class RoundWorld:
         }
 
 
-async def seed(world: RoundWorld) -> None:
+async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) -> None:
     """Three eligible agents, of whom the first gains 85 - 75 USD, the second loses, and the third breaks even."""
     db = world.db
     for number, address in enumerate(AGENTS):
@@ -163,10 +163,10 @@ async def seed(world: RoundWorld) -> None:
                 ),
             ]
         )
-    await world.swap(1, 0, ("stx", 75), (STSTX, 85))
-    await world.swap(2, 1, ("stx", 200), (STSTX, 190))
-    await world.swap(3, 2, ("stx", 10), (STSTX, 10))
-    await world.prices_around(END_S, stx="1", ststx="1")
+    await world.swap(1, 0, ("stx", 75), (STSTX, 85), start_s + 60)
+    await world.swap(2, 1, ("stx", 200), (STSTX, 190), start_s + 60)
+    await world.swap(3, 2, ("stx", 10), (STSTX, 10), start_s + 60)
+    await world.prices_around(end_s, stx="1", ststx="1")
 
 
 @asynccontextmanager

@@ -83,12 +83,15 @@ async def capital(
     With `swaps_max` the swaps that came since the last time are read first, about so many at most.
     """
     known = await _known(db)
-    if swaps_max and await _follow(db, traders, known, swaps_max):
+    behind = known.behind(traders)
+    if swaps_max and await _follow(db, traders, known, behind, swaps_max):
         known = await _known(db)
+        behind = known.behind(traders)
+    not_current = {trader.agent_id for trader in behind}
     return {
         trader.agent_id: _amounts(known.states[trader.agent_id]["peaks"])
         for trader in traders
-        if known.is_current(trader) and known.due.keys().isdisjoint(trader.wallets)
+        if trader.agent_id not in not_current
     }
 
 
@@ -99,9 +102,18 @@ class _Known:
     states: Mapping[int, Row]
     due: Mapping[str, Row]
 
-    def is_current(self, trader: Trader) -> bool:
+    def behind(self, traders: Iterable[Trader]) -> list[Trader]:
+        """Those of whom not everything was read."""
+        return [trader for trader in traders if not self._is_current(trader)]
+
+    def _is_current(self, trader: Trader) -> bool:
         row = self.states.get(trader.agent_id)
-        return row is not None and bool(row["is_complete"]) and _is_of(row, trader)
+        return (
+            row is not None
+            and bool(row["is_complete"])
+            and _is_of(row, trader)
+            and (not self.due or self.due.keys().isdisjoint(trader.wallets))
+        )
 
 
 async def _known(db: Database) -> _Known:
@@ -111,16 +123,17 @@ async def _known(db: Database) -> _Known:
     )
 
 
-async def _follow(db: Database, traders: Sequence[Trader], known: _Known, swaps_max: int) -> bool:
+async def _follow(
+    db: Database, traders: Sequence[Trader], known: _Known, behind_now: Sequence[Trader], swaps_max: int
+) -> bool:
     """Read swaps where some are to be read; returns whether something changed. The rest waits for the next time.
 
     Everybody's newest swaps come first: agents of whom many are to be read do not delay the others.
     """
-    targets = []
-    for trader in traders:
-        changes = [known.due[wallet] for wallet in trader.wallets if wallet in known.due]
-        if changes or not known.is_current(trader):
-            targets.append(_Target(trader, changes))
+    targets = [
+        _Target(trader, [known.due[wallet] for wallet in trader.wallets if wallet in known.due])
+        for trader in behind_now
+    ]
     behind: list[Trader] = []
     for start in range(0, len(targets), TOGETHER):
         behind += (await _read_on(db, targets[start : start + TOGETHER], FIRST_READ))[0]
@@ -129,7 +142,9 @@ async def _follow(db: Database, traders: Sequence[Trader], known: _Known, swaps_
         unfinished, read = await _read_on(db, [_Target(behind[0], [])], min(left, share))
         behind = behind[1:] + unfinished
         left -= max(read, FIRST_READ)  # a call costs, too
-    strangers = set(known.due) - {wallet for trader in traders for wallet in trader.wallets}
+    strangers = set(known.due)
+    for trader in traders if strangers else ():
+        strangers.difference_update(trader.wallets)
     if strangers:  # once they are traders, all their swaps are read, unless some were before
         await db.prepare(_FORGET).bind(json.dumps(sorted(strangers))).run()
     return bool(targets)
@@ -208,7 +223,7 @@ def _resumed(row: Row | None, target: _Target) -> AgentOutlays:
 
 def _is_of(row: Row, trader: Trader) -> bool:
     """Whether it was computed for these wallets and tokens."""
-    return (row["wallets"], row["left_out"]) == (" ".join(trader.wallets), " ".join(trader.left_out))
+    return bool(row["wallets"] == " ".join(trader.wallets) and row["left_out"] == " ".join(trader.left_out))
 
 
 def _text(amounts: Mapping[str, int]) -> str:

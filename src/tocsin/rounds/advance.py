@@ -13,7 +13,8 @@ from tocsin.rounds.capture import GAUGE, capture, live_inputs, prices_of_end, tr
 from tocsin.rounds.data_complete import incomplete_because, load_record
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.round_steps import Step
-from tocsin.rounds.scoring import score
+from tocsin.rounds.scoring import scoring
+from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome
 
@@ -108,11 +109,13 @@ async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, Ro
     rules = round_.rules
     record = await load_record(work.db, work.rules, rules, feed_runs=work.feed_runs)
     prices = await prices_of_end(work.db, rules, {*await traded_in(work.db, rules), GAUGE})
-    inputs = await live_inputs(
-        work.db,
-        rules,
-        prices,
-        allowlist_version=work.rules.allowlist.version,
-        complete_until_block=record.proven_block,
-    )
-    return inputs, score(inputs), incomplete_because(rules, record) or unpriced_because(prices)
+    with collector_paused():
+        inputs = await live_inputs(
+            work.db,
+            rules,
+            prices,
+            allowlist_version=work.rules.allowlist.version,
+            complete_until_block=record.proven_block,
+        )
+        outcome = await with_pauses(scoring(inputs))
+    return inputs, outcome, incomplete_because(rules, record) or unpriced_because(prices)

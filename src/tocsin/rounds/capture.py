@@ -3,13 +3,17 @@
 From then on the result depends on nothing else. What comes, goes or moves later is noted as a discrepancy.
 """
 
+import asyncio
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.competition.funders import first_funders
 from tocsin.rounds.closing_prices import closing_prices
 from tocsin.rounds.round_store import compact, iso_time, price_of
+from tocsin.rounds.scoring import CHAIN_ORDER
+from tocsin.shapes.competition import SwapSource
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import (
     FlagDecision,
@@ -21,7 +25,8 @@ from tocsin.shapes.rounds import (
     RoundSwap,
 )
 
-PAGE = 5_000  # rows
+PAGE = 2_000  # rows
+BLOCKS_AT_ONCE = 500  # of the chain, whose swaps are put in order
 GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
 
 _AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
@@ -35,7 +40,7 @@ WHERE s.burn_block_time >= ? AND s.burn_block_time < ?"""
 _LIVE_REFUSALS = """refusals r JOIN agents a ON a.stx_address = r.sender
 WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
 
-# Only the batch that changed the status writes anything.
+# Only the batch that changed the status writes anything. Rows in the order of the key are written five times as fast.
 _IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
   WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)"""
 _BEGIN = """
@@ -68,7 +73,7 @@ SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet 
 _SWAPS = f"""
 INSERT INTO competition_round_swaps (round_id, txid, sender, contract_id, function_name, token_in, amount_in, token_out,
   amount_out, burn_block_time, block_height, tx_index, source)
-SELECT ?1, {_SWAP} FROM {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE}"""
+SELECT ?1, {_SWAP} FROM {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE} ORDER BY s.txid"""
 _REFUSALS = f"""
 INSERT INTO competition_round_refusals (round_id, txid, sender, code, reason, burn_block_time)
 SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE}"""
@@ -80,6 +85,9 @@ UNION SELECT token_id FROM competition_round_price_overrides WHERE round_id = ?3
 _OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?"
 _DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
 _ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
+_CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
+_CAPTURED_SWAPS = f"SELECT {_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
+_CAPTURED_REFUSALS = f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?"
 _CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
 
 
@@ -157,29 +165,12 @@ async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
         complete_until_block=round_.complete_until_block,
         agents=[
             RoundAgent.from_json(row)
-            for row in await _pages(
-                db,
-                "SELECT * FROM competition_round_agents a WHERE round_id = ?",
-                "a",
-                "stx_address",
-                of_round,
-            )
+            async for rows in _pages(db, _CAPTURED_AGENTS, ("a.stx_address",), of_round)
+            for row in rows
         ],
         prices=[price_of(row) for row in prices],
-        swaps=_in_order(
-            await _pages(
-                db, f"SELECT {_SWAP} FROM competition_round_swaps s WHERE round_id = ?", "s", "txid", of_round
-            )
-        ),
-        refusals=_refusals(
-            await _pages(
-                db,
-                f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?",
-                "r",
-                "txid",
-                of_round,
-            )
-        ),
+        swaps=await swaps_in_order(_pages(db, _CAPTURED_SWAPS, ("s.txid",), of_round)),
+        refusals=await _refusals(_pages(db, _CAPTURED_REFUSALS, ("r.txid",), of_round)),
         decisions=await decisions_of(db, rules.round_id),
     )
 
@@ -194,15 +185,21 @@ async def live_inputs(
 ) -> RoundInputs:
     """What would be captured now: for a look ahead that writes nothing."""
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
-    agents = await _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", "stx_address", ())
+    agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", ("a.stx_address",), ())
+    swaps = _pages(db, f"SELECT {_SWAP} FROM {_LIVE_SWAPS}", ("s.burn_block_time", "s.txid"), window)
+    refusals = _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", ("r.txid",), window)
     return RoundInputs(
         rules=rules,
         allowlist_version=allowlist_version,
         complete_until_block=complete_until_block,
-        agents=[RoundAgent(**row, first_funder=funders.get(row["stx_address"])) for row in agents],
+        agents=[
+            RoundAgent(**row, first_funder=funders.get(row["stx_address"]))
+            async for rows in agents
+            for row in rows
+        ],
         prices=list(prices),
-        swaps=_in_order(await _pages(db, f"SELECT {_SWAP} FROM {_LIVE_SWAPS}", "s", "txid", window)),
-        refusals=_refusals(await _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", "r", "txid", window)),
+        swaps=await swaps_in_order(swaps),
+        refusals=await _refusals(refusals),
         decisions=await decisions_of(db, rules.round_id),
     )
 
@@ -218,25 +215,47 @@ async def decisions_of(db: Database, round_id: str) -> list[FlagDecision]:
     return [FlagDecision.from_json({**row, "kind": row["kind"] or None}) for row in rows]
 
 
-async def _pages(db: Database, select: str, alias: str, key: str, values: Sequence[str | int]) -> list[Row]:
+async def _pages(
+    db: Database, select: str, key: Sequence[str], values: Sequence[str | int]
+) -> AsyncIterator[list[Row]]:
     """All rows of a query, read in pages by a key that no two rows share."""
-    found: list[Row] = []
-    statement = db.prepare(f"{select} AND {alias}.{key} > ? ORDER BY {alias}.{key} LIMIT {PAGE}")
-    after = ""
+    columns, places = ", ".join(key), ", ".join("?" for _ in key)
+    ordered = f"ORDER BY {columns} LIMIT {PAGE}"
+    page = db.prepare(f"{select} {ordered}").bind(*values)
     while True:
-        rows = (await statement.bind(*values, after).all()).results
-        found += rows
+        rows = (await page.all()).results
+        yield rows
         if len(rows) < PAGE:
-            return found
-        after = rows[-1][key]
+            return
+        after = [rows[-1][column.partition(".")[2]] for column in key]
+        page = db.prepare(f"{select} AND ({columns}) > ({places}) {ordered}").bind(*values, *after)
 
 
-def _in_order(rows: Iterable[Row]) -> list[RoundSwap]:
-    """Swaps in the order of the chain."""
-    swaps = [RoundSwap(**row) for row in rows]
-    return sorted(swaps, key=lambda swap: (swap.block_height, swap.tx_index, swap.txid))
+async def swaps_in_order(pages: AsyncIterator[list[Row]]) -> list[RoundSwap]:
+    """Swaps in the order of the chain. There may be a million: no more than a page or some blocks at once."""
+    blocks: defaultdict[int, list[RoundSwap]] = defaultdict(list)
+    names: dict[str, str] = {}  # swaps have few names: each is kept once
+    sources: dict[str, SwapSource] = {}
+    name = names.setdefault
+    async for rows in pages:
+        for row in rows:
+            txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source = (
+                row.values()
+            )
+            swap = RoundSwap(
+                *(txid, name(sender, sender), name(contract, contract), name(function, function)),
+                *(name(token_in, token_in), given, name(token_out, token_out), got),
+                *(at, height, index, sources.setdefault(source, source)),
+            )
+            blocks[height].append(swap)
+    swaps: list[RoundSwap] = []
+    for number, height in enumerate(sorted(blocks), 1):
+        swaps += sorted(blocks.pop(height), key=CHAIN_ORDER)
+        if not number % BLOCKS_AT_ONCE:
+            await asyncio.sleep(0)
+    return swaps
 
 
-def _refusals(rows: Iterable[Row]) -> list[RoundRefusal]:
-    refusals = [RoundRefusal(**row) for row in rows]
+async def _refusals(pages: AsyncIterator[list[Row]]) -> list[RoundRefusal]:
+    refusals = [RoundRefusal(**row) async for rows in pages for row in rows]
     return sorted(refusals, key=lambda refusal: (refusal.burn_block_time, refusal.txid))

@@ -7,8 +7,8 @@ earned by it has traded.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
-from operator import itemgetter
+from itertools import chain, islice
+from typing import TypeAlias
 
 from tocsin.rounds.flag_limits import (
     CHURN_GAIN,
@@ -17,40 +17,80 @@ from tocsin.rounds.flag_limits import (
     CHURN_WINDOW_S,
     EVIDENCE_MAX,
 )
-from tocsin.shapes.rounds import RoundSwap
+
+# What is left of what a trade brought: its time, what was paid for it, what it brought, its transaction.
+Lot: TypeAlias = tuple[int, int, int, str]
 
 
 @dataclass(slots=True)
-class _Rest:
-    """What is left of what a trade brought: `got` of the one token, for `paid` of the other."""
+class PairTrades:
+    """An agent's trades of one pair of tokens, and what of them went there and back.
 
-    paid: int
-    got: int
+    `unit` and `unit_back` are what one smallest unit of the two tokens is worth, in parts of a dollar.
+    """
+
+    unit: int
+    unit_back: int
+    there: list[Lot] = field(default_factory=list)  # what trades that gave the first brought, and is left
+    back: list[Lot] = field(default_factory=list)  # of trades that gave the second
+    given: int = 0  # of the first token, in trades that went there and back
+    given_back: int = 0  # of the second
+    gain: int = 0  # of the first token: what came back less what went
+    gain_back: int = 0  # of the second
+    txids: dict[str, None] = field(default_factory=dict)  # of the trades that went there, or came back
+
+    @property
+    def volume(self) -> int:
+        return self.given * self.unit + self.given_back * self.unit_back
+
+    @property
+    def total_gain(self) -> int:
+        return self.gain * self.unit + self.gain_back * self.unit_back
+
+    def give_back(self, trade: Lot, mine: list[Lot], earlier: list[Lot], *, is_first: bool) -> None:
+        """Match a trade with what `earlier` ones of the other direction brought, the newest first.
+
+        `is_first`: it gave the first token.
+        """
+        at, given, received, txid = trade
+        left, oldest, txids = given, at - CHURN_WINDOW_S, self.txids
+        costs = gain = 0
+        while left and earlier:
+            brought_at, paid, brought, brought_by = earlier[-1]
+            if brought_at < oldest:
+                break
+            txids[brought_by] = None
+            if left >= brought:
+                part, cost = brought, paid
+                earlier.pop()
+            else:
+                part, cost = left, paid * left // brought
+                earlier[-1] = (brought_at, paid - cost, brought - part, brought_by)
+            costs += cost
+            gain += received * part // given - cost
+            left -= part
+        txids[txid] = None
+        if is_first:
+            self.given += given - left
+            self.given_back += costs
+            self.gain_back += gain
+        else:
+            self.given_back += given - left
+            self.given += costs
+            self.gain += gain
+        rest = received * left // given
+        if rest:
+            mine.append((at, left, rest, txid))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ThereAndBack:
-    """What went there and back. `volume` is given in both directions; `gain` is what came back less what went."""
+    """What of all trades of an agent went there and back, and some of the transactions."""
 
-    volume: int = 0
-    gain: int = 0
-    rests: dict[str, _Rest] = field(default_factory=dict)  # of the trades that went there, or came back
-
-    def rest_of(self, swap: RoundSwap) -> _Rest:
-        rest = self.rests.get(swap.txid)
-        if rest is None:
-            rest = self.rests[swap.txid] = _Rest(int(swap.amount_in), int(swap.amount_out))
-        return rest
-
-    @property
-    def trades(self) -> int:
-        """That went there, or came back."""
-        return len(self.rests)
-
-    @property
-    def txids(self) -> list[str]:
-        """Some of them."""
-        return list(islice(self.rests, EVIDENCE_MAX))
+    volume: int
+    gain: int
+    trades: int
+    txids: list[str]
 
     def is_churn(self, volume: int) -> bool:
         """Whether it is half of the volume, often repeated, and earned nearly nothing."""
@@ -61,49 +101,12 @@ class ThereAndBack:
         )
 
 
-def there_and_back(swaps: Iterable[RoundSwap], units: Mapping[str, int]) -> ThereAndBack:
-    """What one agent, in the order of the chain, gave back within the window; the newest is given back first."""
-    pairs: dict[tuple[str, str], list[RoundSwap]] = {}  # one list for both directions
-    for swap in swaps:
-        _, _, _, _, token_in, _, token_out, _, _, _, _, _ = swap  # fast: there may be a million
-        traded = pairs.get((token_in, token_out))
-        if traded is None:
-            traded = pairs[token_in, token_out] = pairs[token_out, token_in] = []
-        traded.append(swap)
-    found = ThereAndBack()
-    for (first, second), traded in sorted(pairs.items(), key=itemgetter(0)):
-        if first < second:
-            _match(traded, first, units, found)
-    return found
-
-
-def _match(swaps: Iterable[RoundSwap], first: str, units: Mapping[str, int], found: ThereAndBack) -> None:
-    """Of one pair of tokens, in both directions."""
-    there: list[RoundSwap] = []
-    back: list[RoundSwap] = []
-    for swap in swaps:
-        mine, earlier = (there, back) if swap.token_in == first else (back, there)
-        if earlier and earlier[-1].burn_block_time >= swap.burn_block_time - CHURN_WINDOW_S:
-            _give_back(swap, earlier, units, found)
-            if not found.rests[swap.txid].got:
-                continue
-        mine.append(swap)
-
-
-def _give_back(
-    swap: RoundSwap, earlier: list[RoundSwap], units: Mapping[str, int], found: ThereAndBack
-) -> None:
-    """Match a trade with what earlier ones brought."""
-    given, gotten = int(swap.amount_in), int(swap.amount_out)
-    left, oldest = given, swap.burn_block_time - CHURN_WINDOW_S
-    while left and earlier and earlier[-1].burn_block_time >= oldest:
-        lot = found.rest_of(earlier[-1])
-        if part := min(left, lot.got):
-            paid = lot.paid * part // lot.got
-            found.volume += paid * units[swap.token_out] + part * units[swap.token_in]
-            found.gain += (gotten * part // given - paid) * units[swap.token_out]
-            left, lot.got, lot.paid = left - part, lot.got - part, lot.paid - paid
-        if not lot.got:
-            earlier.pop()
-    rest = found.rest_of(swap)
-    rest.paid, rest.got = left, gotten * left // given
+def there_and_back(pairs: Mapping[tuple[str, str], PairTrades]) -> ThereAndBack:
+    """Of all pairs that an agent traded."""
+    in_order: Iterable[PairTrades] = [pairs[tokens] for tokens in sorted(pairs)]
+    return ThereAndBack(
+        sum(pair.volume for pair in in_order),
+        sum(pair.total_gain for pair in in_order),
+        sum(len(pair.txids) for pair in in_order),
+        list(islice(chain.from_iterable(pair.txids for pair in in_order), EVIDENCE_MAX)),
+    )

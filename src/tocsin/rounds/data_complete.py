@@ -26,6 +26,9 @@ _UNVERIFIED = """
 SELECT count(*) AS n FROM candidates c
 WHERE (c.block_height = 0 OR c.block_height > ? AND c.block_height < ?)
   AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)"""
+_UNREAD_WALLETS = """
+SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
+WHERE t.tier = 'eligible' AND m.walked_at IS NULL"""
 _NO_BLOCK = 2**53 - 1
 
 
@@ -38,6 +41,8 @@ class RecordFacts:
     swept_at: int | None  # when the newest complete sweep of all contracts' lists began
     unverified: int  # transactions that may lie within the round and wait to be verified
     block_after: int | None  # a block that lies after the round for certain
+    unread_wallets: int = 0  # eligible ones whose own list was never read
+    rules_version: str = ""  # of the rules in force
 
     @property
     def proven_block(self) -> int | None:
@@ -52,26 +57,41 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, *, feed_ru
     after = await db.prepare(_BLOCK_AFTER).bind(round_.ends_at + UNORDERED_S).first()
     blocks = (0 if before is None else before["block"], _NO_BLOCK if after is None else after["block"])
     unverified = await db.prepare(_UNVERIFIED).bind(*blocks).first()
+    unread = await db.prepare(_UNREAD_WALLETS).first()
     return RecordFacts(
         feed,
         await load_facts(db, feed, rules),
         None if swept is None else int(swept),
         0 if unverified is None else unverified["n"],
         None if after is None else after["block"],
+        0 if unread is None else unread["n"],
+        rules.version,
     )
 
 
 def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     """What keeps the record of a round from being complete; None: it is."""
     grace_ms = rules.grace_ends_at * 1000
-    by_feed = facts.feed.way == "network" and facts.proof.rests and (facts.feed.complete_at or 0) >= grace_ms
+    is_followed = facts.feed.way == "network" and (facts.feed.complete_at or 0) >= grace_ms
+    by_feed = is_followed and facts.proof.rests
     if not by_feed and (facts.swept_at or 0) < grace_ms:
-        return f"the chain was not read completely since the grace ended ({utc_time(grace_ms)})"
+        return _unread_because(facts, is_followed=is_followed, grace_ms=grace_ms)
     if facts.unverified:
         return f"transactions that wait to be verified: {facts.unverified}"
     if facts.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
         return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
     return None
+
+
+def _unread_because(facts: RecordFacts, *, is_followed: bool, grace_ms: int) -> str:
+    """What was not read. `is_followed`: the network's list was, so only what it does not reach back to is missing."""
+    if not is_followed:
+        return f"the chain was not read completely since the grace ended ({utc_time(grace_ms)})"
+    if facts.feed.rests_on not in {None, facts.rules_version}:
+        return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
+    if facts.unread_wallets:
+        return f"wallets that have become eligible, and whose lists were not read yet: {facts.unread_wallets}"
+    return "not all contracts' lists were read since the network's list is followed"
 
 
 def _lie_after(facts: RecordFacts) -> bool:

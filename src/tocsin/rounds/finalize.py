@@ -3,16 +3,18 @@
 The result is a function of what was captured. So it may be computed again after a crash, and is the same.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from tocsin.bindings import Database, Statement
 from tocsin.rounds.capture import captured_inputs
 from tocsin.rounds.round_file import file_lines, parts_of, stated_digest
 from tocsin.rounds.round_store import compact, iso_time
-from tocsin.rounds.scoring import score
+from tocsin.rounds.scoring import scoring
+from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.round_views import RoundRow
-from tocsin.shapes.rounds import RoundOutcome
+from tocsin.shapes.rounds import RoundInputs, RoundOutcome
 
 PARTS_PER_BATCH = 8
 ROWS_PER_STATEMENT = 500  # D1 bounds the size of a value
@@ -63,9 +65,11 @@ async def finalize(
     db: Database, round_: RoundRow, now: int, checkpoint: Callable[[], None] = lambda: None
 ) -> RoundOutcome | None:
     """The result that was written; None if another run has written it."""
-    inputs = await captured_inputs(db, round_)
-    outcome = score(inputs)
-    parts = list(parts_of(file_lines(inputs, outcome)))
+    with collector_paused():
+        inputs = await captured_inputs(db, round_)
+        outcome = await with_pauses(scoring(inputs))
+        parts = await parts_with_pauses(inputs, outcome)
+        del inputs
     digest = stated_digest(parts)
     checkpoint()
     # The parts first, a few at a time. Nobody sees them before the status says that they are complete.
@@ -79,6 +83,15 @@ async def finalize(
         checkpoint()
     results = await db.batch(_end(db, round_, outcome, len(parts), digest, iso_time(now)))
     return outcome if results[0].meta.changes else None
+
+
+async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[str]:
+    """The file in parts; between two of them the event loop does its other work."""
+    parts = []
+    for part in parts_of(file_lines(inputs, outcome)):
+        parts.append(part)
+        await asyncio.sleep(0)
+    return parts
 
 
 def _end(

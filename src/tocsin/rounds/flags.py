@@ -4,14 +4,13 @@ Everything comes from the inputs of the round, so anybody can recount it, and no
 thresholds are in `flag_limits.py`; `docs/fair-play.md` explains them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import get_args
 
 from tocsin.exact_decimals import read_decimal
 from tocsin.rounds.churn import ThereAndBack, there_and_back
-from tocsin.rounds.counted_trades import CountedTrades, counted_trades
 from tocsin.rounds.flag_limits import CHURN_GAIN, DUST_SHARE, DUST_TRADES_MIN, TURNOVER_MAX
 from tocsin.rounds.groups import (
     SharedSource,
@@ -22,7 +21,7 @@ from tocsin.rounds.groups import (
     shared_owners,
 )
 from tocsin.rounds.ring import RingLink, ring_links
-from tocsin.rounds.token_values import TokenValue
+from tocsin.rounds.trading_accounts import TradingAccounts
 from tocsin.shapes.rounds import (
     CATEGORIES,
     AgentFlag,
@@ -47,19 +46,19 @@ class _Found:
 
 
 def flags_of(
-    inputs: RoundInputs, standings: Sequence[Standing], values: Mapping[str, TokenValue]
-) -> list[AgentFlag]:
-    """Flags in the order of agent and kind, of inputs whose swaps are in the order of the chain.
+    inputs: RoundInputs, standings: Sequence[Standing], accounts: TradingAccounts
+) -> Generator[None, None, list[AgentFlag]]:
+    """Flags in the order of agent and kind; found in steps.
 
-    `standings` and `values` are those that the inputs give; the best standing is the first.
+    `standings` and `accounts` are those that the inputs give; the best standing is the first.
     """
-    trades = counted_trades(inputs, values)
     found = _Found()
     for standing in standings:
-        found.flags += _churn(standing, trades, inputs.rules)
+        found.flags += _churn(standing, accounts, inputs.rules)
         found.flags += _dust(standing, inputs.rules)
+        yield
     traded = {standing.agent_id for standing in standings}
-    _add_rings(found, ring_links(trades))
+    _add_rings(found, (yield from ring_links(accounts)))
     _add_shared(found, "shared_funder", shared_funders(inputs.agents), traded)
     _add_shared(found, "shared_owner", shared_owners(inputs.agents), traded)
     decisions = Decisions(inputs.decisions)
@@ -102,16 +101,15 @@ class Decisions:
         return AgentFlag(flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids, [], cleared=True)
 
 
-def _churn(standing: Standing, trades: CountedTrades, rules: RoundRules) -> list[AgentFlag]:
-    mine = trades.by_agent[standing.agent_id]
-    volume = mine.volume
-    churned = there_and_back(mine.swaps, trades.units)
+def _churn(standing: Standing, accounts: TradingAccounts, rules: RoundRules) -> list[AgentFlag]:
+    volume = int(standing.volume * accounts.dollar)
+    churned = there_and_back(accounts.by_agent[standing.agent_id].pairs)
     if churned.is_churn(volume):
         reason = (
-            f"{churned.trades:,} of {len(mine.swaps):,} trades went there and back within an hour: "
-            f"{trades.usd(churned.volume)} of {trades.usd(volume)}, which earned nearly nothing"
+            f"{churned.trades:,} of {standing.priced:,} trades went there and back within an hour: "
+            f"{accounts.usd(churned.volume)} of {accounts.usd(volume)}, which earned nearly nothing"
         )
-        excludes = _churn_excludes(churned, standing, volume, trades.dollar, rules)
+        excludes = _churn_excludes(churned, standing, volume, accounts.dollar, rules)
         return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, excludes)]
     turned = standing.volume / standing.capital if standing.capital else Fraction()
     if turned > TURNOVER_MAX and standing.pnl * CHURN_GAIN < standing.volume:

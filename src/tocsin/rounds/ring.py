@@ -6,35 +6,27 @@ half a cell apart, so no edge hides a match; in a cell, each is compared with th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
-from tocsin.rounds.counted_trades import AgentTrades, CountedTrades
 from tocsin.rounds.flag_limits import (
     EVIDENCE_MAX,
     RING_MATCHES_MIN,
     RING_SHARE,
     RING_TOLERANCE,
-    RING_TRADES_MAX,
     RING_WINDOW_S,
 )
+from tocsin.rounds.trading_accounts import Trade, TradingAccounts
 
 COMPARED_MAX = 16  # trades that follow in a cell: a popular amount must not cost more than the others
 
 _STEP_BITS = 4  # 16 steps between an amount and its double: each is more than the tolerance
 
 
-class _Trade(NamedTuple):
-    """A trade that is compared. `first` and `second` are the amounts of the pair's tokens in their order."""
-
-    time: int
-    agent: int
-    txid: str
-    first: int
-    second: int
-    is_forward: bool  # gave the first, received the second
-    value: int
+# Time, agent, transaction, amounts of the pair's tokens in their order, whether it gave the first of them, value.
+_Trade: TypeAlias = tuple[int, int, str, int, int, bool, int]
+_Cells: TypeAlias = defaultdict[tuple[int, int], list[_Trade]]
 
 
 @dataclass(slots=True)
@@ -46,11 +38,12 @@ class Matches:
     amounts: set[int] = field(default_factory=set)  # given in the same direction
 
     def note(self, trade: _Trade, *, is_same: bool) -> None:
+        _, _, txid, first, second, is_forward, value = trade
         if is_same:
-            self.same[trade.txid] = trade.value
-            self.amounts.add(_step(trade.first if trade.is_forward else trade.second))
+            self.same[txid] = value
+            self.amounts.add(_step(first if is_forward else second))
         else:
-            self.mirrored[trade.txid] = trade.value
+            self.mirrored[txid] = value
 
     def txids(self) -> list[str]:
         return sorted({*self.mirrored, *self.same})[:EVIDENCE_MAX]
@@ -67,54 +60,51 @@ class RingLink:
     txids: tuple[str, ...]
 
 
-def ring_links(counted: CountedTrades) -> list[RingLink]:
-    """In the order of the agents."""
-    cells: defaultdict[tuple[int, int], list[_Trade]] = defaultdict(list)
+def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink]]:
+    """In the order of the agents; found in steps."""
+    cells: _Cells = defaultdict(list)
     pairs: dict[tuple[str, str], int] = {}
-    volumes = {agent: _put(agent, trades, pairs, cells) for agent, trades in counted.by_agent.items()}
-    often = Counter((one.agent, other.agent) for one, other in _matches(cells.values()))
+    volumes: dict[int, int] = {}
+    for agent, account in accounts.by_agent.items():
+        largest = account.largest()
+        _put(agent, largest, pairs, cells)
+        volumes[agent] = sum(value for value, _ in largest)
+        yield
+    several = [trades for trades in cells.values() if len(trades) > 1]
+    often: Counter[tuple[int, int]] = Counter()
+    for trades in several:
+        trades.sort()
+        often.update((one[1], other[1]) for one, other in _matches(trades))
+        yield
     found: dict[tuple[int, int], tuple[Matches, Matches]] = {
         agents: (Matches(), Matches()) for agents, count in sorted(often.items()) if count >= RING_MATCHES_MIN
     }
-    for one, other in _matches(cells.values()) if found else ():
-        sides = found.get((one.agent, other.agent))
-        if sides is not None:
-            sides[0].note(one, is_same=one.is_forward == other.is_forward)
-            sides[1].note(other, is_same=one.is_forward == other.is_forward)
+    for trades in several if found else ():
+        for one, other in _matches(trades):
+            sides = found.get((one[1], other[1]))
+            if sides is not None:
+                sides[0].note(one, is_same=one[5] == other[5])
+                sides[1].note(other, is_same=one[5] == other[5])
+        yield
     links = (_link(agents, sides, volumes) for agents, sides in found.items())
     return [link for link in links if link is not None]
 
 
 def _put(
-    agent: int,
-    trades: AgentTrades,
-    pairs: dict[tuple[str, str], int],
-    cells: defaultdict[tuple[int, int], list[_Trade]],
-) -> int:
-    """Put the largest trades of an agent into their cells, and return what they are worth."""
-    chosen = _largest(trades.values)
-    for at in chosen:
-        swap = trades.swaps[at]
-        token, other, first, second = swap.token_in, swap.token_out, int(swap.amount_in), int(swap.amount_out)
+    agent: int, largest: Iterable[tuple[int, Trade]], pairs: dict[tuple[str, str], int], cells: _Cells
+) -> None:
+    """Put the largest trades of an agent into their cells."""
+    for value, (txid, token, first, other, second, at) in largest:
         is_forward = token < other
-        if not is_forward:
-            token, other, first, second = other, token, second, first
-        pair = pairs.setdefault((token, other), len(pairs))
-        trade = _Trade(swap.burn_block_time, agent, swap.txid, first, second, is_forward, trades.values[at])
-        step = _step(first)
+        if is_forward:
+            pair = pairs.setdefault((token, other), len(pairs))
+            trade = (at, agent, txid, first, second, True, value)
+        else:
+            pair = pairs.setdefault((other, token), len(pairs))
+            trade = (at, agent, txid, second, first, False, value)
+        step = _step(trade[3])
         cells[pair, step & ~1].append(trade)
         cells[pair, (step + 1) | 1].append(trade)
-    return sum(trades.values[at] for at in chosen)
-
-
-def _largest(values: Sequence[int]) -> Sequence[int]:
-    """Where the largest are; of equal ones the first."""
-    if len(values) <= RING_TRADES_MAX:
-        return range(len(values))
-    least = sorted(values)[-RING_TRADES_MAX]
-    larger = [at for at, value in enumerate(values) if value > least]
-    equal = [at for at, value in enumerate(values) if value == least]
-    return larger + equal[: RING_TRADES_MAX - len(larger)]
 
 
 def _step(amount: int) -> int:
@@ -124,21 +114,25 @@ def _step(amount: int) -> int:
     return (shift << _STEP_BITS) + (scaled >> shift) - (1 << _STEP_BITS)
 
 
-def _matches(cells: Iterable[list[_Trade]]) -> Iterator[tuple[_Trade, _Trade]]:
-    """The trades that match, those of the agent with the lower number first; some come twice."""
-    for trades in cells:
-        trades.sort()
-        for at, one in enumerate(trades):
-            latest = one.time + RING_WINDOW_S
-            for other in trades[at + 1 : at + 1 + COMPARED_MAX]:
-                if other.time > latest:
-                    break
-                if (
-                    one.agent != other.agent
-                    and abs(one.second - other.second) * RING_TOLERANCE <= max(one.second, other.second)
-                    and abs(one.first - other.first) * RING_TOLERANCE <= max(one.first, other.first)
-                ):
-                    yield (one, other) if one.agent < other.agent else (other, one)
+def _matches(trades: list[_Trade]) -> Iterator[tuple[_Trade, _Trade]]:
+    """The trades of a cell that match, those of the agent with the lower number first; some are in another, too."""
+    for at, one in enumerate(trades, 1):
+        time, agent, _, first, second, _, _ = one
+        latest = time + RING_WINDOW_S
+        least, most = _tolerated(second)
+        for other in trades[at : at + COMPARED_MAX]:
+            if other[0] > latest:
+                break
+            if least <= other[4] <= most and other[1] != agent:
+                least_first, most_first = _tolerated(first)
+                if least_first <= other[3] <= most_first:
+                    yield (one, other) if agent < other[1] else (other, one)
+
+
+def _tolerated(amount: int) -> tuple[int, int]:
+    """The least and the most that differs from an amount by no more than one part in `RING_TOLERANCE` of the larger."""
+    rest = RING_TOLERANCE - 1
+    return -(-amount * rest // RING_TOLERANCE), amount * RING_TOLERANCE // rest
 
 
 def _link(

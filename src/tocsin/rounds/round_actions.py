@@ -9,10 +9,11 @@ from tocsin.errors import RequestRefused, UsageError
 from tocsin.exact_decimals import read_decimal
 from tocsin.rounds import round_store
 from tocsin.rounds.advance import RoundWork, capture_round, close_round, finalize_round, look_ahead
-from tocsin.rounds.capture import captured_inputs
+from tocsin.rounds.capture import captured_inputs, prices_of_end
 from tocsin.rounds.recurring import floor_rules
 from tocsin.rounds.round_store import iso_time, refused, the_round
-from tocsin.rounds.scoring import score
+from tocsin.rounds.scoring import scoring
+from tocsin.rounds.small_steps import with_pauses
 from tocsin.shapes.base import camel_case
 from tocsin.shapes.round_views import RoundAction, RoundAnswer, RoundRow, RoundRule
 from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome, RoundRules
@@ -57,7 +58,7 @@ WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')"""
 
 
 # What belongs to each action, besides the round and the reason; with another action's field, something else is meant.
-_STEP = frozenset(("token_ids", "decimals_map"))
+_STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
 _RULED = frozenset(("grace_s", "min_volume_usd", "min_priced_trade_count", "rewards"))
 _TAKES: Mapping[str, frozenset[str]] = {
     "add": _RULED | {"starts_at", "ends_at"},
@@ -112,6 +113,8 @@ class RoundActions:
         round_ = await self._in_status(action, "closed")
         if action.force:
             _need_reason(action)
+        if action.decimals_map:
+            await self._check_decimals(action.decimals_map, round_)
         if self._dry:
             return await self._looked_ahead(action, round_)
         tokens = [_token(token) for token in action.token_ids or ()]
@@ -126,13 +129,26 @@ class RoundActions:
             )
         return await self._done(action, round_.round_id, "captured")
 
+    async def _check_decimals(self, decimals: Mapping[str, int], round_: RoundRow) -> None:
+        """Refuse decimals other than those of the prices of the end: they would make other sums."""
+        tokens = [_token(token) for token in decimals]
+        for price in await prices_of_end(self._work.db, round_.rules, tokens):
+            given = decimals.get(price.token_id, price.decimals)
+            if given != price.decimals:
+                sentence = (
+                    f"decimalsMap gives {price.token_id} {given} decimals; its price of the end has {price.decimals}. "
+                    "Leave it out, or set price and decimals with the action price."
+                )
+                raise refused(409, "wrong_decimals", sentence)
+
     async def _finalize(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._round(action)
         if self._dry and round_.status in {"open", "closed"}:
             return await self._looked_ahead(action, round_)
         _check_status(round_, "finalizing")
         if self._dry:
-            outcome: RoundOutcome | None = score(await captured_inputs(self._work.db, round_))
+            inputs = await captured_inputs(self._work.db, round_)
+            outcome: RoundOutcome | None = await with_pauses(scoring(inputs))
         else:
             outcome = await finalize_round(self._work, round_)
         if outcome is None:

@@ -36,7 +36,7 @@ PART_BYTES = 500_000  # a row of D1 holds a little more
 NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
 DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
 
-_BLOCK = 1_000  # lines that are hashed at once
+_BLOCK = 250  # lines that are made, hashed and put into a part at once
 
 encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -73,8 +73,8 @@ KINDS = (
 
 def file_lines(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[str]:
     """The file, line by line. Each ends with a line feed, which is left out here. The last one has the digest."""
-    digest, lines = hashlib.sha256(), _lines_before_digest(inputs, outcome)
-    while block := list(islice(lines, _BLOCK)):
+    digest = hashlib.sha256()
+    for block in _blocks_before_digest(inputs, outcome):
         digest.update(_ended(block).encode())
         yield from block
     yield line_of(["digest", "sha256", digest.hexdigest()])
@@ -84,18 +84,33 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
     """The file in parts of at most `size_max` bytes. They end with a line; only a line that is longer is cut."""
     part: list[str] = []
     size = 0
-    for line in lines:
-        length = 1 + (len(line) if line.isascii() else len(line.encode()))
+    for text in _fitting(iter(lines), size_max):
+        length = _size(text)
         if size + length > size_max and part:
-            yield _ended(part)
+            yield "".join(part)
             part, size = [], 0
         if length > size_max:
-            yield from _pieces(_ended([line]), size_max)
+            yield from _pieces(text, size_max)
         else:
-            part.append(line)
+            part.append(text)
             size += length
     if part:
-        yield _ended(part)
+        yield "".join(part)
+
+
+def _fitting(lines: Iterator[str], size_max: int) -> Iterator[str]:
+    """Blocks of lines that are small against a part; where they are not, line by line."""
+    while block := list(islice(lines, _BLOCK)):
+        text = _ended(block)
+        if _size(text) <= size_max // 4:
+            yield text
+        else:
+            yield from (_ended([line]) for line in block)
+
+
+def _size(text: str) -> int:
+    """In bytes."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def lines_of(parts: Iterable[str]) -> Iterator[str]:
@@ -116,27 +131,24 @@ def stated_digest(parts: Sequence[str]) -> str:
     return found[1]
 
 
-def _lines_before_digest(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[str]:
+def _blocks_before_digest(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[list[str]]:
     listed = _lists(inputs, outcome)
-    yield line_of(
-        [
-            "header",
-            {
-                "format": FORMAT,
-                "rules": inputs.rules.to_json(),
-                "allowlist_version": inputs.allowlist_version,
-                "complete_until_block": inputs.complete_until_block,
-                "counts": {name: len(values) for name, values in listed.items()},
-            },
-        ]
-    )
+    header = {
+        "format": FORMAT,
+        "rules": inputs.rules.to_json(),
+        "allowlist_version": inputs.allowlist_version,
+        "complete_until_block": inputs.complete_until_block,
+        "counts": {name: len(values) for name, values in listed.items()},
+    }
+    yield [line_of(["header", header])]
+    quoted = _Quoted()
     for kind in KINDS:
-        values = sorted(listed[kind.name], key=kind.key)
-        if kind is SWAP:
-            yield from _swap_lines(values)
-        else:
-            for value in values:
-                yield line_of([kind.name, value.to_json()])
+        values = iter(sorted(listed[kind.name], key=kind.key))
+        while block := list(islice(values, _BLOCK)):
+            if kind is SWAP:
+                yield _swap_lines(block, quoted)
+            else:
+                yield [line_of([kind.name, value.to_json()]) for value in block]
 
 
 def _lists(inputs: RoundInputs, outcome: RoundOutcome) -> dict[str, Sequence[Any]]:
@@ -170,14 +182,13 @@ class _Quoted(dict[str, str]):
         return quoted
 
 
-def _swap_lines(swaps: Iterable[RoundSwap]) -> Iterator[str]:
-    """As `_line` writes them, in a fraction of the time. The database accepts only txids and amounts that fit."""
-    q = _Quoted()
-    for txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source in swaps:
-        yield (
-            f'["swap","{txid}",{q[sender]},{q[contract]},{q[function]},{q[token_in]},"{given}",{q[token_out]},"{got}",'
-            f'{at},{height},{index},"{source}"]'
-        )
+def _swap_lines(swaps: Iterable[RoundSwap], q: _Quoted) -> list[str]:
+    """As `line_of` writes them, in a fraction of the time. The database accepts only txids and amounts that fit."""
+    return [
+        f'["swap","{txid}",{q[sender]},{q[contract]},{q[function]},{q[token_in]},"{given}",{q[token_out]},"{got}",'
+        f'{at},{height},{index},"{source}"]'
+        for txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source in swaps
+    ]
 
 
 def _pieces(line: str, size_max: int) -> Iterator[str]:

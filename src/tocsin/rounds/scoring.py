@@ -6,18 +6,19 @@ P&L what was received less the volume. Sums are integers and fractions; only quo
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
-from operator import attrgetter
+from operator import itemgetter
 
-from tocsin.errors import UsageError
 from tocsin.exact_decimals import decimal_text, exact_text, ratio, read_decimal
 from tocsin.rounds.flags import flags_of
 from tocsin.rounds.groups import qualifies_for_return
-from tocsin.rounds.token_values import TokenValue, check_rules, integer_units, token_values
+from tocsin.rounds.small_steps import at_once
+from tocsin.rounds.token_values import TokenValue, check_rules, token_values
+from tocsin.rounds.trading_accounts import TradingAccounts
 from tocsin.shapes.rounds import (
     CATEGORIES,
     AgentFlag,
@@ -28,19 +29,40 @@ from tocsin.shapes.rounds import (
     RoundOutcome,
     RoundReward,
     RoundRules,
+    RoundSwap,
 )
 
-CHAIN_ORDER = attrgetter("block_height", "tx_index", "txid")
+SWAPS_PER_STEP = 1_000
+
+_FIELDS = RoundSwap._fields
+CHAIN_ORDER = itemgetter(*map(_FIELDS.index, ("block_height", "tx_index", "txid")))
 
 
 def score(inputs: RoundInputs) -> RoundOutcome:
     """Results in order of rank, rewards, and the flags that excluded from them, whatever the order of the inputs."""
+    return at_once(scoring(replace(inputs, swaps=sorted(inputs.swaps, key=CHAIN_ORDER))))
+
+
+def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
+    """The same in small steps, of inputs whose swaps are in the order of the chain."""
     check_rules(inputs.rules)
     values = token_values(inputs.prices, inputs.rules)
-    inputs = replace(inputs, swaps=sorted(inputs.swaps, key=CHAIN_ORDER))
-    scores = ranked(agent_scores(inputs, values))
-    flags = flags_of(inputs, scores, values)
-    results = [_result(rank, entry) for rank, entry in enumerate(scores, 1)]
+    accounts = TradingAccounts(inputs, values)
+    for first in range(0, len(inputs.swaps), SWAPS_PER_STEP):
+        accounts.take(inputs.swaps[first : first + SWAPS_PER_STEP])
+        yield
+    for account in accounts.by_agent.values():
+        yield from account.book(accounts.units)
+    found = []
+    for entry in agent_scores(accounts, values, inputs.rules):
+        found.append(entry)
+        yield
+    scores = ranked(found)
+    flags = yield from flags_of(inputs, scores, accounts)
+    results = []
+    for rank, entry in enumerate(scores, 1):
+        results.append(_result(rank, entry))
+        yield
     return RoundOutcome(results, rewards(inputs.rules, scores, flags), flags)
 
 
@@ -66,26 +88,15 @@ class AgentScore:
         return self.received - self.volume
 
 
-@dataclass(slots=True)
-class TradingAccount:
-    """What one identity traded.
-
-    `flows` has for each token what swaps that count gave (above 0) and received (below 0), in the order of the chain.
-    """
-
-    flows: dict[str, list[int]]
-    times: dict[RoundAgent, list[int]] = field(default_factory=dict)  # of the swaps of each wallet
-    sources: list[str] = field(default_factory=list)
-    uncounted: set[str] = field(default_factory=set)  # tokens of swaps that do not count
-
-
-def agent_scores(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> Iterator[AgentScore]:
-    """One score for each identity that traded. The swaps are in the order of the chain."""
-    units, dollar = integer_units(values)
-    dust_usd = Fraction(read_decimal(inputs.rules.dust_usd))
+def agent_scores(
+    accounts: TradingAccounts, values: Mapping[str, TokenValue], rules: RoundRules
+) -> Iterator[AgentScore]:
+    """One score for each identity that traded."""
+    units, dollar = accounts.units, accounts.dollar
+    dust_usd = Fraction(read_decimal(rules.dust_usd))
     # The smallest amount of each token that is not dust.
     not_dust = {token: math.ceil(dust_usd * dollar / unit) for token, unit in units.items()}
-    for agent_id, account in _accounts(inputs, units).items():
+    for agent_id, account in accounts.by_agent.items():
         latest = {wallet: max(times) for wallet, times in account.times.items() if times}
         if not latest:
             continue
@@ -108,32 +119,6 @@ def agent_scores(inputs: RoundInputs, values: Mapping[str, TokenValue]) -> Itera
             unpriced=sorted(account.uncounted - values.keys()),
             thin=sorted(token for token in account.uncounted & values.keys() if values[token].thin),
         )
-
-
-def _accounts(inputs: RoundInputs, units: Mapping[str, int]) -> dict[int, TradingAccount]:
-    """One pass over the swaps, in the order of the chain. It does as little as it can: there may be a million."""
-    accounts: dict[int, TradingAccount] = {}
-    of_wallet: dict[str, tuple[TradingAccount, list[int]]] = {}
-    for agent in inputs.agents:
-        if agent.stx_address in of_wallet:
-            raise UsageError(f"{agent.stx_address} is listed twice among the agents. List it once.")
-        account = accounts.setdefault(agent.erc8004_agent_id, TradingAccount({token: [] for token in units}))
-        of_wallet[agent.stx_address] = account, account.times.setdefault(agent, [])
-    starts_at, ends_at = inputs.rules.starts_at, inputs.rules.ends_at
-    for swap in inputs.swaps:
-        _, sender, _, _, token_in, given, token_out, received, at, _, _, source = swap
-        if sender not in of_wallet or not starts_at <= at < ends_at:
-            continue
-        account, times = of_wallet[sender]
-        times.append(at)
-        account.sources.append(source)
-        flows = account.flows
-        if token_in in flows and token_out in flows:
-            flows[token_in].append(int(given))
-            flows[token_out].append(-int(received))
-        else:
-            account.uncounted.update((token_in, token_out))
-    return accounts
 
 
 def ranked(scores: Iterable[AgentScore]) -> list[AgentScore]:

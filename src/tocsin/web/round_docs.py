@@ -158,7 +158,8 @@ ACT = OperationDoc(
         404: ResponseDoc("round_not_found: there is no such round", (ErrorBody,)),
         409: ResponseDoc(
             "wrong_status: the round is in another one. grace_period_active: it cannot be closed yet."
-            " data_incomplete: not everything is recorded. round_exists, already_paid, no_open_reward",
+            " data_incomplete: not everything is recorded. wrong_decimals: prices have others."
+            " round_exists, already_paid, no_open_reward",
             (ErrorBody,),
         ),
         503: ResponseDoc(

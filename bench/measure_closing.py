@@ -1,0 +1,155 @@
+"""What closing rounds takes in reality: how late the alarm rings, and each part of a round of a million swaps.
+
+python bench/measure_closing.py [--part late|parts] [--rounds 10] [--swaps 1000000]
+
+`late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `parts` closes one
+round with a database on disk, and says for how long the event loop was held up at most.
+"""
+
+import argparse
+import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from measure_rounds import ENDS_AT, STARTS_AT, competition
+
+from support.local_store import migrated
+from support.processes import ServiceProcess, running
+from support.round_service import ALONE, make_data
+from support.round_world import RoundWorld, SetClock
+from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.platform.local.sqlite.database import SqliteDatabase
+from tocsin.rounds import advance, finalize
+from tocsin.shapes.rounds import RoundInputs
+
+_SWAP = """
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, tx_index, source, block_hash, allowlist_version, recorded_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '0x', 'v', 0)"""
+_AGENT = "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id) VALUES (?, ?, ?)"
+_PRICE = """
+INSERT INTO price_points (token, at, price_usd, decimals, source, liquidity_usd, volume_usd)
+SELECT id, ?, ?, ?, 'tenero', '500000', '20000' FROM price_tokens WHERE token = ?"""
+
+
+def late(rounds: int) -> None:
+    with TemporaryDirectory() as name:
+        first = int(time.time()) + 6
+        make_data(Path(name) / "data", [first + 2 * number for number in range(rounds)])
+        found: list[int] = []
+        written: list[float] = []
+        with running(ServiceProcess(Path(name) / "data", **ALONE)) as service:
+            while len(written) < rounds:
+                event = json.loads(service.line())
+                if event["event"] == "round.closed":
+                    found.append(event["late_ms"])
+                elif event["event"] == "round.finalized":
+                    written.append(event["at"] - 1000 * (first + 2 * len(written)))
+    print(f"late by {median(found):.0f} ms, at most {max(found)} ms: {rounds} closings")
+    print(f"the result was there {median(written):.0f} ms after the end, at most {max(written):.0f}")
+
+
+def fill(path: Path, inputs: RoundInputs) -> None:
+    """Without what triggers would add: a million swaps would take minutes."""
+    migrated(path, COMPETITION_MIGRATIONS)
+    with closing(sqlite3.connect(path)) as db:
+        triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        db.executemany(_AGENT, [(a.btc_address, a.stx_address, a.erc8004_agent_id) for a in inputs.agents])
+        db.execute("INSERT INTO claims (btc_address, status) SELECT btc_address, 'verified' FROM agents")
+        db.executemany(_SWAP, inputs.swaps)
+        for price in inputs.prices:
+            db.execute("INSERT INTO price_tokens (token) VALUES (?)", (price.token_id,))
+            times = range(ENDS_AT * 1000 - 3_900_000, ENDS_AT * 1000 + 1, 300_000)
+            figures = (price.price_usd, price.decimals, price.token_id)
+            db.executemany(_PRICE, [(at, *figures) for at in times])
+        for _, sql in triggers:
+            db.execute(sql)
+        db.commit()
+
+
+@dataclass
+class Parts:
+    """Names with seconds, by the clock and of the processor."""
+
+    took: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def watch(self, module: Any, name: str, shown: str) -> None:
+        work: Callable[..., Awaitable[Any]] = getattr(module, name)
+
+        async def measured(*arguments: Any, **options: Any) -> Any:
+            began, used = time.perf_counter(), time.process_time()
+            try:
+                return await work(*arguments, **options)
+            finally:
+                self.took[shown] = (time.perf_counter() - began, time.process_time() - used)
+
+        setattr(module, name, measured)
+
+
+async def close_one(path: Path) -> tuple[float, float, float]:
+    """Seconds by the clock, of the processor, and the longest that the event loop was held up."""
+    longest = 0.0
+
+    async def other() -> None:
+        nonlocal longest
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+
+    db = SqliteDatabase(path)
+    world = RoundWorld(db, SetClock(STARTS_AT))
+    await world.act("add", roundId="week-1", startsAt=STARTS_AT, endsAt=ENDS_AT)
+    await world.swept(ENDS_AT + 3_600)
+    task = asyncio.create_task(other())
+    began, used = time.perf_counter(), time.process_time()
+    await world.run(ENDS_AT + 3_600)
+    took = (time.perf_counter() - began, time.process_time() - used, longest)
+    task.cancel()
+    assert await world.status("week-1") == "finalized"
+    await db.close()
+    return took
+
+
+def parts(swaps: int) -> None:
+    watched = Parts()
+    watched.watch(advance, "capture", "capture: copy what the result rests on")
+    watched.watch(finalize, "captured_inputs", "read it, in the order of the chain")
+    watched.watch(finalize, "with_pauses", "score")
+    watched.watch(finalize, "parts_with_pauses", "make the file, with its digest")
+    watched.watch(advance, "finalize", "finalize, with the last three and the writing")
+    with TemporaryDirectory() as name:
+        path = Path(name) / "db.sqlite"
+        fill(path, competition(swaps))
+        by_clock, of_processor, longest = asyncio.run(close_one(path))
+    for shown, (seconds, used) in watched.took.items():
+        print(f"{shown:<48} {seconds:6.2f} s, {used:6.2f} s of the processor")
+    print(f"{'all':<48} {by_clock:6.2f} s, {of_processor:6.2f} s of the processor")
+    print(f"the event loop was held up for {longest * 1000:.0f} ms at most")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--part", choices=("late", "parts"))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--swaps", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    if asked.part in {None, "late"}:
+        late(asked.rounds)
+    if asked.part in {None, "parts"}:
+        parts(asked.swaps)
