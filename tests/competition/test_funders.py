@@ -75,7 +75,7 @@ async def test_dust_services_and_oneself_fund_nobody(tmp_path: Path) -> None:
 
 
 async def test_the_sweep_learns_the_funder_from_the_list_of_a_wallet(tmp_path: Path) -> None:
-    """Also where a contract paid: then it is whoever made that transaction. It takes no call of its own."""
+    """Also where a contract paid: then it is the sender of that transaction. It takes no call of its own."""
     simulator = chain_of(3)
     chain = simulator.chain
     first, second, third = chain.wallets[:3]

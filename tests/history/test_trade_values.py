@@ -98,7 +98,7 @@ async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
 
 
 async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
-    """In the same statement; the swap is valued anew when it comes back, as it is then."""
+    """In the same statement; the swap is valued again when it comes back, as it is then."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(ONE, 7)])
         await db.batch(append(db, [point("stx", T_MS, "1")]))

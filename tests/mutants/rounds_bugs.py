@@ -138,7 +138,7 @@ BUGS = (
         "    results = [await first.run(), *await db.batch(rest)]\n"
         "    return outcome if results[0].meta.changes else None\n",
         origin=_ORIGIN,
-        breaks="Whoever sees that a round is finalized sees its result",
+        breaks="A round that is finalized has its result",
         tests=("rounds/test_round_kills.py::test_a_kill_at_every_call_leaves_one_result",),
     ),
     Bug(

@@ -90,7 +90,7 @@ def mirrored(trades: Trades, matches: int, *, minutes: float = 30, off: float = 
 
 
 def test_mirrored_trades_win_nothing_for_either() -> None:
-    """The two together lose nothing and gain nothing: whoever gains a little by themselves is better."""
+    """The two together lose nothing and gain nothing: an agent that gains a little alone is better."""
     trades = Trades()
     mirrored(with_honest(trades), 5)
     found = outcome([agent(1), agent(2), HONEST], trades)

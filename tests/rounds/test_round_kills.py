@@ -100,7 +100,7 @@ async def test_a_kill_at_every_call_leaves_one_result(tmp_path: Path) -> None:
 
 
 async def test_two_runs_at_once_write_one_result(tmp_path: Path) -> None:
-    """An operator finalizes while the task does: whoever comes second changes nothing."""
+    """An operator finalizes while the task does: the second changes nothing."""
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
         world.clock.at_s = GRACE_S

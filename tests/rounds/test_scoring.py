@@ -168,7 +168,7 @@ def _check_percent(text: str | None, row: dict[str, Any]) -> None:
 
 @given(round_inputs(), st.randoms(use_true_random=False))
 def test_the_order_of_the_inputs_does_not_matter(inputs: RoundInputs, shuffled: random.Random) -> None:
-    """Whoever reads the rows from a database need not sort them."""
+    """A reader of rows from a database need not sort them."""
 
     def mixed(values: list[Any]) -> list[Any]:
         return shuffled.sample(values, len(values))

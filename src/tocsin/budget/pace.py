@@ -2,7 +2,7 @@
 
 The pace is that of our own calls since a mark. There are two marks, a new one every 12 hours, and the older one counts:
 it is 12 to 24 hours old once the service has run for so long, and the first call before that. After a day without calls
-the marks begin anew, so a service that starts in the middle of a month is not judged by the days before its start.
+the marks begin again, so a service that starts in the middle of a month is not judged by the days before its start.
 """
 
 from dataclasses import dataclass

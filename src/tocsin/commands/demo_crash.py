@@ -23,7 +23,7 @@ from tocsin.simulator.control_access import refusal_of
 
 AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
 FILE = "demo.json"
-AGE_MAX_MS = 6 * 3_600_000  # an older demo begins anew: to catch up would take its chain too long
+AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: to catch up would take its chain too long
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ RING_SHARE = 5  # one part in so many of the volume of the one who traded less: 
 RING_TRADES_MAX = 50  # of each agent are compared, the largest
 
 # Wallets with the same first funder.
-FUNDER_AGENTS_MAX = 8  # whoever funded more agents may be an exchange, a faucet or the site itself
+FUNDER_AGENTS_MAX = 8  # a wallet that funded more agents may be an exchange, a faucet or the site itself
 
 # Trades below the `dust_usd` of the rules.
 DUST_TRADES_MIN = 10

@@ -179,7 +179,7 @@ def _with_groups(
     rules: RoundRules,
     decisions: Decisions,
 ) -> list[AgentFlag]:
-    """Flags of groups, with what the members cannot win. Whoever was cleared of a kind is not joined by it."""
+    """Flags of groups, with what the members cannot win. An agent that was cleared of a kind is not joined by it."""
     flags = list(flags)
     excluded: dict[int, set[RewardCategory]] = {}
     for flag in flags:

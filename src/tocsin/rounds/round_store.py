@@ -1,6 +1,6 @@
 """The tables of rounds: rows as shapes, and writes as statements for one batch.
 
-A status changes only from the one that is expected: whoever comes second changes nothing, and sees that.
+A status changes only from the one that is expected: the second of two writers changes nothing, and sees that.
 """
 
 import json
