@@ -284,13 +284,13 @@ BUGS = (
     ),
     Bug(
         name="forecast_counts_from_the_first_of_the_month",
-        file="budget/pace.py",
+        file="budget/call_rate.py",
         old="per_ms = calls / (now - since) + by_others",
         new="per_ms = calls / (now - month.span.starts_at) + by_others",
         origin="experience review 1.4",
         breaks="A service that starts in the middle of a month gets a forecast from its own calls",
         tests=(
-            "budget/test_pace.py::test_a_fresh_start_in_the_middle_of_a_month_counts_from_its_first_call",
+            "budget/test_call_rate.py::test_a_fresh_start_in_the_middle_of_a_month_counts_from_its_first_call",
         ),
     ),
 )

@@ -149,7 +149,7 @@ def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
 
     hiro = page.locator("#budgets li").filter(has_text="hiro")
     expect(hiro).to_contain_text("140,000 of 150,000 calls")
-    expect(hiro).to_contain_text("At this pace it is used up on")
+    expect(hiro).to_contain_text("At this rate it is used up on")
     expect(page.locator("#budgets li").filter(has_text="tenero")).to_contain_text("after a 429")
     expect(hiro).to_contain_text("48 of 500 in the last minute, counted as an anonymous caller.")
     expect(page.get_by_role("meter", name="Calls to hiro this month")).to_have_attribute(

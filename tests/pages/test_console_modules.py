@@ -23,10 +23,10 @@ def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
 @pytest.mark.parametrize(
     ("forecast", "expected"),
     [
-        (BudgetForecast(0, 240, 3_840, None), "At this pace 3,840 by 1 Jun (240 a day)."),
+        (BudgetForecast(0, 240, 3_840, None), "At this rate 3,840 by 1 Jun (240 a day)."),
         (
             BudgetForecast(0, 240, 3_840, 1_779_667_200_000),
-            "At this pace it is used up on 25 May: cadences are stretched to last until 1 Jun.",
+            "At this rate it is used up on 25 May: cadences are stretched to last until 1 Jun.",
         ),
         (None, "No forecast before an hour of calls."),
     ],
@@ -34,7 +34,7 @@ def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
 def test_a_month_ends_as_the_service_forecasts(
     page: Page, forecast: BudgetForecast | None, expected: str
 ) -> None:
-    """The page calculates no pace of its own."""
+    """The page calculates no forecast of its own."""
     month_ends_at = 1_780_272_000_000  # 2026-06-01
     budget = budget_status(
         minute=(0, None), month=(45, 150_000), month_ends_at=month_ends_at, forecast=forecast

@@ -77,6 +77,11 @@ def test_a_run_has_a_page_of_its_own(page: Page, world: World) -> None:
     assert view.locator("b").count() == 0
     page.go_back()
     expect(page.locator("#view-title")).to_have_text("Runs")
+    run.update(trigger="refresh", slotAt=None)
+    page.get_by_role("link", name=str(run["id"]), exact=True).click()
+    expect(view).to_contain_text("a refresh: the audit log says whose")
+    page.go_back()
+    expect(page.locator("#view-title")).to_have_text("Runs")
     page.go_back()
     expect(page.locator("#overview")).to_be_visible()
     expect(page.locator("#view")).to_be_hidden()

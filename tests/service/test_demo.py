@@ -9,7 +9,7 @@ import pytest
 from support.processes import Process, ask, until
 from support.simulated import HandClock
 from tocsin.commands import demo
-from tocsin.commands.demo_crash import beginning
+from tocsin.commands.demo_crash import beginning, remember
 
 NOW = 1_778_700_600_000
 HOUR_MS = 3_600_000
@@ -59,15 +59,18 @@ def test_a_chain_that_began_at_the_same_time_is_the_same_chain() -> None:
 
 def test_a_demo_is_found_again_until_it_is_old(tmp_path: Path) -> None:
     """Its key and its beginning; a file that cannot be read begins a new one."""
-    first = beginning(tmp_path / "new", NOW)
-    again = beginning(tmp_path / "new", NOW + HOUR_MS)
-    old = beginning(tmp_path / "new", NOW + 7 * HOUR_MS)
-    (tmp_path / "new" / "demo.json").write_text("{")
-    damaged = beginning(tmp_path / "new", NOW + 7 * HOUR_MS)
+    first = beginning(tmp_path, NOW)
+    unfinished = beginning(tmp_path, NOW)
+    remember(tmp_path, first)
+    again = beginning(tmp_path, NOW + HOUR_MS)
+    old = beginning(tmp_path, NOW + 7 * HOUR_MS)
+    (tmp_path / "demo.json").write_text("{")
+    damaged = beginning(tmp_path, NOW + 7 * HOUR_MS)
 
     assert first.is_new
+    assert unfinished.is_new
     assert re.fullmatch(r"[\w-]{16}", first.key)
     assert (again.is_new, again.key, again.began_at) == (False, first.key, NOW)
     assert (old.is_new, old.began_at, old.key == first.key) == (True, NOW + 7 * HOUR_MS, False)
     assert damaged.is_new
-    assert (tmp_path / "new" / "demo.json").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "demo.json").stat().st_mode & 0o077 == 0

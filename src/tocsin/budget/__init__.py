@@ -3,6 +3,7 @@
     windows.py         the sliding windows: calls of the last second and minute
     month.py           the calendar month: a hard limit, paced by a token bucket per lane
     budget.py          one upstream's budget: may this lane call now, and if not, when
+    call_rate.py       how many calls a day are made, and how the month ends at that rate
     feedback.py        what an upstream's answer changes in its budget: limits, counts, back-off
     cadence.py         how often tasks can afford to run
     limiter.py         the limiter as callers see it: lanes, permits, denials

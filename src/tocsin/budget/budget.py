@@ -17,9 +17,9 @@ What an answer changes is in `feedback.py`. How it is stored is in `stored.py`.
 from dataclasses import dataclass, replace
 from math import inf
 
+from tocsin.budget.call_rate import CallRate, call_rate_of, stored_call_rate
 from tocsin.budget.limiter import Denial, Lane, LimitReading
 from tocsin.budget.month import Month
-from tocsin.budget.pace import Pace, pace_of, stored_pace
 from tocsin.budget.stored import StoredBudget
 from tocsin.budget.windows import Bucket, SlidingWindow, lane_max, reserve_of
 from tocsin.durations import utc_time
@@ -41,7 +41,7 @@ MINUTES_A_DAY = 1_440
 _SECOND = SlidingWindow(length_ms=1_000, bucket_ms=100)
 _MINUTE = SlidingWindow(length_ms=60_000, bucket_ms=5_000)
 _NOTHING_REPORTED = LimitReading()
-_NO_PACE = Pace()
+_NO_CALLS = CallRate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Budget:
     low_in: str | None = None  # the month for which the low quota was reported
     contradicted: bool = False
     probing: bool = False  # one call is under way through the closed limiter
-    pace: Pace = _NO_PACE
+    call_rate: CallRate = _NO_CALLS
 
     @classmethod
     def begin(cls, plan: Quota, moment: Moment) -> "Budget":
@@ -131,7 +131,7 @@ class Budget:
             minute=self.minute.plus(moment.monotonic_ms, by_task, by_request),
             month=self.month_at(moment).spend(lane, self.limits.month or 0, self.limits.request_share),
             in_flight=self.in_flight + 1,
-            pace=self.pace.counted(moment.wall_ms),
+            call_rate=self.call_rate.counted(moment.wall_ms),
         )
 
     def request_first(self, moment: Moment) -> bool:
@@ -194,7 +194,7 @@ class Budget:
             closed_until=self.closed_until_wall(moment),
             in_flight=self.in_flight,
             waiting=waiting,
-            forecast=self.pace.forecast(month, limit, moment.wall_ms),
+            forecast=self.call_rate.forecast(month, limit, moment.wall_ms),
         )
 
     def to_stored(self, moment: Moment) -> StoredBudget:
@@ -210,7 +210,7 @@ class Budget:
             boot_id=moment.boot_id,
             limited_in_a_row=self.limited_in_a_row,
             low_in=self.low_in,
-            pace=stored_pace(self.pace),
+            call_rate=stored_call_rate(self.call_rate),
         )
 
     @classmethod
@@ -237,7 +237,7 @@ class Budget:
             closed_until=moment.monotonic_ms + max(0, min(CLOSED_MAX_MS, closed_ms)),
             limited_in_a_row=stored.limited_in_a_row,
             low_in=stored.low_in,
-            pace=pace_of(stored.pace),
+            call_rate=call_rate_of(stored.call_rate),
         )
 
     def closed_until_wall(self, moment: Moment) -> int | None:

@@ -51,7 +51,7 @@ class StoredBudget(Shape):
     low_in: str | None
     saved_monotonic_ms: int = 0
     boot_id: str = ""  # in which the buckets' numbers and `saved_monotonic_ms` mean something
-    pace: list[list[int]] = field(default_factory=list)  # marks: `[at, calls since]`
+    call_rate: list[list[int]] = field(default_factory=list)  # marks: `[at, calls since]`
 
     @classmethod
     def __post_deserialize__(cls, budget: "StoredBudget") -> "StoredBudget":
@@ -59,7 +59,7 @@ class StoredBudget(Shape):
             if len(bucket) != 4:
                 raise ValueError("a bucket has four numbers")
             _check_plausible(*bucket)
-        for mark in budget.pace:
+        for mark in budget.call_rate:
             if len(mark) != 2:
                 raise ValueError("a mark has two numbers")
             _check_plausible(*mark)

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from tocsin.access_keys import AccessKey
 from tocsin.bindings import Clock
-from tocsin.commands.demo_crash import CrashRoute, beginning, crash
+from tocsin.commands.demo_crash import CrashRoute, beginning, crash, remember
 from tocsin.commands.demo_history import seed_history
 from tocsin.commands.import_agents import import_rows, open_agents
 from tocsin.competition.agent_rows import lines_of
@@ -57,6 +57,7 @@ def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times
         with open_agents(settings) as connection:  # before the first sweep
             register_agents(connection, simulator)
             add_past(connection, settings, simulator, begun.began_at)
+        remember(Path(data_dir), begun)
     kill = CrashRoute(settings.admin_key, lambda: crash(data_dir, port)).kill
     routes = [Route(f"{PATH}/_control/kill", kill, methods=["POST"]), mount(simulator, settings.admin_key)]
     return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)

@@ -37,19 +37,21 @@ class DemoBeginning:
 
 def beginning(directory: Path, now: int) -> DemoBeginning:
     """Of the demo in this directory, or of a new one."""
-    file = directory / FILE
     try:
-        stored = json.loads(file.read_text())
+        stored = json.loads((directory / FILE).read_text())
         began_at, key = int(stored["beganAt"]), str(stored["key"])
     except (OSError, ValueError, KeyError, TypeError):
         began_at, key = 0, ""
     if key and 0 <= now - began_at <= AGE_MAX_MS:
         return DemoBeginning(began_at, key, is_new=False)
-    made = DemoBeginning(now, secrets.token_urlsafe(12), is_new=True)
-    directory.mkdir(parents=True, exist_ok=True)
+    return DemoBeginning(now, secrets.token_urlsafe(12), is_new=True)
+
+
+def remember(directory: Path, begun: DemoBeginning) -> None:
+    """Have the demo found again, once everything that it begins with is there."""
+    file = directory / FILE
     file.touch(mode=0o600)
-    file.write_text(json.dumps({"beganAt": made.began_at, "key": made.key}))
-    return made
+    file.write_text(json.dumps({"beganAt": begun.began_at, "key": begun.key}))
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class WaitingCallers(Shape):
 
 @dataclass(frozen=True, slots=True)
 class BudgetForecast(Shape):
-    """How the month ends at the pace of about the last day.
+    """How the month ends at the call rate of about the last day.
 
     `per_day` counts our own calls since `since`, and what others use of the same month. `used_at_end` is what would be
     used when the month ends. `runs_out_at` is when the limit would be reached; null when it is not.

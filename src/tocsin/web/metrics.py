@@ -241,7 +241,7 @@ def _of_budgets(status: Status) -> list[MetricFamily]:
         ),
         MetricFamily(
             "budget_month_forecast",
-            "calls used at the end of the month, at the pace of the last day",
+            "calls used at the end of the month, at the call rate of the last day",
             [
                 (label, None if budget.forecast is None else budget.forecast.used_at_end)
                 for label, budget in budgets.items()

@@ -1,4 +1,4 @@
-/** Budgets as gauges: what is used, where the month is, and where it will end at this pace. */
+/** Budgets as gauges: what is used, where the month is, and where it will end at this rate. */
 
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { clock, count, day } from "./format.js";
@@ -13,8 +13,8 @@ export function passedOf(endsAt, at) {
 export function forecastWords({ forecast, monthEndsAt }) {
 	const ends = day(monthEndsAt);
 	if (!forecast) return "No forecast before an hour of calls.";
-	if (forecast.runsOutAt) return `At this pace it is used up on ${day(forecast.runsOutAt)}: cadences are stretched to last until ${ends}.`;
-	return `At this pace ${count(forecast.usedAtEnd)} by ${ends} (${count(forecast.perDay)} a day).`;
+	if (forecast.runsOutAt) return `At this rate it is used up on ${day(forecast.runsOutAt)}: cadences are stretched to last until ${ends}.`;
+	return `At this rate ${count(forecast.usedAtEnd)} by ${ends} (${count(forecast.perDay)} a day).`;
 }
 
 /** @param {Record<string, import("./types.js").BudgetStatus>} budgets */

@@ -88,7 +88,7 @@
  */
 
 /**
- * How the month ends at the pace of about the last day.
+ * How the month ends at the call rate of about the last day.
  *
  * `perDay` counts our own calls since `since`, and what others use of the same month. `usedAtEnd` is what would
  * be

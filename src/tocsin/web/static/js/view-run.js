@@ -11,7 +11,7 @@ import { linkTo } from "./views.js";
 
 const STARTED_BY = {
 	alarm: "the alarm, for its slot",
-	refresh: "an operator (refresh)",
+	refresh: "a refresh",
 	rerun: "the alarm, again: the run before was cut off or limited",
 };
 const OWN = new Set(["startedAt", "durationMs", "rejectionReasons"]);
@@ -45,7 +45,7 @@ function parts({ run, progress, log }) {
 	const { done, total } = progress ?? run;
 	const facts = factsOf([
 		["Outcome", el("span", { "data-outcome": run.outcome, class: "outcome" }, run.outcome)],
-		["Started by", STARTED_BY[run.trigger] ?? run.trigger],
+		["Started by", startedBy(run.trigger)],
 		["Slot", run.slotAt === null ? "none: it was asked for" : at(run.slotAt)],
 		["Started", at(run.startedAt)],
 		["Ended", run.endedAt === null ? "it is under way" : at(run.endedAt)],
@@ -64,6 +64,11 @@ function parts({ run, progress, log }) {
 		...refused(run.result?.rejectionReasons),
 		...lines(log),
 	].filter((part) => part !== null);
+}
+
+function startedBy(trigger) {
+	const text = STARTED_BY[trigger] ?? trigger;
+	return trigger === "refresh" ? el("span", {}, `${text}: the `, el("a", { href: linkTo("audit") }, "audit log"), " says whose") : text;
 }
 
 function counters(result) {

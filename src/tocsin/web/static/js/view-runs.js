@@ -1,7 +1,7 @@
 /** The runs of 30 days, by task, outcome, trigger and time: how long they took, how late they were, and each in a row. */
 
 import { now } from "./clock.js";
-import { el } from "./dom.js";
+import { el, keyed } from "./dom.js";
 import { clockSeconds, count, day, duration, NONE } from "./format.js";
 import { plot, summaryOf } from "./plot.js";
 import { getJson } from "./request.js";
@@ -67,7 +67,7 @@ export async function show(body, { query, session, go }) {
 		const answer = await ask(asked, cursor, key);
 		more.disabled = false;
 		runs = cursor ? [...runs, ...answer.runs] : answer.runs;
-		rows.replaceChildren(...runs.map(row));
+		keyed(rows, runs, (run) => `${run.id} ${run.outcome}`, row, () => {}); // a row that has the focus keeps it
 		charts.replaceChildren(...chartsOf(runs));
 		const ended = answer.next === null ? "" : ` Older ones follow: the oldest shown began on ${day(runs.at(-1)?.startedAt ?? null)}, ${clockSeconds(runs.at(-1)?.startedAt ?? null)}.`;
 		note.textContent = runs.length ? `${count(runs.length)} runs, newest first.${ended}` : "No run fits.";

@@ -69,7 +69,7 @@ def test_the_last_day_counts_not_the_weeks_before() -> None:
 
 
 def test_a_service_that_was_away_is_not_judged_by_its_absence() -> None:
-    """Ten days after its last call it starts again: the pace is that of the new start."""
+    """Ten days after its last call it starts again: the rate is that of the new start."""
     world = BudgetWorld(Quota(month=150_000))
     call_for(world, 24, 10)
     world.wait(10 * DAY_MS)
@@ -86,10 +86,10 @@ def test_it_says_when_the_limit_is_reached() -> None:
     call_for(world, 24, 10)
     month = world.budget.month_at(world.moment)
 
-    told = world.budget.pace.forecast(month, 1_000, world.wall_ms)
+    told = world.budget.call_rate.forecast(month, 1_000, world.wall_ms)
     assert told is not None
     assert told.runs_out_at == world.wall_ms + 76 * HOUR_MS
-    used_up = world.budget.pace.forecast(month, 100, world.wall_ms)
+    used_up = world.budget.call_rate.forecast(month, 100, world.wall_ms)
     assert used_up is not None
     assert used_up.runs_out_at == world.wall_ms
 
@@ -107,7 +107,7 @@ def test_what_others_use_counts_from_the_start_of_the_month() -> None:
 
 @given(steps=st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=30))
 def test_whatever_the_clock_does(steps: list[int]) -> None:
-    """A clock that jumps makes no negative pace; a restart in between changes nothing."""
+    """A clock that jumps makes no negative rate; a restart in between changes nothing."""
     world = BudgetWorld(Quota(month=10_000), HALF_WAY)
     for step in steps:
         world.call(Lane.TASK)

@@ -1,6 +1,6 @@
-"""The pace of an upstream's calls, and how the month ends if it goes on like that. Pure.
+"""The rate of an upstream's calls, and how the month ends if it goes on like that. Pure.
 
-The pace is that of our own calls since a mark. There are two marks, a new one every 12 hours, and the older one counts:
+The rate is that of our own calls since a mark. There are two marks, a new one every 12 hours, and the older one counts:
 it is 12 to 24 hours old once the service has run for so long, and the first call before that. After a day without calls
 the marks begin again, so a service that starts in the middle of a month is not judged by the days before its start.
 """
@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 MARK_EVERY_MS = 12 * HOUR_MS
 
 
-class PaceMark(NamedTuple):
+class RateMark(NamedTuple):
     """How many calls were made since a time (unix ms)."""
 
     at: int
@@ -23,22 +23,22 @@ class PaceMark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CallRate:
     """The marks, the older one first."""
 
-    marks: tuple[PaceMark, ...] = ()
+    marks: tuple[RateMark, ...] = ()
 
-    def counted(self, now: int) -> "Pace":
+    def counted(self, now: int) -> "CallRate":
         """With one more call."""
         newest = self.marks[-1].at if self.marks else None
         kept = self.marks
         if (
             newest is None or not 0 <= now - newest <= DAY_MS
         ):  # the first call, a long silence, or a clock set back
-            kept = (PaceMark(now, 0),)
+            kept = (RateMark(now, 0),)
         elif now - newest >= MARK_EVERY_MS:
-            kept = (self.marks[-1], PaceMark(now, 0))
-        return Pace(tuple(PaceMark(at, calls + 1) for at, calls in kept))
+            kept = (self.marks[-1], RateMark(now, 0))
+        return CallRate(tuple(RateMark(at, calls + 1) for at, calls in kept))
 
     def forecast(self, month: Month, limit: int | None, now: int) -> BudgetForecast | None:
         """How the month ends; None while calls were counted for less than an hour."""
@@ -56,9 +56,9 @@ class Pace:
         return BudgetForecast(since, round(per_ms * DAY_MS), at_end, runs_out_at)
 
 
-def stored_pace(pace: Pace) -> list[list[int]]:
-    return [[at, calls] for at, calls in pace.marks]
+def stored_call_rate(rate: CallRate) -> list[list[int]]:
+    return [[at, calls] for at, calls in rate.marks]
 
 
-def pace_of(stored: list[list[int]]) -> Pace:
-    return Pace(tuple(PaceMark(at, calls) for at, calls in stored))
+def call_rate_of(stored: list[list[int]]) -> CallRate:
+    return CallRate(tuple(RateMark(at, calls) for at, calls in stored))
