@@ -1,5 +1,6 @@
 """What programs that take part ask for: themselves, a verdict, everybody's trades, and how to take part."""
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,3 +228,24 @@ async def test_a_page_that_is_not_there_is_a_page_for_people_and_json_for_progra
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert b"There is no page at this address." in page.body
         assert program.json()["code"] == api.json()["code"] == "not_found"
+
+
+async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
+    """By P&L, with commas and formulas in names as text."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        for wallet, name in zip(chain.wallets, ('=cmd|"x"!A1', "Ada, the first", "漢"), strict=True):
+            tx = chain.swap(wallet)
+            chain.mine()
+            await made.submit(tx.tx_id)
+            update = "UPDATE agents SET display_name = ? WHERE stx_address = ?"
+            await made.world.db.prepare(update).bind(name, wallet.address).run()
+        answer = await made.get("/api/competition/leaderboard.csv")
+        board = (await made.get("/api/competition/leaderboard")).json()["rows"]
+        lines = list(csv.reader(answer.body.decode().splitlines()))
+
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        assert [(line[0], line[2], float(line[6])) for line in lines[1:]] == [
+            (str(row["rank"]), row["stxAddress"], row["pnlUsd"]) for row in board
+        ]
+        assert {line[1] for line in lines[1:]} == {'\'=cmd|"x"!A1', "Ada, the first", "漢"}

@@ -54,6 +54,12 @@ VERDICT = OperationDoc(
         502: ResponseDoc("tx_fetch_failed: Hiro could not be asked now", (ErrorBody,)),
     },
 )
+CSV = OperationDoc(
+    operation_id="getBoardCsv",
+    tag="competition",
+    summary="The whole leaderboard by P&L, as CSV for a spreadsheet.",
+    responses={200: ResponseDoc("a line for each agent; what is unknown is empty", media_type="text/csv")},
+)
 GUIDE = OperationDoc(
     operation_id="getGuide",
     tag="service",

@@ -21,6 +21,7 @@ from tocsin.web.client_limits import ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
 from tocsin.web.cross_origin import CrossOrigin
+from tocsin.web.csv_route import CsvRoute
 from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
@@ -109,6 +110,7 @@ def operations(
     every += [
         Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES, is_prepared=True),
         Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
+        Operation("GET", f"{BOARD_PATH}.csv", CsvRoute(agents).show, agent_docs.CSV),
         Operation("GET", HISTORY_PATH, competition.history.show, competition_docs.HISTORY, is_prepared=True),
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
         Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
