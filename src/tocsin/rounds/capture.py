@@ -7,13 +7,13 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import Any
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.competition.funders import first_funders
 from tocsin.rounds.closing_prices import closing_prices
 from tocsin.rounds.round_store import compact, iso_time, price_of
 from tocsin.rounds.scoring import CHAIN_ORDER
-from tocsin.shapes.competition import SwapSource
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import (
     FlagDecision,
@@ -32,6 +32,13 @@ GAUGE = "stx"  # it always has a price, unless prices were not refreshed around 
 _AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
 _SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
   s.burn_block_time, s.block_height, s.tx_index, s.source"""
+# What many swaps have in common is one text: it is read and looked up once, not six times.
+_SHARED = " || char(31) || ".join(
+    f"s.{name}" for name in ("sender", "contract_id", "function_name", "token_in", "token_out", "source")
+)
+_READ_SWAP = (
+    f"s.txid, {_SHARED} AS shared, s.amount_in, s.amount_out, s.burn_block_time, s.block_height, s.tx_index"
+)
 _REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
 
 _LIVE_AGENTS = "agents a JOIN agent_tiers t ON t.stx_address = a.stx_address AND t.tier = 'eligible'"
@@ -86,7 +93,7 @@ _OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?
 _DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
 _ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
 _CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
-_CAPTURED_SWAPS = f"SELECT {_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
+_CAPTURED_SWAPS = f"SELECT {_READ_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
 _CAPTURED_REFUSALS = f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?"
 _CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
 
@@ -186,7 +193,7 @@ async def live_inputs(
     """What would be captured now: for a look ahead that writes nothing."""
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
     agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", ("a.stx_address",), ())
-    swaps = _pages(db, f"SELECT {_SWAP} FROM {_LIVE_SWAPS}", ("s.burn_block_time", "s.txid"), window)
+    swaps = _pages(db, f"SELECT {_READ_SWAP} FROM {_LIVE_SWAPS}", ("s.burn_block_time", "s.txid"), window)
     refusals = _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", ("r.txid",), window)
     return RoundInputs(
         rules=rules,
@@ -234,20 +241,29 @@ async def _pages(
 async def swaps_in_order(pages: AsyncIterator[list[Row]]) -> list[RoundSwap]:
     """Swaps in the order of the chain. There may be a million: no more than a page or some blocks at once."""
     blocks: defaultdict[int, list[RoundSwap]] = defaultdict(list)
-    names: dict[str, str] = {}  # swaps have few names: each is kept once
-    sources: dict[str, SwapSource] = {}
-    name = names.setdefault
+    known: dict[str, list[Any]] = {}
     async for rows in pages:
         for row in rows:
-            txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source = (
-                row.values()
+            txid, shared, given, received, at, height, index = row.values()
+            names = known.get(shared)
+            if names is None:
+                names = known[shared] = shared.split("\x1f")
+            sender, contract, function, token_in, token_out, source = names
+            swap = (
+                txid,
+                sender,
+                contract,
+                function,
+                token_in,
+                given,
+                token_out,
+                received,
+                at,
+                height,
+                index,
+                source,
             )
-            swap = RoundSwap(
-                *(txid, name(sender, sender), name(contract, contract), name(function, function)),
-                *(name(token_in, token_in), given, name(token_out, token_out), got),
-                *(at, height, index, sources.setdefault(source, source)),
-            )
-            blocks[height].append(swap)
+            blocks[height].append(RoundSwap._make(swap))  # faster than a call with twelve arguments
     swaps: list[RoundSwap] = []
     for number, height in enumerate(sorted(blocks), 1):
         swaps += sorted(blocks.pop(height), key=CHAIN_ORDER)

@@ -11,7 +11,7 @@ from tocsin.rounds.capture import captured_inputs
 from tocsin.rounds.round_file import file_lines, parts_of, stated_digest
 from tocsin.rounds.round_store import compact, iso_time
 from tocsin.rounds.scoring import scoring
-from tocsin.rounds.small_steps import collector_paused, with_pauses
+from tocsin.rounds.small_steps import collector_paused, free, with_pauses
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome
@@ -69,7 +69,7 @@ async def finalize(
         inputs = await captured_inputs(db, round_)
         outcome = await with_pauses(scoring(inputs))
         parts = await parts_with_pauses(inputs, outcome)
-        del inputs
+        await free(inputs.swaps)
     digest = stated_digest(parts)
     checkpoint()
     # The parts first, a few at a time. Nobody sees them before the status says that they are complete.
@@ -86,9 +86,9 @@ async def finalize(
 
 
 async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[str]:
-    """The file in parts; between two of them the event loop does its other work."""
+    """The file in parts, of swaps in the order of the chain; between two parts the event loop does its other work."""
     parts = []
-    for part in parts_of(file_lines(inputs, outcome)):
+    for part in parts_of(file_lines(inputs, outcome, in_order=True)):
         parts.append(part)
         await asyncio.sleep(0)
     return parts

@@ -21,6 +21,7 @@ from tocsin.rounds.trading_accounts import Trade, TradingAccounts
 
 COMPARED_MAX = 16  # trades that follow in a cell: a popular amount must not cost more than the others
 
+_TRADES_PER_STEP = 500
 _STEP_BITS = 4  # 16 steps between an amount and its double: each is more than the tolerance
 
 
@@ -74,20 +75,28 @@ def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink
     often: Counter[tuple[int, int]] = Counter()
     for trades in several:
         trades.sort()
-        often.update((one[1], other[1]) for one, other in _matches(trades))
-        yield
+        for first in range(0, len(trades), _TRADES_PER_STEP):
+            often.update((one[1], other[1]) for one, other in _matches(trades, first))
+            yield
     found: dict[tuple[int, int], tuple[Matches, Matches]] = {
         agents: (Matches(), Matches()) for agents, count in sorted(often.items()) if count >= RING_MATCHES_MIN
     }
     for trades in several if found else ():
-        for one, other in _matches(trades):
-            sides = found.get((one[1], other[1]))
-            if sides is not None:
-                sides[0].note(one, is_same=one[5] == other[5])
-                sides[1].note(other, is_same=one[5] == other[5])
-        yield
+        for first in range(0, len(trades), _TRADES_PER_STEP):
+            _note(_matches(trades, first), found)
+            yield
     links = (_link(agents, sides, volumes) for agents, sides in found.items())
     return [link for link in links if link is not None]
+
+
+def _note(
+    matches: Iterable[tuple[_Trade, _Trade]], found: Mapping[tuple[int, int], tuple[Matches, Matches]]
+) -> None:
+    for one, other in matches:
+        sides = found.get((one[1], other[1]))
+        if sides is not None:
+            sides[0].note(one, is_same=one[5] == other[5])
+            sides[1].note(other, is_same=one[5] == other[5])
 
 
 def _put(
@@ -114,9 +123,9 @@ def _step(amount: int) -> int:
     return (shift << _STEP_BITS) + (scaled >> shift) - (1 << _STEP_BITS)
 
 
-def _matches(trades: list[_Trade]) -> Iterator[tuple[_Trade, _Trade]]:
-    """The trades of a cell that match, those of the agent with the lower number first; some are in another, too."""
-    for at, one in enumerate(trades, 1):
+def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Trade]]:
+    """The next trades of a cell and those that match them, the agent with the lower number first; some come twice."""
+    for at, one in enumerate(trades[first_at : first_at + _TRADES_PER_STEP], first_at + 1):
         time, agent, _, first, second, _, _ = one
         latest = time + RING_WINDOW_S
         least, most = _tolerated(second)

@@ -71,10 +71,13 @@ KINDS = (
 )
 
 
-def file_lines(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[str]:
-    """The file, line by line. Each ends with a line feed, which is left out here. The last one has the digest."""
+def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = False) -> Iterator[str]:
+    """The file, line by line. Each ends with a line feed, which is left out here. The last one has the digest.
+
+    `in_order`: the swaps are in the order of the chain already.
+    """
     digest = hashlib.sha256()
-    for block in _blocks_before_digest(inputs, outcome):
+    for block in _blocks_before_digest(inputs, outcome, in_order=in_order):
         digest.update(_ended(block).encode())
         yield from block
     yield line_of(["digest", "sha256", digest.hexdigest()])
@@ -131,7 +134,9 @@ def stated_digest(parts: Sequence[str]) -> str:
     return found[1]
 
 
-def _blocks_before_digest(inputs: RoundInputs, outcome: RoundOutcome) -> Iterator[list[str]]:
+def _blocks_before_digest(
+    inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool
+) -> Iterator[list[str]]:
     listed = _lists(inputs, outcome)
     header = {
         "format": FORMAT,
@@ -143,7 +148,8 @@ def _blocks_before_digest(inputs: RoundInputs, outcome: RoundOutcome) -> Iterato
     yield [line_of(["header", header])]
     quoted = _Quoted()
     for kind in KINDS:
-        values = iter(sorted(listed[kind.name], key=kind.key))
+        found = listed[kind.name]
+        values = iter(found if kind is SWAP and in_order else sorted(found, key=kind.key))
         while block := list(islice(values, _BLOCK)):
             if kind is SWAP:
                 yield _swap_lines(block, quoted)

@@ -59,6 +59,7 @@ def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
         yield
     scores = ranked(found)
     flags = yield from flags_of(inputs, scores, accounts)
+    yield from accounts.forget()
     results = []
     for rank, entry in enumerate(scores, 1):
         results.append(_result(rank, entry))

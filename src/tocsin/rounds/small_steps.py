@@ -9,6 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 STEPS_AT_ONCE = 8
+FREED_AT_ONCE = 10_000
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
@@ -30,6 +31,13 @@ async def with_pauses(steps: Generator[None, None, T]) -> T:
         except StopIteration as ended:
             result: T = ended.value
             return result
+        await asyncio.sleep(0)
+
+
+async def free(values: list[T]) -> None:
+    """Empty a long list in small steps: to free a million swaps takes most of a second."""
+    while values:
+        del values[-FREED_AT_ONCE:]
         await asyncio.sleep(0)
 
 

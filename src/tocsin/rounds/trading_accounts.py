@@ -105,6 +105,13 @@ class TradingAccounts:
                 self.by_agent[agent.erc8004_agent_id] = account
             self._wallets[agent.stx_address] = account, account.times.setdefault(agent, [])
 
+    def forget(self) -> Iterator[None]:
+        """Free everything, agent by agent: to free it at once takes a second."""
+        self._wallets.clear()
+        while self.by_agent:
+            self.by_agent.popitem()
+            yield
+
     def usd(self, value: int) -> str:
         """For people: whole dollars, rounded down."""
         return f"{value // self.dollar:,} USD"
