@@ -70,8 +70,9 @@ class RefusalPage(Shape):
 class AgentView(Shape):
     """What is known about one wallet. `missing` says what is left to do before its swaps count.
 
-    `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts. `row` is its
-    row of the board, under the wallet that traded last.
+    `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts.
+    `period_ranks` has the same for each period, without the orders in which it has no value. `row` is its row of the
+    board, under the wallet that traded last.
     """
 
     address: str
@@ -86,3 +87,4 @@ class AgentView(Shape):
     last_refusals: list[RecentRefusal]
     as_of: int
     links: dict[str, str] = field(default_factory=dict)
+    period_ranks: dict[str, dict[str, int]] = field(default_factory=dict)

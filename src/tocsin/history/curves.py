@@ -1,0 +1,50 @@
+"""Every agent's P&L of the last 90 days, a point a day: one value in KV, found once an hour and sent as it is."""
+
+import json
+from collections.abc import Sequence
+
+from tocsin.bindings import KV, Database
+from tocsin.shapes.competition import BoardRow
+from tocsin.shapes.history import AgentCurve, Curves
+
+KEY = "curves:v1"
+DAYS = 90
+DAY_MS = 86_400_000
+
+_CURVES = """
+SELECT agent_id, json_group_array(json_array(day - ?1, json_extract(last_point, '$[4]'))) AS points
+FROM agent_days WHERE day >= ?1 AND day < ?1 + ?2 GROUP BY agent_id"""
+
+
+async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
+    """The curves of the agents on the board, in its order. The last point of today is the newest there is."""
+    first_day = now // DAY_MS - DAYS + 1
+    found = (await db.prepare(_CURVES).bind(first_day, DAYS).all()).results
+    points = {row["agent_id"]: json.loads(row["points"]) for row in found}
+    agents = [
+        AgentCurve(
+            row.erc8004_agent_id,
+            row.stx_address,
+            row.display_name,
+            _curve(points[row.erc8004_agent_id]),
+        )
+        for row in rows
+        if row.erc8004_agent_id in points
+    ]
+    return Curves(now, first_day * DAY_MS, DAYS, agents)
+
+
+def _curve(points: Sequence[tuple[int, int | None]]) -> list[float | None]:
+    curve: list[float | None] = [None] * DAYS
+    for day, cents in points:
+        curve[day] = None if cents is None else cents / 100
+    return curve
+
+
+async def publish_curves(kv: KV, curves: Curves) -> None:
+    await kv.put(KEY, json.dumps(curves.to_json(), separators=(",", ":")))
+
+
+async def published_curves(kv: KV) -> str | None:
+    """As they are sent: JSON of `Curves`."""
+    return await kv.get(KEY)
