@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tocsin.bindings import KV, Database, Row, Statement
+from tocsin.bindings import KV, Database, Row
 from tocsin.competition.published_board import PeriodFigures
 from tocsin.errors import MalformedShape
 from tocsin.shapes.base import Shape
@@ -25,22 +25,7 @@ PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
 NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from the start
 SLOTS, SLOT_HOURS = 28, 6
 
-# Of each agent the point that is nearest to a time. With min() the other columns are those of the same point.
-_NEAREST = """
-SELECT d.agent_id, json_extract(p.value, '$[1]') AS rank, json_extract(p.value, '$[4]') AS cents,
-  min(abs(d.day * 1440 + json_extract(p.value, '$[0]') - ?1)) AS distance
-FROM agent_days d, json_each('[' || d.points || ']') p
-WHERE d.day >= ?2 AND d.day <= ?3
-GROUP BY d.agent_id"""
-# Of each agent and slot the last point.
-_SLOTS = """
-SELECT agent_id, json_group_array(json_array(slot, cents)) AS slots FROM (
-  SELECT d.agent_id, (d.day * 1440 + json_extract(p.value, '$[0]') - ?1) / ?2 AS slot,
-    json_extract(p.value, '$[4]') AS cents, max(d.day * 1440 + json_extract(p.value, '$[0]'))
-  FROM agent_days d, json_each('[' || d.points || ']') p
-  WHERE d.day >= ?1 / 1440 AND d.day * 1440 + json_extract(p.value, '$[0]') >= ?1
-  GROUP BY d.agent_id, slot)
-GROUP BY agent_id"""
+_DAY = "SELECT agent_id, points FROM agent_days WHERE day = ?"
 # What each wallet traded since each of some times. A swap has a value when both sides have one.
 _SWAPS = """
 SELECT since.key AS number, s.sender, count(*) AS trades, count(v.txid) AS valued,
@@ -53,6 +38,7 @@ _TOTALS = """
 SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_micros, 0) AS given,
   coalesce(v.received_micros, 0) AS received
 FROM sender_totals t LEFT JOIN sender_values v ON v.sender = t.sender"""
+_RANK, _CENTS = 1, 4  # places in a point: see agent_days
 _FIGURES = ("trades", "valued", "given", "received")
 
 
@@ -73,33 +59,68 @@ class BoardPast(Shape):
 
 
 async def past_at(db: Database, now: int) -> BoardPast:
+    """Day by day: each is a short query, and a moment's work."""
     hour_at = now // HOUR_MS * HOUR_MS
     since = {period: hour_at - hours * HOUR_MS for period, hours in PERIOD_HOURS.items()}
-    statements = [_nearest(db, since[period], NEAR_HOURS[period]) for period in PERIOD_HOURS]
-    first_minute = hour_at // MINUTE_MS - SLOTS * SLOT_HOURS * 60
-    *nearest, slots = await db.batch([*statements, db.prepare(_SLOTS).bind(first_minute, SLOT_HOURS * 60)])
+    nearest = {period: _Nearest(at // MINUTE_MS, NEAR_HOURS[period] * 60) for period, at in since.items()}
+    lines = _Lines(hour_at // MINUTE_MS - SLOTS * SLOT_HOURS * 60)
+    every: list[_Nearest | _Lines] = [*nearest.values(), lines]
+    for day in sorted({day for reader in every for day in reader.days}):
+        readers = [reader for reader in every if day in reader.days]
+        for row in (await db.prepare(_DAY).bind(day).all()).results:
+            points = json.loads(f"[{row['points']}]")
+            for reader in readers:
+                reader.read(row["agent_id"], day * DAY_MINUTES, points)
     starts_s = json.dumps([at // 1000 for at in since.values()])
     within, totals = await db.batch([db.prepare(_SWAPS).bind(starts_s), db.prepare(_TOTALS)])
-    near = {
-        period: [row for row in found.results if row["distance"] <= NEAR_HOURS[period] * 60]
-        for period, found in zip(PERIOD_HOURS, nearest, strict=True)
-    }
     return BoardPast(
         hour_at=hour_at,
         since=since,
         pnl_usd={
-            period: {row["agent_id"]: _usd(row["cents"]) for row in rows} for period, rows in near.items()
+            period: {agent_id: _usd(point[_CENTS]) for agent_id, (_, point) in reader.found.items()}
+            for period, reader in nearest.items()
         },
         before=_before(within.results, totals.results),
-        ranks={row["agent_id"]: row["rank"] for row in near["24h"]},
-        sparklines={row["agent_id"]: _sparkline(json.loads(row["slots"])) for row in slots.results},
+        ranks={agent_id: point[_RANK] for agent_id, (_, point) in nearest["24h"].found.items()},
+        sparklines=lines.found,
     )
 
 
-def _nearest(db: Database, at: int, near_hours: int) -> Statement:
-    near_ms = near_hours * HOUR_MS
-    days = (at - near_ms) // DAY_MS, (at + near_ms) // DAY_MS
-    return db.prepare(_NEAREST).bind(at // MINUTE_MS, *days)
+class _Nearest:
+    """Of each agent the point that is nearest to a minute, if it is near."""
+
+    def __init__(self, minute: int, near: int) -> None:
+        self._minute, self._near = minute, near
+        self.days = range((minute - near) // DAY_MINUTES, (minute + near) // DAY_MINUTES + 1)
+        self.found: dict[int, tuple[int, list[int]]] = {}  # by agent: how far, and the point
+
+    def read(self, agent_id: int, day_minute: int, points: list[list[int]]) -> None:
+        wanted = self._minute - day_minute
+        point = min(points, key=lambda each: abs(each[0] - wanted))
+        distance = abs(point[0] - wanted)
+        known = self.found.get(agent_id)
+        if distance <= self._near and (known is None or distance < known[0]):
+            self.found[agent_id] = distance, point
+
+
+class _Lines:
+    """Of each agent the last P&L of each slot."""
+
+    def __init__(self, first_minute: int) -> None:
+        self._first = first_minute
+        length = SLOTS * SLOT_HOURS * 60
+        self.days = range(first_minute // DAY_MINUTES, (first_minute + length) // DAY_MINUTES + 1)
+        self.found: dict[int, list[float | None]] = {}
+
+    def read(self, agent_id: int, day_minute: int, points: list[list[int]]) -> None:
+        line = self.found.setdefault(agent_id, [None] * SLOTS)
+        offset = day_minute - self._first
+        cents = {
+            (offset + point[0]) // (SLOT_HOURS * 60): point[_CENTS] for point in points
+        }  # the last one stays
+        for slot, value in cents.items():
+            if 0 <= slot < SLOTS:
+                line[slot] = _four_digits(_usd(value))
 
 
 def _before(within: Sequence[Row], totals: Sequence[Row]) -> dict[str, dict[str, list[int]]]:
@@ -112,14 +133,6 @@ def _before(within: Sequence[Row], totals: Sequence[Row]) -> dict[str, dict[str,
             since = recent.get((number, row["sender"]), {})
             before[period][row["sender"]] = [row[name] - since.get(name, 0) for name in _FIGURES]
     return before
-
-
-def _sparkline(slots: Sequence[tuple[int, int | None]]) -> list[float | None]:
-    points: list[float | None] = [None] * SLOTS
-    for slot, cents in slots:
-        if 0 <= slot < SLOTS:
-            points[slot] = _four_digits(_usd(cents))
-    return points
 
 
 def with_past(rows: Sequence[BoardRow], past: BoardPast) -> tuple[list[BoardRow], dict[str, PeriodFigures]]:

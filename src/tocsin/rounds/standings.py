@@ -39,7 +39,7 @@ GROUP BY s.sender"""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RoundSums:
     """What one agent traded in a round."""
 
     trades: int
@@ -88,7 +88,7 @@ async def rows_now(
     for row in board:
         of_wallets = [traded[wallet] for wallet in row.wallets if wallet in traded]
         if of_wallets:
-            rows.append(_placed(row, _standing(of_wallets)))
+            rows.append(_placed(row, _round_sums(of_wallets)))
     rows.sort(
         key=lambda row: (
             row.pnl_usd is None,
@@ -101,11 +101,11 @@ async def rows_now(
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
-def _standing(rows: Sequence[Row]) -> Standing:
+def _round_sums(rows: Sequence[Row]) -> RoundSums:
     def total(name: str) -> float:
         return sum(row[name] or 0 for row in rows)
 
-    return Standing(
+    return RoundSums(
         trades=int(total("trades")),
         priced=int(total("priced")),
         latest_s=max(row["latest"] for row in rows),
@@ -117,22 +117,22 @@ def _standing(rows: Sequence[Row]) -> Standing:
     )
 
 
-def _placed(row: BoardRow, standing: Standing) -> BoardRow:
-    is_priced, is_valued = standing.priced > 0, standing.valued > 0
-    volume = _twelve_digits(standing.given_usd) if is_priced else None
-    pnl = _twelve_digits(standing.received_usd - standing.given_usd) if is_priced else None
-    all_priced = standing.priced == standing.trades
+def _placed(row: BoardRow, sums: RoundSums) -> BoardRow:
+    is_priced, is_valued = sums.priced > 0, sums.valued > 0
+    volume = _twelve_digits(sums.given_usd) if is_priced else None
+    pnl = _twelve_digits(sums.received_usd - sums.given_usd) if is_priced else None
+    all_priced = sums.priced == sums.trades
     return replace(
         row,
-        trade_count=standing.trades,
-        latest_trade_at=standing.latest_s * 1000,
+        trade_count=sums.trades,
+        latest_trade_at=sums.latest_s * 1000,
         volume_usd=volume,
         capital_usd=None,
         pnl_usd=pnl,
         pnl_percent=percent_of(pnl, volume),
-        pnl_at_trade_usd=(standing.received_micros - standing.given_micros) / 1e6 if is_valued else None,
-        volume_at_trade_usd=standing.given_micros / 1e6 if is_valued else None,
-        valued_trade_count=standing.valued,
+        pnl_at_trade_usd=(sums.received_micros - sums.given_micros) / 1e6 if is_valued else None,
+        volume_at_trade_usd=sums.given_micros / 1e6 if is_valued else None,
+        valued_trade_count=sums.valued,
         unpriced_tokens=[] if all_priced else row.unpriced_tokens,
         thin_tokens=[] if all_priced else row.thin_tokens,
         rank_change=None,
