@@ -10,7 +10,7 @@ There are two P&Ls: unrealised, with all amounts at the given prices, and with e
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, get_args
@@ -57,7 +57,7 @@ JOIN price o ON o.token = t.token_out
 GROUP BY t.sender"""
 _UNCOUNTED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
 _UNCOUNTED_OF = """
-SELECT sender, token_in, token_out FROM pair_totals
+SELECT sender, token_in, token_out, trades FROM pair_totals
 WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?))"""
 
 
@@ -79,6 +79,14 @@ class BoardPage:
 
 
 @dataclass(slots=True)
+class _LeftOut:
+    """Tokens of a wallet that do not count, and how many trades are left out because of them."""
+
+    tokens: set[str] = field(default_factory=set)
+    trades: int = 0
+
+
+@dataclass(slots=True)
 class _Line:
     """One identity. Its first wallet is the one that is shown."""
 
@@ -90,6 +98,7 @@ class _Line:
     given_micros: int = 0  # of these
     gain_micros: int = 0
     capital_usd: float | None = None
+    uncounted: int = 0  # trades
 
     @property
     def agent_id(self) -> int:
@@ -176,6 +185,10 @@ async def all_rows(
     lines = _lines(agents.results, worth.results)
     left_out = await _left_out(db, {row["token"] for row in uncounted.results})
     traders = {line.agent_id: _trader(line, left_out) for line in lines}
+    for line in lines:
+        line.uncounted = sum(
+            left_out[each["stx_address"]].trades for each in line.wallets if each["stx_address"] in left_out
+        )
     capital = await outlays.capital(db, list(traders.values()), follow_max)
     for line in lines:
         if line.given_usd is not None:
@@ -184,9 +197,9 @@ async def all_rows(
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
-def _trader(line: _Line, left_out: Mapping[str, set[str]]) -> outlays.Trader:
+def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> outlays.Trader:
     wallets = sorted(wallet["stx_address"] for wallet in line.wallets)
-    tokens = {token for wallet in wallets for token in left_out.get(wallet, ())}
+    tokens = {token for wallet in wallets if wallet in left_out for token in left_out[wallet].tokens}
     return outlays.Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
 
 
@@ -254,14 +267,16 @@ def value_by(sort: str) -> Callable[[BoardRow], float | None]:
     return attrgetter(_VALUE_OF[sort])
 
 
-async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, set[str]]:
-    """The tokens of each wallet that do not count."""
-    left_out: dict[str, set[str]] = {}
+async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut]:
+    """What does not count, of each wallet that has such."""
+    left_out: dict[str, _LeftOut] = {}
     if not tokens:
         return left_out
     names = json.dumps(sorted(tokens))
     for row in (await db.prepare(_UNCOUNTED_OF).bind(names, names).all()).results:
-        left_out.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
+        of_wallet = left_out.setdefault(row["sender"], _LeftOut())
+        of_wallet.tokens.update({row["token_in"], row["token_out"]} & set(tokens))
+        of_wallet.trades += row["trades"]
     return left_out
 
 
@@ -285,6 +300,7 @@ def _row(line: _Line, trader: outlays.Trader, priced: Collection[str]) -> BoardR
         unpriced_tokens=[token for token in trader.left_out if token not in priced],
         thin_tokens=[token for token in trader.left_out if token in priced],
         wallets=[wallet["stx_address"] for wallet in line.wallets],
+        uncounted_trade_count=line.uncounted,
         volume_at_trade_usd=line.given_micros / 1e6 if line.valued else None,
     )
 

@@ -107,6 +107,7 @@ def _rows_of(rows: Sequence[BoardRow], figures: PeriodFigures) -> list[BoardRow]
             pnl_at_trade_usd=at_trade,
             trade_count=trades,
             valued_trade_count=valued,
+            uncounted_trade_count=trades - valued,
         )
         for row, pnl, volume, at_trade, trades, valued in columns
     ]

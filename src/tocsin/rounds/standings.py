@@ -135,6 +135,7 @@ def _placed(row: BoardRow, sums: RoundSums) -> BoardRow:
         valued_trade_count=sums.valued,
         unpriced_tokens=[] if all_priced else row.unpriced_tokens,
         thin_tokens=[] if all_priced else row.thin_tokens,
+        uncounted_trade_count=sums.trades - sums.priced,
         rank_change=None,
     )
 
@@ -167,6 +168,7 @@ def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:
         unpriced_tokens=result.exact.unpriced_tokens,
         thin_tokens=result.exact.thin_tokens,
         wallets=result.exact.wallets,
+        uncounted_trade_count=result.unpriced_trade_count,
         sparkline=[] if known is None else known.sparkline,
     )
 

@@ -23,8 +23,8 @@ class BoardRow(Shape):
     `pnl_at_trade_usd` takes each trade at the prices of its own time, for the `valued_trade_count` trades whose prices
     are known. `pnl_percent` is per cent of `capital_usd`, the capital used: for each token the largest net amount that
     was given at any time. `thin_tokens` have a price at which hardly anybody could trade: trades with them do not count
-    in USD, nor do those with `unpriced_tokens`. `volume_at_trade_usd` is to `volume_usd` what `pnl_at_trade_usd` is to
-    `pnl_usd`.
+    in USD, nor do those with `unpriced_tokens`; `uncounted_trade_count` of them are left out. `volume_at_trade_usd` is
+    to `volume_usd` what `pnl_at_trade_usd` is to `pnl_usd`.
 
     `rank_change` is how many places by P&L the agent has won (above 0) or lost in 24 hours, null where that is not
     known. `sparkline` is its P&L every six hours of the last seven days, oldest first, and now; null is a gap.
@@ -47,6 +47,7 @@ class BoardRow(Shape):
     unpriced_tokens: list[str]
     thin_tokens: list[str]
     wallets: list[str]
+    uncounted_trade_count: int = 0
     volume_at_trade_usd: float | None = None
     rank_change: int | None = None
     sparkline: list[float | None] = field(default_factory=list)
