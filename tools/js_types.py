@@ -17,7 +17,7 @@ from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.operators import AuditList
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
-from tocsin.shapes.round_views import CurrentRounds, RoundList
+from tocsin.shapes.round_views import CurrentRounds, RoundList, RoundPage
 from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
 
 FILE = Path(__file__).parents[1] / "src" / "tocsin" / "web" / "static" / "js" / "types.js"
@@ -32,6 +32,7 @@ SHAPES: tuple[type[SnakeShape], ...] = (
     PriceList,
     CurrentRounds,
     RoundList,
+    RoundPage,
     ErrorBody,
 )
 # Shapes with further fields, which the schema cannot name.

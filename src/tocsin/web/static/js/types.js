@@ -86,8 +86,8 @@
  * that
  * was given at any time. `thinTokens` have a price at which hardly anybody could trade: trades with them do not
  * count
- * in USD, nor do those with `unpricedTokens`. `volumeAtTradeUsd` is to `volumeUsd` what `pnlAtTradeUsd` is to
- * `pnlUsd`.
+ * in USD, nor do those with `unpricedTokens`; `uncountedTradeCount` of them are left out. `volumeAtTradeUsd` is
+ * to `volumeUsd` what `pnlAtTradeUsd` is to `pnlUsd`.
  *
  * `rankChange` is how many places by P&L the agent has won (above 0) or lost in 24 hours, null where that is not
  * known. `sparkline` is its P&L every six hours of the last seven days, oldest first, and now; null is a gap.
@@ -110,6 +110,7 @@
  *   unpricedTokens: string[],
  *   thinTokens: string[],
  *   wallets: string[],
+ *   uncountedTradeCount?: number,
  *   volumeAtTradeUsd?: number | null,
  *   rankChange?: number | null,
  *   sparkline?: (number | null)[],
@@ -235,6 +236,16 @@
  */
 
 /**
+ * Where a page is in its list.
+ *
+ * @typedef {{
+ *   limit: number,
+ *   offset: number,
+ *   hasMore: boolean,
+ * }} Pagination
+ */
+
+/**
  * What a token costs.
  *
  * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
@@ -343,6 +354,16 @@
  *   rounds: ListedRound[],
  *   rule: RoundRule | null,
  * }} RoundList
+ */
+
+/**
+ * Rounds with a result, newest first; `winners` by round.
+ *
+ * @typedef {{
+ *   rounds: RoundRow[],
+ *   pagination: Pagination,
+ *   winners?: Record<string, RoundWinner[]>,
+ * }} RoundPage
  */
 
 /**
