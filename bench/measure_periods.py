@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message
 from support.competition_site import healthy
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import open_competition, open_kv
+from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.bindings import KV, Database
@@ -34,6 +35,7 @@ from tocsin.competition.published_board import BoardReader, PeriodRows, Publishe
 from tocsin.competition.rules import rules_of
 from tocsin.history.board_past import past_at, publish_past, read_past, with_past
 from tocsin.history.curves import curves_at, publish_curves
+from tocsin.rounds.standings import rows_now
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.settings import Settings
 from tocsin.shapes.competition import BoardRow
@@ -134,6 +136,14 @@ async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
         return PeriodRows().of(board, "7d")
 
     await timed("the rows of a period, once a publication", rows_of)
+    for days in (7, 30):
+        round_ = replace(round_row(1, NOW // 1000 - days * 86_400), ends_at=NOW // 1000 + 1)
+        units = {"stx": 1e-6, "x": 1e-6}
+        found = await timed(
+            f"the board of a round of {days} days, each publication",
+            partial(rows_now, db, round_, rows, units),
+        )
+        print(f"    {sum(row.trade_count for row in found):,} swaps in the round")
 
 
 def no_scheduler() -> SchedulerClient:

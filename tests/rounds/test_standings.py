@@ -24,6 +24,7 @@ from support.scripted_scheduler import KEYS
 from tocsin.bindings import KV
 from tocsin.budget.call_session import request_session
 from tocsin.prices.cache import CachedPrice, put_token_price
+from tocsin.rounds import standings
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.work_context import ContextBindings, WorkContext
 from tocsin.tasks.publish_board import publish_board
@@ -173,3 +174,11 @@ async def test_an_unknown_period_is_explained(tmp_path: Path) -> None:
 
     assert answer.status == 400
     assert "period is one of round, 24h, 7d, 30d, all" in answer.json()["error"]
+
+
+async def test_only_the_swaps_of_the_round_are_read(tmp_path: Path) -> None:
+    """By their time: a short round of a long competition costs little."""
+    async with round_world(tmp_path) as world:
+        plan = await world.all(f"EXPLAIN QUERY PLAN {standings._TRADED}", "[]", START_S, END_S)
+
+    assert any("SEARCH s USING INDEX swaps_by_time" in step["detail"] for step in plan)

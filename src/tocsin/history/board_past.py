@@ -169,6 +169,8 @@ def _figures(rows: Sequence[BoardRow], past: BoardPast, period: str) -> PeriodFi
 
 def _sums(before: Mapping[str, list[int]], wallets: Sequence[str]) -> list[int]:
     of_wallets = [before[wallet] for wallet in wallets if wallet in before]
+    if len(of_wallets) == 1:  # of nearly everybody
+        return of_wallets[0]
     return [sum(column) for column in zip(*of_wallets, strict=True)] if of_wallets else [0, 0, 0, 0]
 
 

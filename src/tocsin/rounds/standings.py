@@ -19,6 +19,7 @@ _ROUND = """
 SELECT * FROM competition_rounds WHERE starts_at <= ?1 AND status <> 'void'
 ORDER BY ends_at <= ?1, iif(ends_at > ?1, ends_at, -ends_at), round_id LIMIT 1"""
 _RESULTS = "SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank"
+# The + keeps SQLite from reading all swaps in the order of their senders.
 _TRADED = """
 WITH price AS MATERIALIZED (
   SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
@@ -35,7 +36,7 @@ LEFT JOIN price i ON i.token = s.token_in
 LEFT JOIN price o ON o.token = s.token_out
 LEFT JOIN swap_values v ON v.txid = s.txid
 WHERE s.burn_block_time >= ?2 AND s.burn_block_time < ?3
-GROUP BY s.sender"""
+GROUP BY +s.sender"""
 
 
 @dataclass(frozen=True, slots=True)
