@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from support.round_world import (
 from support.scripted_scheduler import KEYS
 from tocsin.bindings import KV
 from tocsin.budget.call_session import request_session
+from tocsin.competition.published_board import ROUND_KEY, BoardReader, publish
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.rounds import standings
 from tocsin.scheduler.scheduler_client import SchedulerClient
@@ -138,6 +139,20 @@ async def test_a_round_with_a_result_shows_it(tmp_path: Path) -> None:
     assert (over["round"]["final"], final["round"]["final"]) == (False, True)
     assert again["rows"] == final["rows"]
     assert [row["displayName"] for row in final["rows"]] == ["Agent 0", "Agent 2", "Agent 1"]
+
+
+async def test_a_large_round_is_read_less_often(tmp_path: Path) -> None:
+    """All its swaps are read each time: one with 40,000 is read again after 40 seconds."""
+    async with round_site(tmp_path) as site:
+        await site.published(START_S + 100, stx=1.0, ststx=1.0)
+        known = await BoardReader(site.kv, ROUND_KEY).read()
+        assert known is not None
+        large = [replace(row, trade_count=20_000) for row in known.rows[:2]]
+        await publish(site.kv, replace(known, rows=large), ROUND_KEY)
+        soon = await site.published(START_S + 139, stx=1.0, ststx=1.0)
+        later = await site.published(START_S + 141, stx=1.0, ststx=1.0)
+
+    assert ([row["tradeCount"] for row in soon["rows"]], len(later["rows"])) == ([20_000, 20_000], 3)
 
 
 async def test_no_round_is_an_empty_board(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from tocsin.scheduler.work_context import TaskContext, WorkContext
 from tocsin.shapes.pool_floors import PoolFloors
 
 CHANGES = ("inserted", "withdrawn")  # counters of swaps that came or went
+ROUND_PAUSE_MS = 1  # for each swap of a round: one of a million is read every 17 minutes
 FOLLOW_MAX = 10_000  # swaps of which the capital used is found out in one run
 
 
@@ -117,15 +118,20 @@ async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int =
 
 
 async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
-    """The board of the round that runs, or of the last one. A result is published once."""
+    """The board of the round that runs, or of the last one. A result is published once.
+
+    All swaps of the round are read, so the more it has, the longer is the pause to the next time.
+    """
     now = board.as_of
     round_ = await round_in_force(db, now)
     if round_ is None:
         return
     shown, is_final = board_round(round_), has_result(round_)
     known = await BoardReader(kv, ROUND_KEY).read()
-    if is_final and known is not None and (known.round, known.round_version) == (shown, round_.version):
-        return
+    if known is not None and (known.round, known.round_version) == (shown, round_.version):
+        swaps = sum(row.trade_count for row in known.rows)
+        if is_final or 0 <= now - known.as_of < swaps * ROUND_PAUSE_MS:
+            return
     valued = await _prices_at(db, kv, now, round_.ends_at, floors_of(round_))
     if is_final:
         rows = await rows_of_result(db, round_.round_id, board.rows)
