@@ -173,6 +173,7 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@PYTHONPATH=tests $(BIN)/python bench/measure_streams.py
 	@$(BIN)/python bench/measure_status.py
 	@$(BIN)/python bench/measure_board.py
+	@$(BIN)/python bench/measure_periods.py
 	@$(BIN)/python bench/measure_rounds.py
 	@$(BIN)/python bench/measure_closing.py
 	@$(BIN)/python bench/measure_sweep.py

@@ -43,6 +43,12 @@ def turn_pages(page: Page, _world: World) -> None:
         page.get_by_role("button", name=name).click()
 
 
+def change_the_period(page: Page, _world: World) -> None:
+    for name in ("7 d", "24 h", "All"):
+        page.get_by_role("radio", name=name).check()
+        expect(page.locator("#found")).to_contain_text(f"{AGENTS:,} agents")
+
+
 def look_at_an_agent(page: Page, world: World) -> None:
     busiest = max(world.rows, key=lambda row: (row["tradeCount"], row["latestTradeAt"]))
     open_agent(page, busiest["stxAddress"])
@@ -60,7 +66,7 @@ def take_an_update(page: Page, world: World) -> None:
     page.evaluate("() => new Promise((done) => requestIdleCallback(done))")
 
 
-STEPS = (load, sort_by_each_column, search, turn_pages, look_at_an_agent, take_an_update)
+STEPS = (load, sort_by_each_column, search, turn_pages, change_the_period, look_at_an_agent, take_an_update)
 
 
 def longest_task_ms(events: list[dict[str, Any]]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from tocsin.shapes.operators import AuditList
 from tocsin.shapes.price_history import PriceHistory
 from tocsin.shapes.prices import PriceList
 from tocsin.shapes.responses import ErrorBody
-from tocsin.shapes.round_views import CurrentRounds, RoundList
+from tocsin.shapes.round_views import CurrentRounds, RoundList, RoundPage
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
@@ -40,6 +40,7 @@ SHAPES: tuple[type[SnakeShape], ...] = (
     PriceList,
     CurrentRounds,
     RoundList,
+    RoundPage,
     ErrorBody,
 )
 # Shapes with further fields, which the schema cannot name.

@@ -37,7 +37,7 @@ def test_trades_token_by_token(page: Page, world: World, address: str) -> None:
 
     first = shown.locator(".trades li").first
     expect(first).to_contain_text("100 STX")
-    expect(first).to_contain_text("1,234,567,890,123.45 sbtc-token")
+    expect(first).to_contain_text("1,234,567,890,123.45 sBTC")
     link = first.get_by_role("link")
     expect(link).to_have_attribute("href", f"https://explorer.hiro.so/txid/{TXID}?chain=mainnet")
     expect(link).to_have_attribute("rel", "noopener noreferrer")

@@ -9,7 +9,6 @@ from playwright.sync_api import Page, expect
 from support.pages_driver import (
     MINUS,
     ROWS,
-    column,
     names,
     open_board,
     row_of,
@@ -47,7 +46,8 @@ def test_shows_every_agent_by_pnl(page: Page, world: World) -> None:
     open_board(page)
 
     assert keys(page) == by(world, "pnl", reverse=True)
-    assert column(page, "rank") == [str(rank + 1) for rank in range(len(world.rows))]
+    ranks = page.locator(f"{ROWS} td.rank > span").all_inner_texts()
+    assert ranks == [str(rank + 1) for rank in range(len(world.rows))]
     best = max(world.rows, key=lambda row: (row["tradeCount"], row["latestTradeAt"]))
     row = row_of(page, best["stxAddress"])
     expect(row.locator(".trades")).to_have_text(str(best["tradeCount"]))
@@ -56,7 +56,7 @@ def test_shows_every_agent_by_pnl(page: Page, world: World) -> None:
     expect(row.locator(".pnl > span").first).to_have_text(f"{sign}${abs(best['pnlUsd']):,.2f}")
     at_trade = f"{sign}${abs(best['pnlAtTradeUsd']):,.2f} at trade"
     expect(row.locator(".at-trade")).to_have_text(at_trade)
-    expect(row.locator("small")).to_contain_text(f"#{best['erc8004AgentId']}")
+    expect(row.locator(".agent small")).to_contain_text(f"#{best['erc8004AgentId']}")
 
 
 def test_sorts_by_each_column_in_both_directions(page: Page, world: World) -> None:
@@ -86,7 +86,7 @@ def test_search_finds_names_addresses_and_identities(page: Page, world: World) -
     for text in (wanted.lower(), row["btcAddress"], f"#{row['erc8004AgentId']}"):
         page.get_by_role("searchbox").fill(text)
         assert wanted in keys(page)
-        expect(row_of(page, wanted).locator(".rank")).to_have_text("8")
+        expect(row_of(page, wanted).locator(".rank > span")).to_have_text("8")
     expect(page.locator("#found")).to_contain_text(f"of {len(world.rows)} agents")
 
     page.get_by_role("searchbox").fill("nobody has this name")
@@ -195,12 +195,13 @@ def test_does_not_ask_while_the_page_is_hidden(page: Page, world: World) -> None
 
 
 def test_unpriced_tokens_are_marked_and_explained(page: Page, world: World) -> None:
-    """An agent with unpriced tokens has a mark, and the page explains it."""
+    """An agent whose figures they change has a mark, and the page explains it."""
     marked = [row for row in world.rows if row["unpricedTokens"]]
+    marked[0].update(tradeCount=1_000, uncountedTradeCount=3)  # hardly any of its trades
     assert marked[0]["unpricedTokens"] == [OBSCURE]
     open_board(page)
 
-    expect(page.locator(f"{ROWS} .unpriced:visible")).to_have_count(len(marked))
+    expect(page.locator(f"{ROWS} .unpriced:visible")).to_have_count(len(marked) - 1)
     page.get_by_text("How this is counted").click()
     expect(page.get_by_text("marks tokens without a known price")).to_be_visible()
     page.get_by_text("Token prices and their age").click()

@@ -139,7 +139,7 @@ def test_an_agent_asked_for_during_an_outage_is_shown_after_it(page: Page, serve
 def test_a_reload_paints_from_the_browsers_cache(page: Page, world: World) -> None:
     """The last board is shown before the service has answered, and asked for with its ETag."""
     open_board(page)
-    page.wait_for_function("() => localStorage.getItem('tocsin:board:2') !== null")
+    page.wait_for_function("() => localStorage.getItem('tocsin:board:3') !== null")
     answered = world.hold(BOARD)
 
     page.reload()
@@ -155,7 +155,7 @@ def test_a_broken_cache_is_ignored(page: Page, world: World) -> None:
     """Whatever the browser's storage holds, the board comes from the service."""
     page.goto("/static/icon.svg")
     for kept in ("not json", "{}", '{"savedAt": 9e15, "pages": [1]}'):
-        page.evaluate("(kept) => localStorage.setItem('tocsin:board:2', kept)", kept)
+        page.evaluate("(kept) => localStorage.setItem('tocsin:board:3', kept)", kept)
         open_board(page)
 
         expect(page.locator(ROWS)).to_have_count(len(world.rows))

@@ -161,11 +161,12 @@ def test_events_survive_any_cut(page: Page) -> None:
 def test_a_view_and_its_link_are_one(page: Page) -> None:
     """Every view is read back from the link that it makes."""
     views = [
-        {"sort": sort, "dir": direction, "q": q, "page": number, "agent": agent}
+        {"sort": sort, "dir": direction, "q": q, "page": number, "period": period, "agent": agent}
         for sort in ("agent", "trades", "volume", "pnl", "percent", "latest")
         for direction in ("asc", "desc")
         for q in ("", "a&b=c#d é")
         for number in (1, 7)
+        for period in ("round", "24h", "all")
         for agent in (None, "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR")
     ]
 

@@ -60,6 +60,8 @@ def test_the_leaderboard_by_keyboard(page: Page, world: World) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.press("Tab")
+    expect(page.get_by_role("radio", name="All")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Agent", exact=True)).to_be_focused()
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"

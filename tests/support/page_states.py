@@ -10,6 +10,7 @@ from support.pages_driver import open_board, open_console, panel, state, verdict
 from support.pages_server import World, now_ms
 from support.pages_world import sample_prices
 from support.statuses import MINUTE
+from tocsin.shapes.competition import BoardRound
 from tocsin.shapes.operators import AuditRecord
 
 BOARD = "/api/competition/leaderboard"
@@ -23,6 +24,15 @@ def board_with_everything_open(page: Page, _world: World) -> None:
     open_board(page)
     for summary in page.locator("summary").all():
         summary.click()
+
+
+def board_of_round(page: Page, world: World) -> None:
+    running = world.current_rounds["running"]
+    starts_at, ends_at = running["starts_at"] * 1000, running["ends_at"] * 1000
+    world.board_round = BoardRound(
+        running["round_id"], starts_at, ends_at, final=False, min_volume_usd=50.0, min_priced_trade_count=3
+    ).to_json()
+    open_board(page, "?period=round")
 
 
 def agent(page: Page, world: World) -> None:
@@ -152,7 +162,7 @@ VIEWS: list[State] = [
 
 
 STATES: list[State] = [
-    board, board_with_everything_open, agent, loading, broken, stale, nobody,
+    board, board_of_round, board_with_everything_open, agent, loading, broken, stale, nobody,
     gate, console, console_of_a_viewer, console_in_trouble, console_with_partial_runs, console_paused, pausing,
     *VIEWS,
 ]  # fmt: skip

@@ -8,13 +8,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from support.pages_answers import refused_with, shaped
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.scheduler.run_history import counted, day_of
 from tocsin.shapes.agents import RecentRefusal, RefusalPage
-from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.operators import AuditList
 from tocsin.shapes.price_history import PastPrice, PriceHistory
-from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.run_days import DayList, DayTotals
 from tocsin.shapes.run_detail import RunDetail, RunLine, RunLines
 from tocsin.shapes.scheduler import RunList, RunRecord
@@ -73,7 +72,7 @@ class ConsoleApi:
     async def runs(self, request: Request) -> Response:
         query, limit = request.query_params, int(request.query_params.get("limit", "50"))
         if limit > RUNS_MAX:
-            return refused(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
+            return refused_with(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
         found = [run for run in self._world().runs if _fits(run, query)]
         more = found[limit - 1]["id"] if len(found) > limit else None
         return JSONResponse(shaped(RunList, {"name": "v1", "runs": found[:limit], "next": more}))
@@ -82,7 +81,7 @@ class ConsoleApi:
         number = request.path_params["number"]
         found = next((run for run in self._world().runs if str(run["id"]) == number), None)
         if found is None:
-            return refused(404, "unknown_run", f"there is no run {number[:20]}")
+            return refused_with(404, "unknown_run", f"there is no run {number[:20]}")
         record = RunRecord.from_json(found)
         failed = RunLine(
             record.started_at + 80, "WARN", "sweep.unit_failed", "unit=<b>SP.one</b> reason=HTTP 503"
@@ -152,22 +151,3 @@ def _fits(run: Json, query: Any) -> bool:
         and run["startedAt"] >= int(query.get("since", 0))
         and run["id"] < int(query.get("cursor", 10**9))
     )
-
-
-def shaped(shape: type[SnakeShape], body: Json) -> Json:
-    """The body, which must be exactly what the service would send as this shape."""
-    sent: Json = shape.from_json(body).to_json()
-    assert sent == body, f"this is not a {shape.__name__}: {_difference(sent, body)}"
-    return sent
-
-
-def _difference(sent: Any, body: Any) -> Any:
-    """The part of the body that the shape does not have, or has otherwise."""
-    if isinstance(sent, dict) and isinstance(body, dict):
-        names = [name for name in {**sent, **body} if sent.get(name) != body.get(name)]
-        return {name: _difference(sent.get(name), body.get(name)) for name in names}
-    return body
-
-
-def refused(status: int, code: str, sentence: str) -> Response:
-    return JSONResponse(ErrorBody(sentence, code, retryable=status >= 500).to_json(), status)

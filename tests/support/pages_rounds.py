@@ -5,14 +5,16 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tocsin.shapes.round_views import (
     CurrentRounds,
     LatestRound,
     ListedRound,
+    Pagination,
     RoundList,
+    RoundPage,
     RoundRow,
     RoundRule,
     RoundWinner,
@@ -54,6 +56,7 @@ class HasRounds(Protocol):
 
     current_rounds: Json
     rounds: Json
+    past_rounds: Json
 
 
 def round_routes(world: Callable[[], HasRounds]) -> list[Route]:
@@ -63,7 +66,17 @@ def round_routes(world: Callable[[], HasRounds]) -> list[Route]:
     async def listed(_request: Request) -> Response:
         return JSONResponse(RoundList.from_json(world().rounds).to_json())
 
+    async def past(_request: Request) -> Response:
+        return JSONResponse(RoundPage.from_json(world().past_rounds).to_json())
+
+    async def guide(_request: Request) -> Response:
+        return PlainTextResponse(
+            "# A guide\n\n1. Register the wallet.\n2. Swap <b>one</b> token.\n\n## Routes\n"
+        )
+
     return [
+        Route("/llms.txt", guide),
+        Route("/api/competition/rounds", past),
         Route("/api/competition/rounds/current", current),
         Route("/api/admin/competition/finalize", listed),
     ]
@@ -73,8 +86,12 @@ def no_rounds() -> Json:
     return CurrentRounds(0, None, None, [], None).to_json()
 
 
-def sample_rounds(now_ms: int) -> tuple[Json, Json]:
-    """What everybody sees, and what operators see."""
+def no_past() -> Json:
+    return RoundPage([], Pagination(12, 0, has_more=False)).to_json()
+
+
+def sample_rounds(now_ms: int) -> tuple[Json, Json, Json]:
+    """What everybody sees now, what operators see, and the rounds with a result."""
     now_s = now_ms // 1000
     running = round_row(3, now_s - 86_400)
     waiting = replace(
@@ -94,4 +111,5 @@ def sample_rounds(now_ms: int) -> tuple[Json, Json]:
     )
     current = CurrentRounds(now_s, running, None, [waiting], LatestRound(final, [winner]))
     listed = [ListedRound(running, 0, []), ListedRound(waiting, 0, []), ListedRound(final, 2, [])]
-    return current.to_json(), RoundList(now_s, listed, RoundRule(now_s)).to_json()
+    past = RoundPage([final], Pagination(12, 0, has_more=False), {final.round_id: [winner]})
+    return current.to_json(), RoundList(now_s, listed, RoundRule(now_s)).to_json(), past.to_json()

@@ -5,7 +5,6 @@ Run it by hand to look at the pages: `cd tests && ../.venv/bin/python -m support
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import sys
 import threading
@@ -23,8 +22,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from support.captured_log import CapturedLog
-from support.pages_console import ConsoleApi, refused, sample_history, sample_refusals, shaped
-from support.pages_rounds import no_rounds, round_routes, sample_rounds
+from support.pages_answers import refused_with, shaped, tagged
+from support.pages_board import board_body
+from support.pages_console import ConsoleApi, sample_history, sample_refusals
+from support.pages_rounds import no_past, no_rounds, round_routes, sample_rounds
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, sample_board, sample_prices
 from support.patience import PATIENCE_S
@@ -33,7 +34,7 @@ from support.statuses import refresh_result, run_record
 from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.scheduler.audit_log import EVENT_FIELDS
 from tocsin.scheduler.service_health import HealthSnapshot, TaskFacts, health_of, task_health
-from tocsin.shapes.base import FreeForm, SnakeShape
+from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board, TradePage
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.operators import AuditRecord, Caller
@@ -52,7 +53,6 @@ from tocsin.shapes.scheduler import (
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.static_pages import page_routes
 
-PAGE_MAX = 200
 ENDED_FIELDS = ("trigger", "outcome", "durationMs", "error", "reason", "result")
 
 
@@ -87,6 +87,9 @@ class World:
     store_error: str | None = None
     current_rounds: Json = field(default_factory=no_rounds)
     rounds: Json = field(default_factory=dict)
+    past_rounds: Json = field(default_factory=no_past)
+    period_rows: dict[str, list[Json]] = field(default_factory=dict)  # where a period has other rows
+    board_round: Json | None = None
     refresh_outcome: tuple[Outcome, str | None] = ("ok", None)  # of the next refresh, with its reason
 
     @classmethod
@@ -98,7 +101,7 @@ class World:
         world.lists = {"SP.one": now - 480_000, "SP.two": now - 60_000}
         world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
         world.refused, world.price_history = sample_refusals(now), sample_history(now)
-        world.current_rounds, world.rounds = sample_rounds(now)
+        world.current_rounds, world.rounds, world.past_rounds = sample_rounds(now)
         return world
 
     def health(self) -> Json:
@@ -220,34 +223,18 @@ class ScriptedApi:
         return Starlette(routes=[*routes, *page_routes()], middleware=around)
 
     async def leaderboard(self, request: Request) -> Response:
-        rows = sorted(self.world.rows, key=lambda row: (-row["tradeCount"], -row["latestTradeAt"]))
-        start = int(request.query_params.get("cursor", "0"))
-        limit = min(PAGE_MAX, int(request.query_params.get("limit", "50")))
-        page = [{**row, "rank": start + index + 1} for index, row in enumerate(rows[start : start + limit])]
-        as_of = self.world.prices_as_of
-        body: Json = {
-            "rows": page,
-            "asOf": as_of or now_ms(),
-            "pricesAsOf": as_of,
-            "next": str(start + limit) if start + limit < len(rows) else None,
-            "sweptAt": self.world.status["tasks"]["sweep"]["lastSuccessAt"],
-            "service": self.world.health(),
-            "complete": self.world.complete,
-            "sweepComplete": True,
-            "final": False,
-            "firstSweep": None,
-        }
-        return _tagged(request, Board, body)
+        world = self.world
+        return tagged(request, Board, board_body(request.query_params, world, world.health(), now_ms()))
 
     async def trades(self, request: Request) -> Response:
         trades = self.world.trades.get(request.query_params.get("address", ""), [])
         start, limit = int(request.query_params.get("cursor", "0")), int(request.query_params["limit"])
         more = str(start + limit) if start + limit < len(trades) else None
-        return _tagged(request, TradePage, {"trades": trades[start : start + limit], "next_cursor": more})
+        return tagged(request, TradePage, {"trades": trades[start : start + limit], "next_cursor": more})
 
     async def prices(self, request: Request) -> Response:
         body = {"prices": self.world.prices, "missing": [], "supportedTokens": list(self.world.prices)}
-        return _tagged(request, PriceList, body)
+        return tagged(request, PriceList, body)
 
     async def scheduler(self, _request: Request) -> Response:
         health = self.world.health()
@@ -268,7 +255,7 @@ class ScriptedApi:
         if self.world.viewer_when_acting:
             self.world.role = "viewer"
         if self.world.role == "viewer":
-            return refused(403, "read_only_key", "The key alice may look, but not act.")
+            return refused_with(403, "read_only_key", "The key alice may look, but not act.")
         record = AuditRecord(
             f"operator-{len(self.world.audit) + 1}", now_ms(), "alice", "operator", "192.0.2.7", query["action"],
             query.get("task"), query.get("reason") or None, "done", now_ms(), None,
@@ -351,19 +338,10 @@ class Script:
         app = self._app
         if path in world.faults:
             status, sentence = world.faults[path]
-            app = refused(status, "scripted", sentence)
+            app = refused_with(status, "scripted", sentence)
         elif path.startswith("/api/admin/") and request.headers.get("x-admin-key") != world.key:
-            app = refused(401, "unauthorised", "That is not the admin key.")
+            app = refused_with(401, "unauthorised", "That is not the admin key.")
         await app(scope, receive, send)
-
-
-def _tagged(request: Request, shape: type[SnakeShape], body: Json) -> Response:
-    text = json.dumps(shaped(shape, body)).encode()
-    tag = f'"{hashlib.sha256(text).hexdigest()[:16]}"'
-    headers = {"ETag": tag, "Cache-Control": "public, max-age=30"}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(text, media_type="application/json", headers=headers)
 
 
 if __name__ == "__main__":

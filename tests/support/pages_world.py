@@ -102,6 +102,7 @@ def with_trades(row: BoardRow, trades: list[Trade]) -> BoardRow:
             given += _worth(trade.token_in, trade.amount_in)
             received += _worth(trade.token_out, trade.amount_out)
     tokens = {token for trade in trades for token in (trade.token_in, trade.token_out)}
+    uncounted = sum(not {trade.token_in, trade.token_out} <= set(PRICES) for trade in trades)
     return replace(
         row,
         trade_count=len(trades),
@@ -113,7 +114,25 @@ def with_trades(row: BoardRow, trades: list[Trade]) -> BoardRow:
         pnl_at_trade_usd=round((received - given) / 2, 2) if given else None,
         valued_trade_count=len(trades) - 1,
         unpriced_tokens=sorted(tokens - set(PRICES)),
+        uncounted_trade_count=uncounted,
+        volume_at_trade_usd=round(given, 2) if given else None,
     )
+
+
+def with_past(row: BoardRow, random: Random) -> BoardRow:
+    """With a curve that ends where the agent is now; some are younger than seven days, some have a gap."""
+    if row.pnl_usd is None:
+        return row
+    steps = [0.0]
+    for _ in range(28):
+        steps.append(steps[-1] + random.gauss(0, abs(row.pnl_usd) / 8 + 1))
+    line: list[float | None] = []
+    line += [round(row.pnl_usd + step - steps[-1], 2) for step in steps]
+    begins = random.choice((0, 0, 0, 9, 20, 28))
+    line[:begins] = [None] * begins
+    if random.random() < 0.2:
+        line[12:15] = [None] * 3
+    return replace(row, sparkline=line, rank_change=random.choice((None, 0, 1, 2, -1, -4, 12)))
 
 
 def sample_board(count: int, now: int, seed: int = 7) -> tuple[list[Json], dict[str, list[Json]]]:
@@ -124,7 +143,7 @@ def sample_board(count: int, now: int, seed: int = 7) -> tuple[list[Json], dict[
     for index in range(count):
         row = sample_row(random, index, now)
         trades = sample_trades(row, random, obscure=index % 8 == 3)
-        rows.append(with_trades(row, trades).to_json())
+        rows.append(with_past(with_trades(row, trades), Random(index)).to_json())
         trades_of[row.stx_address] = [trade.to_json() for trade in trades]
     return rows, trades_of
 

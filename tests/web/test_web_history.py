@@ -9,6 +9,8 @@ import pytest
 from support.competition_site import competition_site
 from support.pages_world import sample_row
 from tocsin.history import agent_days
+from tocsin.history.curves import publish_curves
+from tocsin.shapes.history import AgentCurve, Curves
 
 HISTORY = "/api/competition/history"
 HOUR_MS = 3_600_000
@@ -67,3 +69,29 @@ async def test_a_wrong_question_is_explained(tmp_path: Path, query: str, named: 
 
     assert answer.status == 400
     assert named in answer.json()["error"]
+
+
+async def test_the_curves_of_everybody_are_sent_as_published(tmp_path: Path) -> None:
+    """Empty before the first publication; then its bytes, with their ETag, until the next one."""
+    async with competition_site(tmp_path, wallets=2) as made:
+        now = made.world.clock.now()
+        before = await made.get("/api/competition/curves")
+        curve = AgentCurve(7, "SP1", None, [None, 1.5])
+        await publish_curves(made.site.kv, Curves(now, now, 2, [curve]))
+        published = await made.get("/api/competition/curves")
+        known = {"if-none-match": published.headers["etag"]}
+        unchanged = await made.get("/api/competition/curves", **known)
+        await publish_curves(made.site.kv, Curves(now + 1, now, 2, [curve]))
+        changed = await made.get("/api/competition/curves", **known)
+
+    assert (before.status, before.json()["agents"], before.json()["days"]) == (200, [], 0)
+    assert published.json() == {
+        "asOf": now,
+        "firstDayAt": now,
+        "days": 2,
+        "agents": [
+            {"erc8004AgentId": 7, "stxAddress": "SP1", "displayName": None, "pnlUsd": [None, 1.5]},
+        ],
+    }
+    assert published.headers["cache-control"] == "public, max-age=60"
+    assert (unchanged.status, changed.status) == (304, 200)

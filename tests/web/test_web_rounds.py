@@ -117,7 +117,10 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
             (await made.get(f"{ROUNDS}?{query}")).status for query in ("limit=x", "offset=x", "offset=-1")
         ]
 
-    assert before.json() == {"rounds": [], "pagination": {"limit": 20, "offset": 0, "hasMore": False}}
+    pagination = {"limit": 20, "offset": 0, "hasMore": False}
+    assert before.json() == {"rounds": [], "pagination": pagination, "winners": {}}
+    won = listed.json()["winners"][ROUND_ID]
+    assert {each["category"]: each["stx_address"] for each in won}["overall_pnl"] == AGENTS[0]
     assert (hidden.status, hidden.json()["error"]) == (404, "round_not_found")
     assert "There is no such round" in hidden.json()["message"]
     rounds = listed.json()["rounds"]

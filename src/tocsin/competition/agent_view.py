@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tocsin.bindings import Database
-from tocsin.competition.board import SORTS, ranked
-from tocsin.competition.published_board import PublishedBoard
+from tocsin.competition.board import PERIODS, SORTS, ranked, value_by
+from tocsin.competition.published_board import PeriodRows, PublishedBoard
 from tocsin.competition.refusal_list import refusals
 from tocsin.competition.trades import check_address
 from tocsin.shapes.agents import AgentTier, AgentView
@@ -31,20 +31,46 @@ FROM agents a JOIN agent_tiers t ON t.stx_address = a.stx_address WHERE a.stx_ad
 
 
 class BoardRanks:
-    """Ranks in every order, computed once for each published board."""
+    """Ranks in every order and period, computed once for each published board."""
 
     def __init__(self) -> None:
         self._board: PublishedBoard | None = None
         self._ranks: dict[str, dict[str, int]] = {}  # by the address that is shown, then by order
         self._rows: dict[str, BoardRow] = {}  # by every wallet
+        self._of_round: PublishedBoard | None = None
+        self._in_periods: dict[str, dict[int, dict[str, int]]] = {}  # by period, by agent, by order
 
     def find(self, board: PublishedBoard, address: str) -> tuple[BoardRow, dict[str, int]] | None:
         """The row of a wallet, and its ranks."""
         if board is not self._board:
             self._board, self._ranks = board, ranks_of(board.rows)
             self._rows = {wallet: row for row in board.rows for wallet in row.wallets}
+            rows, kept = PeriodRows(), self._in_periods.get("round", {})
+            self._in_periods = {
+                period: _known_ranks(rows.of(board, period)) for period in PERIODS if period in board.periods
+            }
+            self._in_periods["round"] = kept
         row = self._rows.get(address)
         return None if row is None else (row, self._ranks[row.stx_address])
+
+    def in_periods(self, agent_id: int, of_round: PublishedBoard | None) -> dict[str, dict[str, int]]:
+        """The ranks of an agent in each period, of the board that was asked last."""
+        if of_round is not self._of_round:
+            self._of_round = of_round
+            rows = [] if of_round is None else of_round.rows
+            self._in_periods["round"] = _known_ranks(rows, by_place=True)
+        return {period: ranks[agent_id] for period, ranks in self._in_periods.items() if ranks.get(agent_id)}
+
+
+def _known_ranks(rows: Sequence[BoardRow], *, by_place: bool = False) -> dict[int, dict[str, int]]:
+    """Every agent's rank in every order in which it has a value, best first."""
+    ranks: dict[int, dict[str, int]] = {}
+    for sort in SORTS:
+        value_of = value_by(sort)
+        for rank, row in enumerate(ranked(rows, sort, "desc", by_place=by_place), 1):
+            if value_of(row) is not None:
+                ranks.setdefault(row.erc8004_agent_id, {})[sort] = rank
+    return ranks
 
 
 def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
@@ -56,7 +82,13 @@ def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
     return ranks
 
 
-async def agent_view(db: Database, board: PublishedBoard, ranks: BoardRanks, address: str) -> AgentView:
+async def agent_view(
+    db: Database,
+    board: PublishedBoard,
+    ranks: BoardRanks,
+    address: str,
+    of_round: PublishedBoard | None = None,
+) -> AgentView:
     """One wallet. An address that is not registered is an answer, too."""
     check_address(address)
     row = await db.prepare(_AGENT).bind(address).first() or {}
@@ -73,6 +105,7 @@ async def agent_view(db: Database, board: PublishedBoard, ranks: BoardRanks, add
         ranks=None if placed is None else placed[1],
         ranked=len(board.rows),
         row=None if placed is None else placed[0],
+        period_ranks={} if placed is None else ranks.in_periods(placed[0].erc8004_agent_id, of_round),
         last_refusals=refused.refusals,
         as_of=board.as_of,
         links={

@@ -8,9 +8,9 @@ There are two P&Ls: unrealised, with all amounts at the given prices, and with e
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, get_args
@@ -18,13 +18,15 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 from tocsin.bindings import Database, Row
 from tocsin.competition import outlays, page_token
 from tocsin.errors import UsageError
-from tocsin.shapes.competition import BoardRow
+from tocsin.shapes.competition import BoardPeriod, BoardRow
 
 Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
 Direction: TypeAlias = Literal["asc", "desc"]
 
 SORTS: tuple[Sort, ...] = get_args(Sort)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+PERIODS: tuple[BoardPeriod, ...] = get_args(BoardPeriod)
+PERIOD_DEFAULT: BoardPeriod = "all"
 SORT_DEFAULT: Sort = "pnl"  # never the number of trades, which costs nothing to raise
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
@@ -55,7 +57,7 @@ JOIN price o ON o.token = t.token_out
 GROUP BY t.sender"""
 _UNCOUNTED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
 _UNCOUNTED_OF = """
-SELECT sender, token_in, token_out FROM pair_totals
+SELECT sender, token_in, token_out, trades FROM pair_totals
 WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?))"""
 
 
@@ -77,6 +79,14 @@ class BoardPage:
 
 
 @dataclass(slots=True)
+class _LeftOut:
+    """Tokens of a wallet that do not count, and how many trades are left out because of them."""
+
+    tokens: set[str] = field(default_factory=set)
+    trades: int = 0
+
+
+@dataclass(slots=True)
 class _Line:
     """One identity. Its first wallet is the one that is shown."""
 
@@ -84,9 +94,11 @@ class _Line:
     trades: int = 0
     given_usd: float | None = None
     gotten_usd: float | None = None
-    valued: int = 0
-    gain_micros: int = 0  # of the swaps whose value at their own time is known
+    valued: int = 0  # swaps whose value at their own time is known
+    given_micros: int = 0  # of these
+    gain_micros: int = 0
     capital_usd: float | None = None
+    uncounted: int = 0  # trades
 
     @property
     def agent_id(self) -> int:
@@ -105,36 +117,49 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class BoardQuery:
-    """A page of the board: its order, and where it begins."""
+    """A page of the board: what its figures are of, its order, and where it begins."""
 
     sort: str = SORT_DEFAULT
     direction: str = "desc"
     limit: int = PAGE_DEFAULT
     offset: int = 0
+    period: BoardPeriod = PERIOD_DEFAULT
+
+    @property
+    def order(self) -> str:
+        """What a cursor is good for."""
+        order = f"{self.sort}:{self.direction}"
+        return order if self.period == PERIOD_DEFAULT else f"{order}:{self.period}"
 
 
 def board_query(
-    sort: str = SORT_DEFAULT, direction: str = "desc", limit: int = PAGE_DEFAULT, after: str | None = None
+    sort: str = SORT_DEFAULT,
+    direction: str = "desc",
+    limit: int = PAGE_DEFAULT,
+    after: str | None = None,
+    period: str = PERIOD_DEFAULT,
 ) -> BoardQuery:
     """The page from the cursor `after` on. Raises `UsageError` for what does not exist."""
+    known = next((each for each in PERIODS if each == period), None)
+    if known is None:
+        raise UsageError(f"period is one of {', '.join(PERIODS)}, not {period[:40]!r}.")
     if sort not in SORTS:
         raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
     if direction not in DIRECTIONS:
         raise UsageError(f"dir is asc or desc, not {direction[:40]!r}.")
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    offset = 0 if after is None else _read_cursor(after, f"{sort}:{direction}")
-    return BoardQuery(sort, direction, limit, offset)
+    query = BoardQuery(sort, direction, limit, 0, known)
+    return query if after is None else replace(query, offset=_read_cursor(after, query.order))
 
 
 def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
-    """A page of all rows, ranked in its order."""
-    ordered = ranked(rows, query.sort, query.direction)
+    """A page of all rows, ranked in its order. Those of a round are in the order of its rules."""
+    ordered = ranked(rows, query.sort, query.direction, by_place=query.period == "round")
     end = query.offset + query.limit
     page = [replace(row, rank=rank) for rank, row in enumerate(ordered[query.offset : end], query.offset + 1)]
     more = end < len(ordered)
-    order = f"{query.sort}:{query.direction}"
-    return BoardPage(page, page_token.write([order, end]) if more else None)
+    return BoardPage(page, page_token.write([query.order, end]) if more else None)
 
 
 async def all_rows(
@@ -148,7 +173,7 @@ async def all_rows(
 
     With `follow_max` the capital used is brought up to date first, which reads about so many swaps at most.
     """
-    priced = {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
+    priced = unit_prices(prices)
     units = {token: usd for token, usd in priced.items() if token not in thin}
     agents, worth, uncounted = await db.batch(
         [
@@ -160,6 +185,10 @@ async def all_rows(
     lines = _lines(agents.results, worth.results)
     left_out = await _left_out(db, {row["token"] for row in uncounted.results})
     traders = {line.agent_id: _trader(line, left_out) for line in lines}
+    for line in lines:
+        line.uncounted = sum(
+            left_out[each["stx_address"]].trades for each in line.wallets if each["stx_address"] in left_out
+        )
     capital = await outlays.capital(db, list(traders.values()), follow_max)
     for line in lines:
         if line.given_usd is not None:
@@ -168,9 +197,9 @@ async def all_rows(
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
-def _trader(line: _Line, left_out: Mapping[str, set[str]]) -> outlays.Trader:
+def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> outlays.Trader:
     wallets = sorted(wallet["stx_address"] for wallet in line.wallets)
-    tokens = {token for wallet in wallets for token in left_out.get(wallet, ())}
+    tokens = {token for wallet in wallets if wallet in left_out for token in left_out[wallet].tokens}
     return outlays.Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
 
 
@@ -179,6 +208,11 @@ def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> flo
     if amounts is None:
         return None
     return _rounded(sum(amount * units[token] for token, amount in sorted(amounts.items())))
+
+
+def unit_prices(prices: Mapping[str, PricedToken]) -> dict[str, float]:
+    """USD for each smallest unit of the tokens that have a price."""
+    return {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
 
 
 def _per_unit(price: PricedToken) -> float | None:
@@ -199,6 +233,7 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
         line.trades += agent["trades"]
         if agent["valued"]:
             line.valued += agent["valued"]
+            line.given_micros += agent["given_micros"]
             line.gain_micros += agent["received_micros"] - agent["given_micros"]
         value = values.get(agent["stx_address"])
         if value is not None and None not in value.values():  # SQLite's sum is NULL where it is not a number
@@ -214,26 +249,34 @@ def _rounded(usd: float | None) -> float | None:
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
-def ranked(rows: Sequence[BoardRow], sort: str, direction: str) -> list[BoardRow]:
-    """In order. Rows without a value come last either way, ties go to the latest trade."""
+def ranked(rows: Sequence[BoardRow], sort: str, direction: str, *, by_place: bool = False) -> list[BoardRow]:
+    """In order. Rows without a value come last either way, ties go to the latest trade, or stay as they are."""
     sign = 1 if direction == "asc" else -1
-    value_of = attrgetter(_VALUE_OF[sort])
+    value_of = value_by(sort)
 
     def key(row: BoardRow) -> tuple[Any, ...]:
         value = value_of(row)
-        return (value is None, sign * (value or 0), -row.latest_trade_at, row.stx_address)
+        tie = () if by_place else (-row.latest_trade_at, row.stx_address)
+        return (value is None, sign * (value or 0), *tie)
 
     return sorted(rows, key=key)
 
 
-async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, set[str]]:
-    """The tokens of each wallet that do not count."""
-    left_out: dict[str, set[str]] = {}
+def value_by(sort: str) -> Callable[[BoardRow], float | None]:
+    """What the rows are sorted by."""
+    return attrgetter(_VALUE_OF[sort])
+
+
+async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut]:
+    """What does not count, of each wallet that has such."""
+    left_out: dict[str, _LeftOut] = {}
     if not tokens:
         return left_out
     names = json.dumps(sorted(tokens))
     for row in (await db.prepare(_UNCOUNTED_OF).bind(names, names).all()).results:
-        left_out.setdefault(row["sender"], set()).update({row["token_in"], row["token_out"]} & set(tokens))
+        of_wallet = left_out.setdefault(row["sender"], _LeftOut())
+        of_wallet.tokens.update({row["token_in"], row["token_out"]} & set(tokens))
+        of_wallet.trades += row["trades"]
     return left_out
 
 
@@ -251,20 +294,22 @@ def _row(line: _Line, trader: outlays.Trader, priced: Collection[str]) -> BoardR
         volume_usd=line.given_usd,
         capital_usd=line.capital_usd,
         pnl_usd=pnl,
-        pnl_percent=_percent(pnl, line.capital_usd),
+        pnl_percent=percent_of(pnl, line.capital_usd),
         pnl_at_trade_usd=line.gain_micros / 1e6 if line.valued else None,
         valued_trade_count=line.valued,
         unpriced_tokens=[token for token in trader.left_out if token not in priced],
         thin_tokens=[token for token in trader.left_out if token in priced],
         wallets=[wallet["stx_address"] for wallet in line.wallets],
+        uncounted_trade_count=line.uncounted,
+        volume_at_trade_usd=line.given_micros / 1e6 if line.valued else None,
     )
 
 
-def _percent(pnl: float | None, capital: float | None) -> float | None:
+def percent_of(pnl: float | None, base: float | None) -> float | None:
     """None also where the quotient is too large for a number: JSON has no infinity."""
-    if pnl is None or not capital:
+    if pnl is None or not base:
         return None
-    percent = pnl / capital * 100
+    percent = pnl / base * 100
     return percent if isfinite(percent) else None
 
 
@@ -273,4 +318,4 @@ def _read_cursor(text: str, order: str) -> int:
     match page_token.read(text):
         case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
             return offset
-    raise UsageError("cursor must be next of the page before, with the same sort and dir.")
+    raise UsageError("cursor must be next of the page before, with the same sort, dir and period.")

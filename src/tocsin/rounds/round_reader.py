@@ -52,9 +52,9 @@ _OVER = f"""
 SELECT * FROM competition_rounds WHERE status IN ('open', 'closed', 'finalizing') AND ends_at <= ?
 ORDER BY ends_at, round_id LIMIT {WAITING_MAX}"""
 _WINNERS = """
-SELECT w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name
+SELECT w.round_id, w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name
 FROM competition_rewards w LEFT JOIN agents a ON a.stx_address = w.stx_address
-WHERE w.round_id = ? ORDER BY w.category"""
+WHERE w.round_id IN (SELECT value FROM json_each(?)) ORDER BY w.round_id, w.category"""
 _RESULTS = "SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank"
 _RESULT = "SELECT * FROM competition_round_results WHERE round_id = ? AND stx_address = ?"
 _OF_WALLET = """
@@ -86,7 +86,8 @@ _PART = "SELECT text FROM competition_round_files WHERE round_id = ? AND version
 async def published_rounds(db: Database, limit: int, offset: int) -> RoundPage:
     rows = (await db.prepare(_NEWEST).bind(limit + 1, offset).all()).results
     pagination = Pagination(limit, offset, has_more=len(rows) > limit)
-    return RoundPage([round_of(row) for row in rows[:limit]], pagination)
+    rounds = [round_of(row) for row in rows[:limit]]
+    return RoundPage(rounds, pagination, await _winners(db, [each.round_id for each in rounds]))
 
 
 async def published_round(db: Database, round_id: str) -> RoundRow:
@@ -161,8 +162,15 @@ async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
 
 
 async def _latest(db: Database, round_: RoundRow) -> LatestRound:
-    rows = (await db.prepare(_WINNERS).bind(round_.round_id).all()).results
-    return LatestRound(round_, [RoundWinner.from_json({**row}) for row in rows])
+    return LatestRound(round_, (await _winners(db, [round_.round_id])).get(round_.round_id, []))
+
+
+async def _winners(db: Database, round_ids: list[str]) -> dict[str, list[RoundWinner]]:
+    """Who won the categories of these rounds, by round."""
+    winners: dict[str, list[RoundWinner]] = {}
+    for row in (await db.prepare(_WINNERS).bind(json.dumps(round_ids)).all()).results:
+        winners.setdefault(row["round_id"], []).append(RoundWinner.from_json({**row}))
+    return winners
 
 
 async def all_rounds(db: Database, now_s: int) -> RoundList:

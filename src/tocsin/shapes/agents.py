@@ -100,8 +100,9 @@ class AgentRound(Shape):
 class AgentView(Shape):
     """What is known about one wallet. `missing` says what is left to do before its swaps count.
 
-    `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts. `row` is its
-    row of the board, under the wallet that traded last. `rounds` are its latest rounds with a result, newest first.
+    `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts.
+    `period_ranks` has the same for each period, without the orders in which it has no value. `row` is its row of the
+    board, under the wallet that traded last. `rounds` are its latest rounds with a result, newest first.
     """
 
     address: str
@@ -117,3 +118,4 @@ class AgentView(Shape):
     as_of: int
     rounds: list[AgentRound] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
+    period_ranks: dict[str, dict[str, int]] = field(default_factory=dict)

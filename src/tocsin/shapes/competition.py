@@ -1,6 +1,6 @@
 """The competition as agents and visitors see it. Trades have the names that the site published."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from tocsin.chain_model import TXID_PATTERN
@@ -9,6 +9,7 @@ from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Health
 
 SwapSource: TypeAlias = Literal["agent", "cron", "chainhook"]
+BoardPeriod: TypeAlias = Literal["round", "24h", "7d", "30d", "all"]
 Amount: TypeAlias = str  # digits: exact, in the token's smallest unit
 
 _AMOUNTS = {"amount_in": {"pattern": "^[0-9]+$"}, "amount_out": {"pattern": "^[0-9]+$"}}
@@ -22,7 +23,11 @@ class BoardRow(Shape):
     `pnl_at_trade_usd` takes each trade at the prices of its own time, for the `valued_trade_count` trades whose prices
     are known. `pnl_percent` is per cent of `capital_usd`, the capital used: for each token the largest net amount that
     was given at any time. `thin_tokens` have a price at which hardly anybody could trade: trades with them do not count
-    in USD, nor do those with `unpriced_tokens`.
+    in USD, nor do those with `unpriced_tokens`; `uncounted_trade_count` of them are left out. `volume_at_trade_usd` is
+    to `volume_usd` what `pnl_at_trade_usd` is to `pnl_usd`.
+
+    `rank_change` is how many places by P&L the agent has won (above 0) or lost in 24 hours, null where that is not
+    known. `sparkline` is its P&L every six hours of the last seven days, oldest first, and now; null is a gap.
     """
 
     rank: int
@@ -42,6 +47,25 @@ class BoardRow(Shape):
     unpriced_tokens: list[str]
     thin_tokens: list[str]
     wallets: list[str]
+    uncounted_trade_count: int = 0
+    volume_at_trade_usd: float | None = None
+    rank_change: int | None = None
+    sparkline: list[float | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRound(Shape):
+    """The round of a board (times in unix ms). `final`: it has a result, which `rows` show.
+
+    The floors are those of its prize for the best return.
+    """
+
+    round_id: str
+    starts_at: int
+    ends_at: int
+    final: bool
+    min_volume_usd: float
+    min_priced_trade_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,9 @@ class Board(Shape):
     is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the competition
     has ended, and the board is valued at the prices of its end. `sweep_complete`: the newest look for swaps found all;
     `first_sweep` is how far the first one is, null when it has ended.
+
+    `period` is what the figures are of, from `since` on; null: from the start, or not known yet. A figure of a period
+    is null where nothing was kept near its start. `round` is there when the period is a round.
     """
 
     rows: list[BoardRow]
@@ -72,6 +99,9 @@ class Board(Shape):
     final: bool = False
     sweep_complete: bool = False
     first_sweep: SweepProgress | None = None
+    period: BoardPeriod = "all"
+    since: int | None = None
+    round: BoardRound | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,3 +40,23 @@ class HistoryView(Shape):
     period: Period
     as_of: int
     points: list[HistoryPoint]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCurve(Shape):
+    """The P&L of one agent, in USD: one for each day, null where none was kept."""
+
+    erc8004_agent_id: int
+    stx_address: str
+    display_name: str | None
+    pnl_usd: list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves(Shape):
+    """The P&L of all agents at the end of each UTC day, from `first_day_at` (unix ms) on, in the order of the board."""
+
+    as_of: int
+    first_day_at: int
+    days: int
+    agents: list[AgentCurve]

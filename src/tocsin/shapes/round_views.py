@@ -57,11 +57,23 @@ class Pagination(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class RoundWinner(SnakeShape):
+    """Who won a category of a round."""
+
+    category: RewardCategory
+    stx_address: str
+    erc8004_agent_id: int
+    display_name: str | None
+    amount_sats: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundPage(SnakeShape):
-    """Rounds with a result, newest first."""
+    """Rounds with a result, newest first; `winners` by round."""
 
     rounds: list[RoundRow]
     pagination: Pagination
+    winners: dict[str, list[RoundWinner]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +161,6 @@ class AgentStatus(TradeCounts):
         if json["latestRoundResult"] is None:
             del json["latestRoundResult"]
         return json
-
-
-@dataclass(frozen=True, slots=True)
-class RoundWinner(SnakeShape):
-    """Who won a category of a round."""
-
-    category: RewardCategory
-    stx_address: str
-    erc8004_agent_id: int
-    display_name: str | None
-    amount_sats: int
 
 
 @dataclass(frozen=True, slots=True)

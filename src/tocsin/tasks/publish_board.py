@@ -8,20 +8,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tocsin.bindings import JSON, KV, Database
-from tocsin.competition.board import PricedToken, all_rows
-from tocsin.competition.published_board import PublishedBoard, publish
+from tocsin.competition.board import PricedToken, all_rows, unit_prices
+from tocsin.competition.published_board import ROUND_KEY, BoardReader, PublishedBoard, publish
 from tocsin.competition.rules import Rules
 from tocsin.competition.totals import traded_tokens
 from tocsin.errors import RunStopped
+from tocsin.history.board_past import HOUR_MS, past_at, publish_past, read_past, with_past
+from tocsin.history.curves import curves_at, publish_curves
 from tocsin.history.trade_values import value_swaps
 from tocsin.prices.pricing import prices_of
 from tocsin.prices.tracked_tokens import tracked_tokens
 from tocsin.rounds.closing_prices import closing_prices
+from tocsin.rounds.standings import (
+    board_round,
+    floors_of,
+    has_result,
+    round_in_force,
+    rows_now,
+    rows_of_result,
+)
 from tocsin.scheduler.task import RequestJob, Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext, WorkContext
 from tocsin.shapes.pool_floors import PoolFloors
 
 CHANGES = ("inserted", "withdrawn")  # counters of swaps that came or went
+ROUND_PAUSE_MS = 1  # for each swap of a round: one of a million is read every 17 minutes
 FOLLOW_MAX = 10_000  # swaps of which the capital used is found out in one run
 
 
@@ -43,14 +54,18 @@ class _BoardPrices:
 
 async def board_at(db: Database, kv: KV, now: int, rules: Rules, *, follow_max: int = 0) -> PublishedBoard:
     """The board as it is now. With `follow_max` the capital used is brought up to date first."""
-    token_ids = tracked_tokens(await traded_tokens(db))
-    valued = None
-    if rules.end_s is not None and now >= rules.end_s * 1000:
-        valued = await _final_prices(db, token_ids, rules.end_s, rules.floors)
-    if valued is None:
-        valued = await _current_prices(kv, token_ids, now, rules.floors)
+    valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
     rows = await all_rows(db, valued.prices, valued.thin, follow_max=follow_max)
     return PublishedBoard(rows, now, valued.as_of, valued.final)
+
+
+async def _prices_at(db: Database, kv: KV, now: int, end_s: int | None, floors: PoolFloors) -> _BoardPrices:
+    """Those of the end, when that is over; before it, those of now."""
+    token_ids = tracked_tokens(await traded_tokens(db))
+    final = None
+    if end_s is not None and now >= end_s * 1000:
+        final = await _final_prices(db, token_ids, end_s, floors)
+    return final or await _current_prices(kv, token_ids, now, floors)
 
 
 async def _current_prices(kv: KV, token_ids: tuple[str, ...], now: int, floors: PoolFloors) -> _BoardPrices:
@@ -86,8 +101,47 @@ def _usd(text: str | None) -> float | None:
 
 
 async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int = 0) -> None:
-    now = context.clock.now()
-    await publish(context.kv, await board_at(context.db, context.kv, now, rules, follow_max=follow_max))
+    """Publish the board. With `follow_max`, everything that is found out beside it, too."""
+    db, kv, now = context.db, context.kv, context.clock.now()
+    board = await board_at(db, kv, now, rules, follow_max=follow_max)
+    past = await read_past(kv)
+    if follow_max and (past is None or past.hour_at != now // HOUR_MS * HOUR_MS):
+        past = await past_at(db, now)
+        await publish_past(kv, past)
+        await publish_curves(kv, await curves_at(db, board.rows, now))
+    if past is not None:
+        rows, periods = with_past(board.rows, past)
+        board = replace(board, rows=rows, periods=periods)
+    await publish(kv, board)
+    if follow_max:
+        await _publish_round(db, kv, board)
+
+
+async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
+    """The board of the round that runs, or of the last one. A result is published once.
+
+    All swaps of the round are read, so the more it has, the longer is the pause to the next time.
+    """
+    now = board.as_of
+    round_ = await round_in_force(db, now)
+    if round_ is None:
+        return
+    shown, is_final = board_round(round_), has_result(round_)
+    known = await BoardReader(kv, ROUND_KEY).read()
+    if known is not None and (known.round, known.round_version) == (shown, round_.version):
+        swaps = sum(row.trade_count for row in known.rows)
+        if is_final or 0 <= now - known.as_of < swaps * ROUND_PAUSE_MS:
+            return
+    valued = await _prices_at(db, kv, now, round_.ends_at, floors_of(round_))
+    if is_final:
+        rows = await rows_of_result(db, round_.round_id, board.rows)
+    else:
+        units = {token: usd for token, usd in unit_prices(valued.prices).items() if token not in valued.thin}
+        rows = await rows_now(db, round_, board.rows, units)
+    published = PublishedBoard(
+        rows, now, valued.as_of, final=False, round=shown, round_version=round_.version
+    )
+    await publish(kv, published, ROUND_KEY)
 
 
 def publishing(task: Task, rules: Rules, *, always: bool) -> Task:

@@ -12,7 +12,7 @@ from tocsin.bindings import JSON
 from tocsin.chain_model import canonical_txid
 from tocsin.competition.agent_view import BoardRanks, agent_view
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.published_board import BoardReader, PublishedBoard
+from tocsin.competition.published_board import ROUND_KEY, BoardReader, PublishedBoard
 from tocsin.competition.request_jobs import VERDICT
 from tocsin.competition.verdicts import known_verdict
 from tocsin.errors import RequestRefused
@@ -37,6 +37,7 @@ class AgentRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
         self._published = BoardReader(deps.kv)
+        self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
 
     async def agent(self, request: Request) -> ASGIApp:
@@ -53,8 +54,8 @@ class AgentRoutes:
         return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
 
     async def view(self, address: str) -> AgentView:
-        db = self._deps.db
-        view = await agent_view(db, await self.board(), self._ranks, address)
+        db, of_round = self._deps.db, await self._of_round.read()
+        view = await agent_view(db, await self.board(), self._ranks, address, of_round)
         if view.agent_id is None:
             return view
         wallets = [address] if view.row is None else view.row.wallets

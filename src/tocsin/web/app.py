@@ -25,6 +25,7 @@ from tocsin.web.csv_route import CsvRoute
 from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.health import HealthRoutes
+from tocsin.web.history_routes import CurvesRoute
 from tocsin.web.html_page import is_for_people, not_found_page
 from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.mcp import McpRoute
@@ -46,6 +47,7 @@ from tocsin.web.security import STRICT_TRANSPORT, is_https
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
 HISTORY_PATH = "/api/competition/history"
+CURVES_PATH = "/api/competition/curves"
 ROUNDS_PATH = "/api/competition/rounds"
 ROUND_ADMIN_PATH = "/api/admin/competition/finalize"
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
@@ -65,7 +67,8 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     http = HttpMetrics(deps.clock)
     agents = AgentRoutes(deps)
-    listed = operations(deps, prices, competition, agents, http)
+    curves = CurvesRoute(deps, cross_origin.fixed_headers)
+    listed = operations(deps, prices, competition, agents, curves, http)
     public = {operation.path for operation in listed if is_public(operation)}
     cross_origin.paths = PathPatterns(public | DOCUMENTS)
     cached: dict[str, ResponseCache[Any]] = {
@@ -94,6 +97,7 @@ def operations(
     prices: ResponseCache[PriceQuery],
     competition: CompetitionRoutes,
     agents: AgentRoutes,
+    curves: CurvesRoute,
     http: HttpMetrics,
 ) -> list[Operation]:
     """Every route of the API."""
@@ -112,6 +116,7 @@ def operations(
         Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
         Operation("GET", f"{BOARD_PATH}.csv", CsvRoute(agents).show, agent_docs.CSV),
         Operation("GET", HISTORY_PATH, competition.history.show, competition_docs.HISTORY, is_prepared=True),
+        Operation("GET", CURVES_PATH, curves.show, competition_docs.CURVES, is_prepared=True),
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
         Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
         Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),
@@ -131,13 +136,7 @@ def operations(
         ),
         Operation("GET", ROUND_ADMIN_PATH, round_admin.show, round_docs.ALL),
         Operation("POST", ROUND_ADMIN_PATH, round_admin.act, round_docs.ACT),
-        Operation(
-            "POST",
-            "/api/chainhook",
-            chainhook.receive,
-            competition_docs.CHAINHOOK,
-            BODY_MAX,
-        ),
+        Operation("POST", "/api/chainhook", chainhook.receive, competition_docs.CHAINHOOK, BODY_MAX),
         Operation("GET", "/api/competition/cron", cron.describe, operation_docs.CRON),
         Operation("POST", "/api/competition/cron", cron.sweep, operation_docs.SWEEP),
         *admin_operations(deps, AdminRoutes(deps, on_refresh=refreshed)),

@@ -17,7 +17,7 @@ from tocsin.shapes.competition import (
     TradeSubmission,
 )
 from tocsin.shapes.completeness import Completeness
-from tocsin.shapes.history import HistoryPoint, HistoryView
+from tocsin.shapes.history import AgentCurve, Curves, HistoryPoint, HistoryView
 from tocsin.shapes.responses import ErrorBody
 from tocsin.shapes.round_views import AgentStatus
 from tocsin.shapes.scheduler import Health
@@ -79,6 +79,11 @@ BOARD = OperationDoc(
         " `pnlAtTradeUsd` takes each trade at the prices of its own time."
     ),
     parameters=(
+        Parameter(
+            "period",
+            {"enum": list(board.PERIODS)},
+            "what the figures are of: `all` by default; `round` is the round that runs, or the last one",
+        ),
         Parameter("sort", {"enum": list(board.SORTS)}, f"{board.SORT_DEFAULT} by default"),
         Parameter("dir", {"enum": list(board.DIRECTIONS)}, "desc by default"),
         _limit(board.PAGE_DEFAULT, board.PAGE_MAX),
@@ -139,6 +144,24 @@ HISTORY = OperationDoc(
                 period="24h",
                 as_of=1778787060000,
                 points=[HistoryPoint(1778785200000, 1, 34, 1204.5, -3.1, 2.4)],
+            ),
+        ),
+        304: ResponseDoc("unchanged since the ETag that was sent"),
+    },
+)
+CURVES = OperationDoc(
+    operation_id="getCurves",
+    tag="competition",
+    summary="The P&L of all agents at the end of each of the last 90 UTC days. Days that were not kept are null.",
+    responses={
+        200: ResponseDoc(
+            "one curve for each agent that has one, in the order of the board; found anew every hour",
+            (Curves,),
+            Curves(
+                as_of=1778787060000,
+                first_day_at=1778630400000,
+                days=2,
+                agents=[AgentCurve(12, EXAMPLE_SENDER, "Sly Fox", [None, -3.1])],
             ),
         ),
         304: ResponseDoc("unchanged since the ETag that was sent"),

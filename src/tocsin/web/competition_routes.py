@@ -13,7 +13,7 @@ from tocsin.bindings import JSON
 from tocsin.competition import board, trades
 from tocsin.competition.board import BoardQuery
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.published_board import BoardReader
+from tocsin.competition.published_board import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
 from tocsin.competition.request_jobs import SUBMIT
 from tocsin.errors import UsageError
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, TRADED_MAX, published_tokens
@@ -21,6 +21,7 @@ from tocsin.rounds.round_reader import latest_result
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.competition import (
     Board,
+    BoardPeriod,
     PendingTrade,
     RefusedTrade,
     SubmitAnswer,
@@ -53,6 +54,8 @@ class CompetitionRoutes:
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
         self._published = BoardReader(deps.kv)
+        self._of_round = BoardReader(deps.kv, ROUND_KEY)
+        self._rows = PeriodRows()
         self._proof = ProofReader(deps)
         self.board = ResponseCache(
             deps.clock,
@@ -110,12 +113,11 @@ class CompetitionRoutes:
         return json_response(tracked.to_json(), headers=aged(STATUS_AGE_S))
 
     async def _board(self, query: BoardQuery) -> Board:
-        """A page of what the object published; computed here only while nothing is."""
-        deps, now = self._deps, self._deps.clock.now()
-        published = await self._published.read()
-        if published is None:
-            published = await board_at(deps.db, deps.kv, now, deps.rules)
-        page = board.page_of(published.rows, query)
+        """A page of what the object published."""
+        deps, now, period = self._deps, self._deps.clock.now(), query.period
+        published = await self._read(period, now)
+        page = board.page_of(self._rows.of(published, period), query)
+        figures, round_ = published.periods.get(period), published.round
         snapshot = await deps.health()
         swept_at = None if snapshot.status is None else _swept_at(snapshot.status)
         return Board(
@@ -129,7 +131,17 @@ class CompetitionRoutes:
             final=published.final,
             sweep_complete=swept_at is not None and _is_complete(snapshot.status),
             first_sweep=_first_sweep(snapshot.status) if swept_at is None else None,
+            period=period,
+            since=round_.starts_at if round_ else figures.since if figures else None,
+            round=round_,
         )
+
+    async def _read(self, period: BoardPeriod, now: int) -> PublishedBoard:
+        """What the object published. The board is computed here only while nothing is; a round never is."""
+        if period == "round":
+            return await self._of_round.read() or PublishedBoard([], now, None, final=False)
+        deps = self._deps
+        return await self._published.read() or await board_at(deps.db, deps.kv, now, deps.rules)
 
 
 def _board_query(query: QueryParams) -> BoardQuery:
@@ -138,6 +150,7 @@ def _board_query(query: QueryParams) -> BoardQuery:
         query.get("dir", "desc"),
         page_limit(query, board.PAGE_DEFAULT, board.PAGE_MAX),
         query.get("cursor") or None,
+        query.get("period") or board.PERIOD_DEFAULT,
     )
 
 

@@ -3,14 +3,19 @@
 from typing import get_args
 
 from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from tocsin.competition.trades import check_address, trade_counts
 from tocsin.errors import UsageError
-from tocsin.history.agent_days import history_of
-from tocsin.shapes.history import HistoryView, Period
+from tocsin.history.agent_days import DAY_MS, history_of
+from tocsin.history.curves import published_curves
+from tocsin.shapes.history import Curves, HistoryView, Period
 from tocsin.web.deps import WebDeps
+from tocsin.web.prepared_response import PreparedResponse
+from tocsin.web.respond import json_bytes
 from tocsin.web.response_cache import ResponseCache
-from tocsin.web.security import RawHeaders
+from tocsin.web.security import SECURITY_HEADERS, RawHeaders
 
 PERIODS: tuple[Period, ...] = get_args(Period)
 PERIOD_DEFAULT: Period = "7d"
@@ -45,6 +50,33 @@ def history_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[tuple[str
         headers=headers,
         compress=deps.compress,
     )
+
+
+class CurvesRoute:
+    """`GET /api/competition/curves`: what the object published, prepared once for each publication."""
+
+    def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
+        self._deps = deps
+        self._headers = [
+            (b"cache-control", f"public, max-age={HISTORY_AGE_S}".encode()),
+            *SECURITY_HEADERS,
+            *headers,
+        ]
+        self._text = ""
+        self._prepared: PreparedResponse | None = None
+
+    async def show(self, _request: Request) -> ASGIApp:
+        text = await published_curves(self._deps.kv)
+        if text is None:  # nothing was published yet
+            now = self._deps.clock.now()
+            text = json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()).decode()
+        if self._prepared is None or text != self._text:
+            compress = self._deps.compress
+            self._prepared = PreparedResponse(
+                text.encode(), "application/json", self._headers, compress=compress
+            )
+            self._text = text
+        return self._prepared
 
 
 def _read_query(query: QueryParams) -> tuple[str, Period]:

@@ -6,16 +6,18 @@ import { signOf } from "./board-table.js";
 import { balance, columns } from "./charts.js";
 import { ageOf, now } from "./clock.js";
 import { byId, el, setText } from "./dom.js";
-import { count, day, price, shortAddress, tokenName } from "./format.js";
+import { count, day, price, shortAddress } from "./format.js";
 import { identicon } from "./identicon.js";
 import { amount, shortAmount, signedPercent, signedUsd, usd } from "./money.js";
 import { getJson } from "./request.js";
+import { tokenLabel } from "./tokens.js";
 
 const EXPLORER = "https://explorer.hiro.so";
 const PAGE_TRADES = 200;
 const LOADED_MAX = 1000; // what is added up by itself; more on request
 const SHOWN_STEP = 25;
 
+const beside = matchMedia("(min-width: 93.75em)"); // where the board and the panel have room side by side
 const dialog = byId("panel");
 const content = byId("panel-content");
 
@@ -40,7 +42,8 @@ export function showAgent(wallets, row, prices) {
 	}
 	draw();
 	if (!dialog.open) {
-		dialog.showModal();
+		if (beside.matches) dialog.show();
+		else dialog.showModal();
 		dialog.scrollTop = 0;
 	}
 }
@@ -49,6 +52,10 @@ export function hideAgent() {
 	state = null;
 	if (dialog.open) dialog.close();
 }
+
+document.addEventListener("keydown", (event) => {
+	if (event.key === "Escape" && dialog.open && !dialog.matches(":modal")) dialog.close();
+});
 
 export const onClosed = (callback) => dialog.addEventListener("close", callback);
 
@@ -191,7 +198,6 @@ function tokenLine(flow, most) {
 	);
 }
 
-const tokenLabel = (id) => el("bdi", { class: "token", title: id }, tokenName(id));
 const units = (value, decimals) => (decimals === null ? `${amount(value, 0)} units` : shortAmount(value, decimals));
 
 function listPart() {

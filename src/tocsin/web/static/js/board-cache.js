@@ -2,13 +2,13 @@
 
 import { joined } from "./board-feed.js";
 
-const KEY = "tocsin:board:2";
+const KEY = "tocsin:board:3";
 const AGE_MAX_MS = 24 * 3_600_000;
 
-export function recallBoard() {
+export function recallBoard(period) {
 	try {
 		const kept = JSON.parse(localStorage.getItem(KEY));
-		if (kept && Date.now() - kept.savedAt < AGE_MAX_MS) return joined(kept.pages);
+		if (kept && kept.period === period && Date.now() - kept.savedAt < AGE_MAX_MS) return joined(kept.pages);
 	} catch {
 		// Nothing kept, or not readable: the service has it.
 	}
@@ -16,11 +16,11 @@ export function recallBoard() {
 }
 
 /** When the browser has nothing better to do. */
-export function keepBoard({ pages }) {
+export function keepBoard({ pages, period }) {
 	const whenIdle = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 200));
 	whenIdle(() => {
 		try {
-			localStorage.setItem(KEY, JSON.stringify({ savedAt: Date.now(), pages }));
+			localStorage.setItem(KEY, JSON.stringify({ savedAt: Date.now(), period, pages }));
 		} catch {
 			// Full or forbidden: the page works without.
 		}

@@ -6,15 +6,15 @@ const BOARD = "/api/competition/leaderboard?sort=pnl&dir=desc&limit=200";
 const PAGES_MAX = 60;
 
 /**
- * The whole board: `{rows, asOf, pricesAsOf, pages}`. `previous` is what is known already; its pages are asked
+ * The whole board of a period: `{rows, asOf, pricesAsOf, pages}`. `previous` is what is known already; its pages are asked
  * for with their ETags. `arrived` is called with the board so far whenever a page is there.
  */
-export async function loadBoard(previous, arrived) {
+export async function loadBoard(period, previous, arrived) {
 	const known = new Map((previous?.pages ?? []).map((page) => [page.cursor, page]));
 	const pages = [];
 	let cursor = "";
 	while (pages.length < PAGES_MAX) {
-		pages.push(await loadPage(cursor, known.get(cursor)));
+		pages.push(await loadPage(period, cursor, known.get(cursor)));
 		cursor = pages.at(-1).body.next ?? "";
 		if (!cursor) break;
 		arrived(joined(pages, false));
@@ -22,8 +22,8 @@ export async function loadBoard(previous, arrived) {
 	return joined(pages);
 }
 
-async function loadPage(cursor, known) {
-	const path = cursor ? `${BOARD}&cursor=${encodeURIComponent(cursor)}` : BOARD;
+async function loadPage(period, cursor, known) {
+	const path = `${BOARD}&period=${period}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`;
 	const answer = await getJson(path, { etag: known?.etag });
 	return answer.body === null ? known : { cursor, etag: answer.etag, body: answer.body };
 }
@@ -35,6 +35,6 @@ async function loadPage(cursor, known) {
 export function joined(pages, complete = true) {
 	const rows = new Map();
 	for (const page of pages) for (const row of page.body.rows) rows.set(row.stxAddress, row);
-	const { asOf, pricesAsOf, sweptAt, service, firstSweep, final } = pages[0].body;
-	return { rows: [...rows.values()], asOf, pricesAsOf, sweptAt, service, firstSweep, final, pages, complete };
+	const { asOf, pricesAsOf, sweptAt, service, firstSweep, final, period, since, round } = pages[0].body;
+	return { rows: [...rows.values()], asOf, pricesAsOf, sweptAt, service, firstSweep, final, period, since, round, pages, complete };
 }

@@ -16,16 +16,16 @@ export const COLUMNS = {
 const RANKED_BY_DEFAULT = "pnl";
 
 /**
- * The page of rows that a view asks for: `{rows: [{row, rank, medal}], found, pages, page}`.
+ * The page of rows that a view asks for: `{rows: [{row, rank, medal, moved}], found, pages, page}`.
  * A rank is the place by what is sorted, best first; searching or turning the order round does not change it.
- * Medals are for P&L only.
  * @param {import("./types.js").BoardRow[]} rows
  */
 export function arrange(rows, view) {
 	const rankedBy = view.sort === "agent" ? RANKED_BY_DEFAULT : view.sort;
-	const ranked = ordered(rows, rankedBy, "desc").map((row, index) => ({ row, rank: index + 1, medal: rankedBy === RANKED_BY_DEFAULT && index < 3 && row.pnlUsd !== null }));
+	const inRound = view.period === "round"; // its rules say who comes first
+	const ranked = ordered(rows, rankedBy, "desc", inRound).map((row, index) => entryOf(row, index, rankedBy, view.period));
 	const sorted =
-		rankedBy === view.sort && view.dir === "desc" ? ranked : ordered(ranked, view.sort, view.dir, (entry) => entry.row);
+		rankedBy === view.sort && view.dir === "desc" ? ranked : ordered(ranked, view.sort, view.dir, inRound, (entry) => entry.row);
 	const wanted = view.q.trim().toLowerCase();
 	const found = wanted ? sorted.filter(({ row }) => searchText(row).includes(wanted)) : sorted;
 	const pages = Math.max(1, Math.ceil(found.length / PAGE_ROWS));
@@ -33,8 +33,14 @@ export function arrange(rows, view) {
 	return { rows: found.slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS), found: found.length, pages, page };
 }
 
-/** Rows without a value come last in either direction; ties go by the latest trade, then by address. */
-function ordered(items, sort, dir, rowOf = (item) => item) {
+/** Medals are for P&L; changes of rank are those of the whole board by P&L. */
+function entryOf(row, index, rankedBy, period) {
+	const byPnl = rankedBy === RANKED_BY_DEFAULT;
+	return { row, rank: index + 1, medal: byPnl && index < 3 && row.pnlUsd !== null, moved: byPnl && period === "all" ? row.rankChange : null };
+}
+
+/** Rows without a value come last in either direction; ties go by the latest trade, then by address, or by place. */
+function ordered(items, sort, dir, byPlace, rowOf = (item) => item) {
 	const { value } = COLUMNS[sort];
 	const sign = dir === "asc" ? 1 : -1;
 	const keys = new Map(items.map((item) => [item, value(rowOf(item))]));
@@ -43,7 +49,7 @@ function ordered(items, sort, dir, rowOf = (item) => item) {
 		const [noX, noY] = [x === null || x === undefined, y === null || y === undefined];
 		if (noX !== noY) return noX ? 1 : -1;
 		if (!noX && x !== y) return x < y ? -sign : sign;
-		return tie(rowOf(a), rowOf(b));
+		return byPlace ? rowOf(a).rank - rowOf(b).rank : tie(rowOf(a), rowOf(b));
 	});
 }
 

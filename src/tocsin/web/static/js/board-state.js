@@ -30,6 +30,7 @@ export function stateOf({ board, prices, poll, remembered, at }) {
 		if (board.service?.ready === false) return { mood: "warn", title: "Not up to date", text: `${board.service.reasons.join("; ")}.` };
 		return { mood: "warn", title: "No prices yet", text: "Dollar values appear by themselves when prices are known." };
 	}
+	if (board.round?.final && board.service.ready) return { mood: "live", title: "Final", text: `This is the result of round ${board.round.roundId}.` };
 	if (board.final && board.service.ready) return { mood: "live", title: "Final", text: "The competition has ended. The board is valued at the prices of its end." };
 	const fresh = freshness(prices);
 	if (prices ? fresh.mostlyStale : at - board.pricesAsOf > PRICES_OLD_MS) {

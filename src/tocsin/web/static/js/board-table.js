@@ -6,10 +6,15 @@ import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { count, NONE } from "./format.js";
 import { identicon } from "./identicon.js";
 import { signedPercent, signedUsd, usd } from "./money.js";
+import { makeCurve, updateCurve } from "./sparkline.js";
 
 const body = byId("rows");
 
-/** @param {{row: import("./types.js").BoardRow, rank: number, medal: boolean}[]} entries */
+/** Sums from here on are short, so that digits stay in their column. */
+const SHORT_FROM = 1_000_000;
+const UNCOUNTED_SHARE = 0.05; // of the trades: below that it says nothing about the row
+
+/** @param {{row: import("./types.js").BoardRow, rank: number, medal: boolean, moved: number | null}[]} entries */
 export function drawRows(entries, view) {
 	keyed(body, entries, ({ row }) => row.stxAddress, makeRow, updateRow);
 	for (const button of document.querySelectorAll("#board thead button")) {
@@ -27,8 +32,9 @@ function makeRow({ row }) {
 	return el(
 		"tr",
 		{ role: "row" },
-		cell("rank", el("span")),
+		cell("rank", el("span"), el("small")),
 		cell("agent", identicon(row.stxAddress), el("div", {}, link, el("small"))),
+		cell("line", makeCurve()),
 		cell("trades num"),
 		cell("volume num", el("span"), el("abbr", { class: "unpriced", hidden: true })),
 		cell("pnl num", el("span"), el("span", { class: "at-trade" })),
@@ -37,21 +43,23 @@ function makeRow({ row }) {
 	);
 }
 
-function updateRow(node, { row, rank, medal }, isNew) {
-	const [rankCell, agent, trades, volume, pnl, percent, latest] = node.children;
+function updateRow(node, { row, rank, medal, moved }, isNew) {
+	const [rankCell, agent, line, trades, volume, pnl, percent, latest] = node.children;
 	setText(rankCell.firstChild, count(rank));
 	setAttribute(rankCell, "data-medal", medal ? String(rank) : null);
+	updateMove(rankCell.lastChild, moved);
 	updateAgent(agent, row);
+	updateCurve(line.firstChild, row.sparkline);
 	const changed = [
 		setText(trades, count(row.tradeCount)) && trades,
-		setText(volume.firstChild, usd(row.volumeUsd)) && volume,
-		setText(pnl.firstChild, signedUsd(row.pnlUsd)) && pnl,
+		setText(volume.firstChild, usd(row.volumeUsd, SHORT_FROM)) && volume,
+		setText(pnl.firstChild, signedUsd(row.pnlUsd, SHORT_FROM)) && pnl,
 		setText(percent, signedPercent(row.pnlPercent)) && percent,
 	];
 	for (const money of [pnl, percent]) setAttribute(money, "data-sign", signOf(row.pnlUsd));
-	setText(pnl.lastChild, row.pnlAtTradeUsd === null ? "" : `${signedUsd(row.pnlAtTradeUsd)} at trade`);
+	setText(pnl.lastChild, row.pnlAtTradeUsd === null ? "" : `${signedUsd(row.pnlAtTradeUsd, SHORT_FROM / 10)} at trade`);
 	setAttribute(pnl, "title", atTradeOf(row));
-	updateUncounted(volume.lastChild, row.unpricedTokens.length, row.thinTokens.length);
+	updateUncounted(volume.lastChild, row);
 	updateLatest(latest, row.latestTradeAt);
 	if (!isNew) changed.filter(Boolean).forEach(flash);
 }
@@ -65,11 +73,23 @@ function updateAgent(cellNode, row) {
 	setAttribute(small, "title", row.stxAddress);
 }
 
-function updateUncounted(node, unpriced, thin) {
-	node.hidden = unpriced + thin === 0;
+function updateMove(node, moved) {
+	const places = Math.abs(moved ?? 0);
+	const [arrow, word] = moved > 0 ? ["▲", "up"] : ["▼", "down"];
+	setAttribute(node, "data-sign", signOf(moved));
+	if (node.dataset.moved === String(moved)) return;
+	node.dataset.moved = moved;
+	const shown = places ? [el("span", { "aria-hidden": "true" }, `${arrow}${count(places)}`), el("span", { class: "sr" }, `, ${word} ${count(places)} in 24 hours`)] : [];
+	node.replaceChildren(...shown);
+}
+
+/** Only where it matters to the row. @param {import("./types.js").BoardRow} row */
+function updateUncounted(node, row) {
+	const [unpriced, thin] = [row.unpricedTokens.length, row.thinTokens.length];
+	node.hidden = unpriced + thin === 0 || row.uncountedTradeCount < row.tradeCount * UNCOUNTED_SHARE;
 	if (node.hidden) return;
 	setText(node, [unpriced && `${unpriced} unpriced`, thin && `${thin} thin`].filter(Boolean).join(", "));
-	node.title = "Tokens of this agent without a price, or with one that hardly anybody could trade at: swaps with them are not in volume and P&L";
+	node.title = `Tokens without a price, or with one that hardly anybody could trade at: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
 }
 
 /** @param {import("./types.js").BoardRow} row */

@@ -2,7 +2,8 @@
 
 import { COLUMNS } from "./board-order.js";
 
-export const DEFAULT_VIEW = { sort: "pnl", dir: "desc", q: "", page: 1, agent: null };
+export const DEFAULT_VIEW = { sort: "pnl", dir: "desc", q: "", page: 1, agent: null, period: "all" };
+export const PERIODS = ["round", "24h", "7d", "30d", "all"];
 const QUERY_MAX = 100;
 
 export function parseView(search) {
@@ -14,6 +15,7 @@ export function parseView(search) {
 		dir: ["asc", "desc"].includes(given.get("dir")) ? given.get("dir") : COLUMNS[sort].dir,
 		q: (given.get("q") ?? "").slice(0, QUERY_MAX),
 		page,
+		period: PERIODS.includes(given.get("period")) ? given.get("period") : DEFAULT_VIEW.period,
 		agent: /^S[A-Z0-9]{10,60}$/.test(given.get("agent") ?? "") ? given.get("agent") : null,
 	};
 }
@@ -21,6 +23,7 @@ export function parseView(search) {
 /** Only what differs from the first look. */
 export function formatView(view) {
 	const query = new URLSearchParams();
+	if (view.period !== DEFAULT_VIEW.period) query.set("period", view.period);
 	if (view.sort !== DEFAULT_VIEW.sort) query.set("sort", view.sort);
 	if (view.dir !== COLUMNS[view.sort].dir) query.set("dir", view.dir);
 	if (view.q) query.set("q", view.q);

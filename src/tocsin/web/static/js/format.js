@@ -16,6 +16,7 @@ const time = (options) => {
 export const clock = time({ hour: "2-digit", minute: "2-digit" });
 export const clockSeconds = time({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
 export const day = time({ day: "numeric", month: "short" });
+export const dayAndTime = time({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
 export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
 
@@ -58,12 +59,6 @@ export function remaining(ms) {
 
 export function shortAddress(address) {
 	return address.length > 14 ? `${address.slice(0, 6)}…${address.slice(-5)}` : address;
-}
-
-/** A token's asset name; its contract distinguishes it from others of that name. */
-export function tokenName(id) {
-	if (id === "stx") return "STX";
-	return id.split("::")[1] ?? id.split(".")[1] ?? id;
 }
 
 /** `rejectionReasons` and `sender_not_registered` as words. */

@@ -2,10 +2,14 @@
 
 import { svg } from "./dom.js";
 
-export function identicon(address) {
+export function hashOf(text) {
 	let hash = 2166136261;
-	for (const character of address) hash = Math.imul(hash ^ character.codePointAt(0), 16777619);
-	hash = Math.imul(hash ^ (hash >>> 15), 2246822507) >>> 0;
+	for (const character of text) hash = Math.imul(hash ^ character.codePointAt(0), 16777619);
+	return Math.imul(hash ^ (hash >>> 15), 2246822507) >>> 0;
+}
+
+export function identicon(address) {
+	const hash = hashOf(address);
 	const cells = [];
 	for (let index = 0; index < 15; index += 1) {
 		if (!((hash >>> index) & 1)) continue;

@@ -8,8 +8,8 @@ import { drawState, drawSummary } from "./board-state.js";
 import { drawRows } from "./board-table.js";
 import { formatView, parseView } from "./board-view.js";
 import { everySecond } from "./clock.js";
-import { byId, setText } from "./dom.js";
-import { count } from "./format.js";
+import { byId, el, setText } from "./dom.js";
+import { count, dayAndTime } from "./format.js";
 import { Poll } from "./poll.js";
 import { drawPrices, loadPrices } from "./prices.js";
 import { addTrade, drawTrades, loadTrades } from "./trade-strip.js";
@@ -19,7 +19,9 @@ const POLL_MS = 30_000;
 const NO_PRICES = {};
 
 let view = parseView(location.search);
-let board = recallBoard();
+let board = recallBoard(view.period);
+const boards = new Map([[view.period, board]]); // what is known of each period
+let lookedAt = view.period;
 let prices = null;
 const remembered = board !== null;
 
@@ -30,16 +32,20 @@ async function refresh() {
 	const asked = loadPrices(prices).catch(() => prices);
 	const strip = loadTrades();
 	drawRound();
-	const fresh = await loadBoard(board, (partial) => {
-		if (board === null || !board.complete) show(partial);
+	const { period } = view;
+	const known = boards.get(period) ?? null;
+	const fresh = await loadBoard(period, known, (partial) => {
+		if (known === null || !known.complete) show(partial, period);
 	});
-	if (fresh.pages.some((page, index) => page !== board?.pages[index])) keepBoard(fresh);
-	show(fresh);
+	if (fresh.pages.some((page, index) => page !== known?.pages[index])) keepBoard({ ...fresh, period });
+	show(fresh, period);
 	prices = await asked;
 	await strip;
 }
 
-function show(next) {
+function show(next, period) {
+	boards.set(period, next);
+	if (period !== view.period) return; // the visitor looks at another one meanwhile
 	board = next;
 	draw();
 }
@@ -73,8 +79,11 @@ function drawAgent() {
 	else panel.hideAgent();
 }
 
+const stylesheet = (href) => new Promise((load, error) => document.head.append(el("link", { rel: "stylesheet", href, load, error })));
+
 async function loadPanel() {
-	panel = await import("./agent-panel.js").catch(() => null);
+	const parts = Promise.all([import("./agent-panel.js"), stylesheet("/static/agent-panel.css")]);
+	panel = await parts.then(([module]) => module, () => null);
 	loading = null;
 	if (panel === null) return;
 	panel.onClosed(() => view.agent && look({ agent: null }, { push: true }));
@@ -84,9 +93,13 @@ async function loadPanel() {
 function drawPaging({ rows, found, page, pages }) {
 	const all = board.rows.length;
 	const more = board.complete ? "" : "+";
-	setText(byId("found"), view.q ? `${count(found)} of ${count(all)}${more} agents` : `${count(all)}${more} agents`);
+	const agents = view.q ? `${count(found)} of ${count(all)}${more} agents` : `${count(all)}${more} agents`;
+	setText(byId("found"), board.since ? `${agents} · since ${dayAndTime(board.since)}` : agents);
 	const reading = all === 0 && board.service?.state === "starting"; // nothing is known yet
 	byId("nobody").hidden = all > 0 || reading;
+	const [title, text] = nothingOf(board);
+	setText(byId("nobody-title"), title);
+	setText(byId("nobody-text"), text);
 	byId("no-match").hidden = all === 0 || found > 0;
 	byId("reading").hidden = !reading;
 	byId("board").hidden = found === 0;
@@ -97,14 +110,36 @@ function drawPaging({ rows, found, page, pages }) {
 	view.page = page;
 }
 
+const NOTHING = ["No trades yet", "As soon as a registered agent's swap is verified on chain, it appears here by itself."];
+
+/** Why there are no rows. */
+function nothingOf({ period, round, since }) {
+	if (period === "round" && !round) return ["No round yet", "Its board appears here by itself when the first one has begun."];
+	if (period === "round") return ["No trades in this round yet", NOTHING[1]];
+	return period && period !== "all" && !since ? ["Not known yet", "The figures of this period appear here within an hour."] : NOTHING;
+}
+
 /** Look at something else. A step (`push`) can be taken back with the Back button. */
 function look(change, { push = false } = {}) {
 	view = { ...view, ...change };
+	lookAtPeriod();
 	const address = location.pathname + formatView(view);
 	if (push) history.pushState(null, "", address);
 	else history.replaceState(null, "", address);
 	draw();
 }
+
+/** What is known of the period; then the service is asked. */
+function lookAtPeriod() {
+	for (const choice of periods) choice.checked = choice.value === view.period;
+	if (view.period === lookedAt) return;
+	lookedAt = view.period;
+	board = boards.get(view.period) ?? null;
+	poll.again();
+}
+
+const periods = document.querySelectorAll("[name=period]");
+for (const choice of periods) choice.addEventListener("change", () => look({ period: choice.value, page: 1 }, { push: true }));
 
 for (const button of document.querySelectorAll("#board thead button")) {
 	button.addEventListener("click", () => {
@@ -148,9 +183,15 @@ byId("retry").addEventListener("click", () => poll.now());
 addEventListener("popstate", () => {
 	view = parseView(location.search);
 	byId("search").value = view.q;
+	lookAtPeriod();
 	draw();
 });
 
+byId("more-rules").addEventListener("toggle", async (event) => {
+	if (event.target.open) (await import("./board-rules.js")).drawRules();
+});
+
+lookAtPeriod();
 everySecond(() => drawState({ board, prices: prices?.prices, poll, remembered }));
 draw();
 poll.now();

@@ -6,6 +6,8 @@ const DOLLARS = { style: "currency", currency: "USD" };
 const USD = new Intl.NumberFormat("en-US", DOLLARS);
 const USD_SHORT = new Intl.NumberFormat("en-US", { ...DOLLARS, notation: "compact", maximumSignificantDigits: 4 });
 
+const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
+
 const HUGE = 1e15; // beyond this a figure is an error of a source; it must not spoil the layout
 
 export function usd(value, shortFrom = 10_000_000) {
@@ -15,15 +17,15 @@ export function usd(value, shortFrom = 10_000_000) {
 }
 
 /** With its sign: a gain never hangs on colour alone. */
-export function signedUsd(value) {
+export function signedUsd(value, shortFrom) {
 	if (value === null || value === undefined) return NONE;
-	return signed(value, usd(Math.abs(value)), Math.abs(value) < 0.005);
+	return signed(value, usd(Math.abs(value), shortFrom), Math.abs(value) < 0.005);
 }
 
 export function signedPercent(value) {
 	if (value === null || value === undefined) return NONE;
 	const size = Math.abs(value);
-	const text = size >= HUGE ? size.toExponential(2) : size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
+	const text = size >= HUGE ? size.toExponential(2) : size >= 100_000 ? SHORT.format(size) : size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
 	return signed(value, `${text}%`, size < 0.005);
 }
 

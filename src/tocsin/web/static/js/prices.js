@@ -2,8 +2,9 @@
 
 import { ageOf, setAge } from "./clock.js";
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
-import { price, shortAddress, tokenName } from "./format.js";
+import { price, shortAddress } from "./format.js";
 import { getJson } from "./request.js";
+import { tokenLabel } from "./tokens.js";
 
 /** Every tracked token's price: `{prices, etag}`, of a `PriceList`. */
 export async function loadPrices(previous) {
@@ -43,7 +44,7 @@ function makePrice([id]) {
 	return el(
 		"li",
 		{},
-		el("span", {}, el("bdi", { class: "token", title: id }, tokenName(id)), el("small", {}, contract)),
+		el("span", {}, tokenLabel(id), el("small", {}, contract)),
 		el("span", { class: "num" }),
 		el("small"),
 	);

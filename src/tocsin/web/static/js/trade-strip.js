@@ -3,11 +3,12 @@
 import { nameOf } from "./agent-name.js";
 import { ageOf } from "./clock.js";
 import { byId, el, keyed } from "./dom.js";
-import { shortAddress, tokenName } from "./format.js";
+import { shortAddress } from "./format.js";
 import { shortAmount } from "./money.js";
 import { getJson } from "./request.js";
+import { tokenLabel } from "./tokens.js";
 
-const SHOWN = 8;
+const SHOWN = 12;
 
 /** @type {import("./types.js").Trade[]} */
 let trades = [];
@@ -32,11 +33,15 @@ export function drawTrades(rows, prices) {
 		const name = row ? nameOf(row) : shortAddress(trade.sender);
 		const side = (units, token) => {
 			const decimals = prices[token]?.decimals ?? null;
-			return `${decimals === null ? "" : `${shortAmount(BigInt(units), decimals)} `}${tokenName(token)}`;
+			return [decimals === null ? "" : `${shortAmount(BigInt(units), decimals)} `, tokenLabel(token)];
 		};
 		node.replaceChildren(
 			el("a", { href: `/agents/${trade.sender}` }, name),
-			` ${side(trade.amount_in, trade.token_in)} → ${side(trade.amount_out, trade.token_out)} `,
+			" ",
+			...side(trade.amount_in, trade.token_in),
+			" → ",
+			...side(trade.amount_out, trade.token_out),
+			" ",
 			ageOf(trade.burn_block_time * 1000),
 		);
 	});

@@ -41,6 +41,10 @@
  * all;
  * `firstSweep` is how far the first one is, null when it has ended.
  *
+ * `period` is what the figures are of, from `since` on; null: from the start, or not known yet. A figure of a
+ * period
+ * is null where nothing was kept near its start. `round` is there when the period is a round.
+ *
  * @typedef {{
  *   rows: BoardRow[],
  *   asOf: number,
@@ -52,7 +56,25 @@
  *   final?: boolean,
  *   sweepComplete?: boolean,
  *   firstSweep?: SweepProgress | null,
+ *   period?: "round" | "24h" | "7d" | "30d" | "all",
+ *   since?: number | null,
+ *   round?: BoardRound | null,
  * }} Board
+ */
+
+/**
+ * The round of a board (times in unix ms). `final`: it has a result, which `rows` show.
+ *
+ * The floors are those of its prize for the best return.
+ *
+ * @typedef {{
+ *   roundId: string,
+ *   startsAt: number,
+ *   endsAt: number,
+ *   final: boolean,
+ *   minVolumeUsd: number,
+ *   minPricedTradeCount: number,
+ * }} BoardRound
  */
 
 /**
@@ -64,7 +86,11 @@
  * that
  * was given at any time. `thinTokens` have a price at which hardly anybody could trade: trades with them do not
  * count
- * in USD, nor do those with `unpricedTokens`.
+ * in USD, nor do those with `unpricedTokens`; `uncountedTradeCount` of them are left out. `volumeAtTradeUsd` is
+ * to `volumeUsd` what `pnlAtTradeUsd` is to `pnlUsd`.
+ *
+ * `rankChange` is how many places by P&L the agent has won (above 0) or lost in 24 hours, null where that is not
+ * known. `sparkline` is its P&L every six hours of the last seven days, oldest first, and now; null is a gap.
  *
  * @typedef {{
  *   rank: number,
@@ -84,6 +110,10 @@
  *   unpricedTokens: string[],
  *   thinTokens: string[],
  *   wallets: string[],
+ *   uncountedTradeCount?: number,
+ *   volumeAtTradeUsd?: number | null,
+ *   rankChange?: number | null,
+ *   sparkline?: (number | null)[],
  * }} BoardRow
  */
 
@@ -242,6 +272,16 @@
  */
 
 /**
+ * Where a page is in its list.
+ *
+ * @typedef {{
+ *   limit: number,
+ *   offset: number,
+ *   hasMore: boolean,
+ * }} Pagination
+ */
+
+/**
  * A price and when it was seen (unix ms); null: the source had none then.
  *
  * @typedef {{
@@ -395,6 +435,16 @@
  *   rounds: ListedRound[],
  *   rule: RoundRule | null,
  * }} RoundList
+ */
+
+/**
+ * Rounds with a result, newest first; `winners` by round.
+ *
+ * @typedef {{
+ *   rounds: RoundRow[],
+ *   pagination: Pagination,
+ *   winners?: Record<string, RoundWinner[]>,
+ * }} RoundPage
  */
 
 /**

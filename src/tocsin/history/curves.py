@@ -1,0 +1,45 @@
+"""Every agent's P&L of the last 90 days, a point a day: one value in KV, found once an hour and sent as it is."""
+
+import json
+from collections.abc import Sequence
+
+from tocsin.bindings import KV, Database
+from tocsin.shapes.competition import BoardRow
+from tocsin.shapes.history import AgentCurve, Curves
+
+KEY = "curves:v1"
+DAYS = 90
+DAY_MS = 86_400_000
+
+STEP_DAYS = 15  # of one query: none may keep others waiting
+
+_CURVES = """
+SELECT agent_id, json_group_array(json_array(day - ?1, json_extract(last_point, '$[4]'))) AS points
+FROM agent_days WHERE day >= ?2 AND day < ?3 GROUP BY agent_id"""
+
+
+async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
+    """The curves of the agents on the board, in its order. The last point of today is the newest there is."""
+    first_day = now // DAY_MS - DAYS + 1
+    curves: dict[int, list[float | None]] = {}
+    for day in range(first_day, first_day + DAYS, STEP_DAYS):
+        found = await db.prepare(_CURVES).bind(first_day, day, day + STEP_DAYS).all()
+        for row in found.results:
+            curve = curves.setdefault(row["agent_id"], [None] * DAYS)
+            for place, cents in json.loads(row["points"]):
+                curve[place] = None if cents is None else cents / 100
+    agents = [
+        AgentCurve(row.erc8004_agent_id, row.stx_address, row.display_name, curves[row.erc8004_agent_id])
+        for row in rows
+        if row.erc8004_agent_id in curves
+    ]
+    return Curves(now, first_day * DAY_MS, DAYS, agents)
+
+
+async def publish_curves(kv: KV, curves: Curves) -> None:
+    await kv.put(KEY, json.dumps(curves.to_json(), separators=(",", ":")))
+
+
+async def published_curves(kv: KV) -> str | None:
+    """As they are sent: JSON of `Curves`."""
+    return await kv.get(KEY)

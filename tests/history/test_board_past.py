@@ -1,0 +1,192 @@
+"""What the board knows of the past: figures of periods, changes of rank, small curves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from support.history_rows import PlainSwap, add_swaps, add_traders
+from support.local_store import open_competition, open_kv
+from support.pages_world import sample_row
+from support.round_world import SetClock
+from tocsin.bindings import Database
+from tocsin.competition.published_board import PeriodRows, PublishedBoard
+from tocsin.history import agent_days
+from tocsin.history.board_past import BoardPast, past_at, publish_past, read_past, with_past
+from tocsin.history.curves import curves_at
+from tocsin.shapes.competition import BoardPeriod, BoardRow
+
+HOUR_MS = 3_600_000
+HOUR_S = 3_600
+DAY_MS = 24 * HOUR_MS
+NOW = 20_000 * DAY_MS + 14 * HOUR_MS + 25 * 60_000  # 14:25
+HOUR = NOW // HOUR_MS * HOUR_MS
+OLD, NEW = "SPOLD", "SPNEW"
+_VALUE = "INSERT INTO swap_values (txid, sender, given_micros, received_micros) VALUES (?, ?, ?, ?)"
+
+
+def row(
+    agent_id: int, wallets: Sequence[str], *, rank: int = 1, trades: int = 5, pnl: float | None
+) -> BoardRow:
+    return replace(
+        sample_row(Random(agent_id), agent_id, NOW),
+        erc8004_agent_id=agent_id,
+        rank=rank,
+        trade_count=trades,
+        valued_trade_count=trades,
+        pnl_usd=pnl,
+        capital_usd=200.0,
+        pnl_at_trade_usd=3.0,
+        volume_at_trade_usd=50.0,
+        stx_address=wallets[0],
+        wallets=list(wallets),
+    )
+
+
+async def swapped(db: Database, sender: str, *hours_ago: float, worth: int = 10) -> None:
+    """Swaps of so many dollars each, received 1 more."""
+    taken = (await db.prepare("SELECT count(*) AS n FROM swaps").all()).results[0]["n"]
+    swaps = [
+        PlainSwap(taken + n, sender, "stx", 1, "x", 1, int(HOUR // 1000 - hours * HOUR_S))
+        for n, hours in enumerate(hours_ago, 1)
+    ]
+    await add_swaps(db, swaps)
+    values = [(swap.txid, sender, worth * 10**6, (worth + 1) * 10**6) for swap in swaps]
+    await db.batch([db.prepare(_VALUE).bind(*value) for value in values])
+
+
+async def point(db: Database, hours_ago: float, *rows: BoardRow) -> None:
+    await agent_days.append(db, rows, int(HOUR - hours_ago * HOUR_MS))
+
+
+def of_period(rows: Sequence[BoardRow], past: BoardPast, period: BoardPeriod) -> list[BoardRow]:
+    compared, periods = with_past(rows, past)
+    return list(PeriodRows().of(PublishedBoard(compared, NOW, None, final=False, periods=periods), period))
+
+
+async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
+    """P&L by the history; trades, volume and P&L at trade by the swaps since the start."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        await swapped(db, OLD, 900, 200, 100, 23.9, 1)
+        for hours_ago, pnl in ((720, 5.0), (168, 11.5), (24, -2.25), (1, 70.0)):
+            await point(db, hours_ago, row(1, [OLD], pnl=pnl))
+        past = await past_at(db, NOW)
+    now = [row(1, [OLD], trades=6, pnl=12.34)]  # one more trade than an hour ago
+
+    (day,), (week,), (month,) = (of_period(now, past, period) for period in ("24h", "7d", "30d"))
+    assert past.since["24h"] == HOUR - DAY_MS
+    assert [each.pnl_usd for each in (day, week, month)] == [14.59, 0.84, 7.34]
+    assert day.pnl_percent == pytest.approx(7.295)  # of the capital used
+    assert [each.trade_count for each in (day, week, month)] == [3, 4, 5]
+    assert [each.volume_usd for each in (day, week, month)] == [20, 30, 40]
+    assert [each.pnl_at_trade_usd for each in (day, week, month)] == [0, 1, 2]
+
+
+async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:
+    """Without a point near the start the P&L is not known, nor where it had none then; trades are."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1), (NEW, 2)])
+        await swapped(db, OLD, 900, 3)
+        await swapped(db, NEW, 900)
+        await point(db, 27, row(1, [OLD], pnl=5.0), row(2, [NEW], pnl=5.0))
+        await point(db, 168, row(1, [OLD], pnl=None))
+        past = await past_at(db, NOW)
+    now = [row(1, [OLD], trades=2, pnl=9.0), row(2, [NEW], trades=1, pnl=9.0)]
+
+    day, week = of_period(now, past, "24h"), of_period(now, past, "7d")
+    assert [(each.pnl_usd, each.pnl_percent, each.trade_count) for each in day] == [
+        (None, None, 1),
+        (None, None, 0),
+    ]
+    assert [each.pnl_usd for each in week] == [None, None]
+
+
+async def test_who_had_not_traded_had_no_gain(tmp_path: Path) -> None:
+    """An agent that came within the period needs no point; one without a P&L now has none in the period."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(NEW, 2)])
+        await swapped(db, NEW, 5, 2)
+        past = await past_at(db, NOW)
+
+    (day,) = of_period([row(2, [NEW], trades=2, pnl=9.0)], past, "24h")
+    assert (day.pnl_usd, day.trade_count) == (9.0, 2)
+    (unpriced,) = of_period([row(2, [NEW], trades=2, pnl=None)], past, "24h")
+    assert unpriced.pnl_usd is None
+
+
+async def test_a_rotated_wallet_counts_with_the_one_before(tmp_path: Path) -> None:
+    """What an agent had traded before is of all its wallets."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1), (NEW, 1)])
+        await swapped(db, OLD, 900, 60)
+        await swapped(db, NEW, 3)
+        past = await past_at(db, NOW)
+
+    day, week = (of_period([row(1, [NEW, OLD], trades=3, pnl=1.0)], past, each)[0] for each in ("24h", "7d"))
+    assert (day.trade_count, week.trade_count) == (1, 2)
+    assert day.pnl_usd is None
+
+
+async def test_ranks_and_curves_come_from_the_points(tmp_path: Path) -> None:
+    """The rank of a day ago; a value for each six hours of seven days, and the one of now; gaps stay gaps."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        for hours_ago, rank, pnl in (
+            (167.9, 9, 1.0),
+            (25, 8, 2.0),
+            (24, 7, 12_345.67),
+            (22, 6, 4.0),
+            (0, 1, 5.0),
+        ):
+            await point(db, hours_ago, row(1, [OLD], rank=rank, pnl=pnl))
+        past = await past_at(db, NOW)
+    (compared, stranger), _ = with_past(
+        [row(1, [OLD], rank=3, pnl=6.0), row(9, [NEW], rank=4, pnl=None)], past
+    )
+
+    assert compared.rank_change == 4
+    assert len(compared.sparkline) == 29
+    known = {place: value for place, value in enumerate(compared.sparkline) if value is not None}
+    assert known == {0: 1.0, 23: 2.0, 24: 4.0, 28: 6.0}
+    assert (stranger.rank_change, set(stranger.sparkline)) == (None, {None})
+
+
+async def test_it_is_published_as_it_is(tmp_path: Path) -> None:
+    """Numbers as keys survive JSON; what cannot be read is as if it were not there."""
+    clock = SetClock(NOW / 1000)
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, clock) as kv:
+        await add_traders(db, [(OLD, 1)])
+        await swapped(db, OLD, 900, 60)
+        await point(db, 24, row(1, [OLD], pnl=1.5))
+        past = await past_at(db, NOW)
+        missing = await read_past(kv)
+        await publish_past(kv, past)
+        read = await read_past(kv)
+        await kv.put("board:past:v1", "{}")
+        broken = await read_past(kv)
+
+    assert (missing, broken) == (None, None)
+    assert read == past
+    assert past.ranks == {1: 1}
+
+
+async def test_curves_have_a_value_for_each_day(tmp_path: Path) -> None:
+    """The last one of each of 90 days, in the order of the board; a day without one is null."""
+    async with open_competition(tmp_path) as db:
+        for days_ago, pnl in ((90, 1.0), (89, 2.0), (1, None), (0, 4.25)):
+            await agent_days.append(
+                db, [row(1, [OLD], pnl=pnl), row(2, [NEW], pnl=7.0)], NOW - days_ago * DAY_MS
+            )
+        await agent_days.append(db, [row(1, [OLD], pnl=4.5)], NOW + HOUR_MS)
+        curves = await curves_at(
+            db, [row(2, [NEW], pnl=1.0), row(1, [OLD], pnl=1.0), row(3, ["SP3"], pnl=1.0)], NOW
+        )
+
+    assert [curve.erc8004_agent_id for curve in curves.agents] == [2, 1]
+    assert (curves.days, curves.first_day_at) == (90, (20_000 - 89) * DAY_MS)
+    of_one = curves.agents[1].pnl_usd
+    assert (len(of_one), of_one[0], of_one[-2], of_one[-1]) == (90, 2.0, None, 4.5)
+    assert [value for value in of_one if value is not None] == [2.0, 4.5]
