@@ -16,7 +16,7 @@ from operator import itemgetter
 from tocsin.exact_decimals import decimal_text, exact_text, ratio, read_decimal
 from tocsin.rounds.flags import flags_of
 from tocsin.rounds.groups import qualifies_for_return
-from tocsin.rounds.small_steps import at_once
+from tocsin.rounds.small_steps import at_once, collector_paused
 from tocsin.rounds.token_values import TokenValue, check_rules, token_values
 from tocsin.rounds.trading_accounts import TradingAccounts
 from tocsin.shapes.rounds import (
@@ -40,7 +40,8 @@ CHAIN_ORDER = itemgetter(*map(_FIELDS.index, ("block_height", "tx_index", "txid"
 
 def score(inputs: RoundInputs) -> RoundOutcome:
     """Results in order of rank, rewards, and the flags that excluded from them, whatever the order of the inputs."""
-    return at_once(scoring(replace(inputs, swaps=sorted(inputs.swaps, key=CHAIN_ORDER))))
+    with collector_paused():
+        return at_once(scoring(replace(inputs, swaps=sorted(inputs.swaps, key=CHAIN_ORDER))))
 
 
 def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
