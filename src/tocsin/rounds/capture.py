@@ -172,12 +172,12 @@ async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
         complete_until_block=round_.complete_until_block,
         agents=[
             RoundAgent.from_json(row)
-            async for rows in _pages(db, _CAPTURED_AGENTS, ("a.stx_address",), of_round)
+            async for rows in _pages(db, _CAPTURED_AGENTS, "a", ("stx_address",), of_round)
             for row in rows
         ],
         prices=[price_of(row) for row in prices],
-        swaps=await swaps_in_order(_pages(db, _CAPTURED_SWAPS, ("s.txid",), of_round)),
-        refusals=await _refusals(_pages(db, _CAPTURED_REFUSALS, ("r.txid",), of_round)),
+        swaps=await swaps_in_order(_pages(db, _CAPTURED_SWAPS, "s", ("txid",), of_round)),
+        refusals=await _refusals(_pages(db, _CAPTURED_REFUSALS, "r", ("txid",), of_round)),
         decisions=await decisions_of(db, rules.round_id),
     )
 
@@ -192,9 +192,9 @@ async def live_inputs(
 ) -> RoundInputs:
     """What would be captured now: for a look ahead that writes nothing."""
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
-    agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", ("a.stx_address",), ())
-    swaps = _pages(db, f"SELECT {_READ_SWAP} FROM {_LIVE_SWAPS}", ("s.burn_block_time", "s.txid"), window)
-    refusals = _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", ("r.txid",), window)
+    agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", ("stx_address",), ())
+    swaps = _pages(db, f"SELECT {_READ_SWAP} FROM {_LIVE_SWAPS}", "s", ("burn_block_time", "txid"), window)
+    refusals = _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", "r", ("txid",), window)
     return RoundInputs(
         rules=rules,
         allowlist_version=allowlist_version,
@@ -223,10 +223,10 @@ async def decisions_of(db: Database, round_id: str) -> list[FlagDecision]:
 
 
 async def _pages(
-    db: Database, select: str, key: Sequence[str], values: Sequence[str | int]
+    db: Database, select: str, table: str, key: Sequence[str], values: Sequence[str | int]
 ) -> AsyncIterator[list[Row]]:
-    """All rows of a query, read in pages by a key that no two rows share."""
-    columns, places = ", ".join(key), ", ".join("?" for _ in key)
+    """All rows of a query, read in pages by a key of a table that no two rows share."""
+    columns, places = ", ".join(f"{table}.{column}" for column in key), ", ".join("?" for _ in key)
     ordered = f"ORDER BY {columns} LIMIT {PAGE}"
     page = db.prepare(f"{select} {ordered}").bind(*values)
     while True:
@@ -234,7 +234,7 @@ async def _pages(
         yield rows
         if len(rows) < PAGE:
             return
-        after = [rows[-1][column.partition(".")[2]] for column in key]
+        after = [rows[-1][column] for column in key]
         page = db.prepare(f"{select} AND ({columns}) > ({places}) {ordered}").bind(*values, *after)
 
 
