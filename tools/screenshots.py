@@ -23,6 +23,7 @@ LOOKS: dict[str, tuple[ViewportSize, str]] = {
     "dark": (WIDE, "dark"),
     "phone": (PHONE, "light"),
     "phone-dark": (PHONE, "dark"),
+    "very-wide": ({"width": 2560, "height": 1300}, "light"),
 }
 
 
@@ -54,7 +55,7 @@ def main() -> int:
         picture(browser, board, "shown", SHOWN / "leaderboard.png", whole=False)
         picture(browser, console, "shown-dark", SHOWN / "console.png", whole=False)
         for state in STATES:
-            for look in ("light", "dark", "phone", "phone-dark"):
+            for look in ("light", "dark", "phone", "phone-dark", "very-wide"):
                 whole = state not in {board, agent, pausing}
                 picture(browser, state, look, OTHERS / f"{state.__name__}-{look}.png", whole=whole)
     return 0

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from support.browser import PHONE, audit
 from support.page_states import board_of_round
-from support.pages_driver import MINUS, NONE, ROWS, names, open_board, row_of, state
+from support.pages_driver import MINUS, NONE, ROWS, names, open_board, panel, row_of, state
 from support.pages_server import World
 
 BOARD = "/api/competition/leaderboard"
@@ -136,10 +136,10 @@ def test_on_a_wide_screen_the_agent_stands_beside_the_board(page: Page, world: W
     first = page.locator(f"{ROWS} a").first
     first.click()
     expect(page.locator("#panel .trades li").first).to_be_visible()
-    board, panel = page.locator("#board-top").bounding_box(), page.locator("#panel").bounding_box()
+    board, beside = page.locator("#board-top").bounding_box(), page.locator("#panel").bounding_box()
     assert board is not None
-    assert panel is not None
-    assert board["x"] + board["width"] <= panel["x"]
+    assert beside is not None
+    assert board["x"] + board["width"] <= beside["x"]
     assert audit(page) == []
 
     page.locator(f"{ROWS} a").nth(1).click()  # nothing is in its way
@@ -166,7 +166,7 @@ def test_a_very_wide_screen_is_used(page: Page, world: World) -> None:
 
 def test_digits_stay_in_their_column(page: Page, world: World) -> None:
     """Figures of any size are no wider than their cell, and end where the others end."""
-    sizes = (2_132_456_789.12, -999_999.99, 9_999_999.99, 123_456.78, 1e14, 0.01)
+    sizes = (2_132_456_789.12, -999_999.99, 9_999_999.99, 123_456.78, 1e14, 0.01, 9_999.99, 99_999.99)
     for row, size in zip(world.rows, sizes, strict=False):
         row.update(
             pnlUsd=size, volumeUsd=abs(size), pnlPercent=size / 3, pnlAtTradeUsd=-size, tradeCount=1_234_567
@@ -177,7 +177,8 @@ def test_digits_stay_in_their_column(page: Page, world: World) -> None:
         """() => [...document.querySelectorAll("#rows td.num")].filter((cell) => {
              const range = document.createRange();
              range.selectNodeContents(cell);
-             return range.getBoundingClientRect().left < cell.getBoundingClientRect().left;
+             const [text, room] = [range.getBoundingClientRect(), cell.getBoundingClientRect()];
+             return text.left < room.left || text.right > room.right - 11;  // the padding
            }).map((cell) => cell.innerText)"""
     )
     assert outside == []
@@ -198,3 +199,17 @@ def test_tokens_have_symbols_and_badges(page: Page, world: World) -> None:
         "all => all.map((one) => one.style.getPropertyValue('--hue'))"
     )
     assert len(set(hues)) >= 7
+
+
+def test_the_panel_says_which_period_its_figures_are_of(page: Page, world: World) -> None:
+    """Those of the period, and what follows of all trades; an agent without any in it is told so."""
+    of_day(world)
+    address = world.rows[2]["stxAddress"]
+    world.period_rows["round"] = []
+    open_board(page, f"?period=24h&agent={address}")
+    shown = panel(page)
+    expect(shown).to_contain_text("These figures are those of the last 24 hours")
+    expect(shown.locator(".figures")).to_contain_text("+$2.00")
+
+    open_board(page, f"?period=round&agent={address}")
+    expect(panel(page)).to_contain_text("This address is not on the board of the round.")

@@ -28,16 +28,17 @@ let state = null; // {agent, wallets, row, prices, trades, lists, shown, error, 
  * @param {string[]} wallets
  * @param {import("./types.js").BoardRow | undefined} row
  * @param {Record<string, import("./types.js").Price>} prices
+ * @param {string} period that the figures of the row are of
  */
-export function showAgent(wallets, row, prices) {
+export function showAgent(wallets, row, prices, period = "all") {
 	const agent = wallets.join();
 	if (state?.agent !== agent) {
-		state = { agent, wallets, row, prices, trades: [], lists: unread(wallets), shown: SHOWN_STEP, error: null, loading: true };
+		state = { agent, wallets, row, prices, period, trades: [], lists: unread(wallets), shown: SHOWN_STEP, error: null, loading: true };
 		load(state, LOADED_MAX);
 	} else {
 		if (prices === state.prices && JSON.stringify(row) === JSON.stringify(state.row)) return;
-		const isNews = row && row.tradeCount !== state.row?.tradeCount;
-		Object.assign(state, { row, prices });
+		const isNews = row && period === state.period && row.tradeCount !== state.row?.tradeCount;
+		Object.assign(state, { row, prices, period });
 		if (isNews && !state.loading) load({ ...state, trades: [], lists: unread(wallets) }, LOADED_MAX);
 	}
 	draw();
@@ -96,7 +97,7 @@ function draw() {
 	setText(byId("panel-title"), nameOf(row ?? { stxAddress: wallets[0] }));
 	byId("panel-picture").replaceChildren(identicon(wallets[0]));
 	const place = focusable().indexOf(document.activeElement);
-	content.replaceChildren(identity(row, wallets), figures(row), ...tradesPart());
+	content.replaceChildren(identity(row, wallets), ...figures(row, state.period), ...tradesPart());
 	if (place >= 0) focusable()[place]?.focus({ preventScroll: true });
 }
 
@@ -119,21 +120,26 @@ function account(address) {
 	return el("a", { href, rel: "noopener noreferrer", target: "_blank" }, el("code", {}, address));
 }
 
+const PERIODS = { round: "of the round", "24h": "of the last 24 hours", "7d": "of the last 7 days", "30d": "of the last 30 days" };
+
 /** @param {import("./types.js").BoardRow | undefined} row */
-function figures(row) {
-	if (!row) return el("p", { class: "note" }, "This address is not on the board: it has no verified trades of a registered agent.");
+function figures(row, period) {
+	const of = PERIODS[period];
+	if (!row && of) return [el("p", { class: "note" }, `This address is not on the board ${of}.`)];
+	if (!row) return [el("p", { class: "note" }, "This address is not on the board: it has no verified trades of a registered agent.")];
 	const figure = (label, value, sign = null) =>
 		el("div", {}, el("dt", {}, label), el("dd", { "data-sign": sign }, value));
-	return el(
+	const all = el(
 		"dl",
 		{ class: "figures" },
 		figure("Trades", count(row.tradeCount)),
 		figure("Volume", usd(row.volumeUsd)),
 		figure("Capital used", usd(row.capitalUsd)),
-		figure("Unrealised P&L", signedUsd(row.pnlUsd), signOf(row.pnlUsd)),
-		figure("Return on capital", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
+		figure(of ? "P&L" : "Unrealised P&L", signedUsd(row.pnlUsd), signOf(row.pnlUsd)),
+		figure(period === "round" ? "Return on volume" : "Return on capital", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
 		figure(`P&L at trade (${count(row.valuedTradeCount)} of ${count(row.tradeCount)} trades)`, signedUsd(row.pnlAtTradeUsd), signOf(row.pnlAtTradeUsd)),
 	);
+	return of ? [el("p", { class: "note" }, `These figures are those ${of}; what follows is of all trades.`), all] : [all];
 }
 
 function tradesPart() {

@@ -57,7 +57,7 @@ function updateRow(node, { row, rank, medal, moved }, isNew) {
 		setText(percent, signedPercent(row.pnlPercent)) && percent,
 	];
 	for (const money of [pnl, percent]) setAttribute(money, "data-sign", signOf(row.pnlUsd));
-	setText(pnl.lastChild, row.pnlAtTradeUsd === null ? "" : `${signedUsd(row.pnlAtTradeUsd, SHORT_FROM / 10)} at trade`);
+	setText(pnl.lastChild, row.pnlAtTradeUsd === null ? "" : `${signedUsd(row.pnlAtTradeUsd, SHORT_FROM / 100)} at trade`);
 	setAttribute(pnl, "title", atTradeOf(row));
 	updateUncounted(volume.lastChild, row);
 	updateLatest(latest, row.latestTradeAt);

@@ -75,7 +75,7 @@ function drawAgent() {
 		return;
 	}
 	const row = board.rows.find(({ wallets }) => wallets.includes(view.agent));
-	if (view.agent) panel.showAgent(row?.wallets ?? [view.agent], row, prices?.prices ?? NO_PRICES);
+	if (view.agent) panel.showAgent(row?.wallets ?? [view.agent], row, prices?.prices ?? NO_PRICES, board.period);
 	else panel.hideAgent();
 }
 
