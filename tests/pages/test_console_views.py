@@ -149,7 +149,7 @@ def test_a_token_s_prices_as_a_line(page: Page, world: World) -> None:
     )
     welsh = next(token for token in world.prices if "welsh" in token)
     page.get_by_label("Token", exact=True).select_option(welsh)
-    expect(page.locator("#view-title")).to_have_text("Price of welshcorgicoin")
+    expect(page.locator("#view-title")).to_have_text("Price of WELSH")
     assert "token=" in page.url
     page.get_by_label("Period").select_option("7d")
     expect(page.locator(".summary")).to_contain_text("in 7 days")

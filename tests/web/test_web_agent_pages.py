@@ -8,6 +8,8 @@ from tocsin.history import agent_days
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.publish_board import board_at
+from tocsin.web.static_pages import STATIC
+from tocsin.web.token_names import SYMBOLS, token_name
 
 HOUR_MS = 3_600_000
 
@@ -100,3 +102,15 @@ async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> 
         assert page.status == 200
         assert b"No trade of this agent counts yet." in page.body
         assert (await made.post(f"/agents/{quiet.address}", {})).status == 405
+
+
+def test_a_token_has_the_same_name_on_every_page() -> None:
+    """The server's table is that of the scripts; a token of another contract keeps its own name."""
+    table = re.search(r"const SYMBOLS = \{\n(.*?)\};", (STATIC / "js" / "tokens.js").read_text(), re.DOTALL)
+
+    assert table is not None
+    assert dict(re.findall(r'"?([\w.-]+)"?: "(\w+)"', table[1])) == SYMBOLS
+    assert token_name("stx") == "STX"
+    assert token_name("SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token") == "sBTC"
+    assert token_name("SP000000000000000000002Q6VF78.sbtc-token::STX") == "sbtc-token::STX"
+    assert token_name("SP000000000000000000002Q6VF78.other-token") == "other-token"

@@ -14,6 +14,7 @@ from tocsin.shapes.rounds import RewardCategory, RewardStatus
 from tocsin.web.curve import CurvePoint, curve_svg, short_usd
 from tocsin.web.html_page import PageHead
 from tocsin.web.picture import Picture, text_width
+from tocsin.web.token_names import token_name
 
 NONE = "\u2013"  # a dash
 EXPLORER = "https://explorer.hiro.so/txid/"
@@ -251,7 +252,7 @@ def _tier(view: AgentView) -> str:
 def _amount(text: str, token: str, prices: Mapping[str, Price]) -> str:
     """Exact, in whole tokens where the decimals are known."""
     price = prices.get(token)
-    name = escape(token.rpartition("::")[2].upper() if "::" in token else token.upper())
+    name = escape(token_name(token))
     if price is None or price.decimals is None:
         return f"{int(text):,} units of {name}"
     digits = text.rjust(price.decimals + 1, "0")

@@ -1,10 +1,8 @@
 """Compresses large responses that are made for one request; a `PreparedResponse` is compressed once for all."""
 
-import gzip
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tocsin.web.prepared_response import LEVEL, PACKET_BYTES, accepts_gzip
+from tocsin.web.prepared_response import PACKET_BYTES, accepts_gzip, zipped
 
 STREAM = b"text/event-stream"
 
@@ -41,7 +39,7 @@ def _compressed(start: Message, message: Message, scope: Scope) -> tuple[Message
     headers = [*start["headers"], (b"vary", b"accept-encoding")]
     body: bytes = message["body"]
     if scope["method"] != "HEAD" and accepts_gzip(dict(scope["headers"]).get(b"accept-encoding", b"")):
-        body = gzip.compress(body, LEVEL, mtime=0)
+        body = zipped(body)
         headers = [(name, value) for name, value in headers if name.lower() != b"content-length"]
         headers += [(b"content-length", str(len(body)).encode()), (b"content-encoding", b"gzip")]
     return {**start, "headers": headers}, {**message, "body": body}

@@ -19,11 +19,13 @@ const SYMBOLS = {
 	"SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token": "DIKO",
 };
 
-/** Its symbol, or else its asset's name; the contract distinguishes it from others of that name. */
+/** Its symbol, or else its asset's name, with that of its contract where it looks like a symbol. */
 export function tokenName(id) {
 	const [contract, asset] = id.split("::");
 	if (Object.hasOwn(SYMBOLS, contract)) return SYMBOLS[contract];
-	return asset ?? contract.split(".")[1] ?? id;
+	const name = asset ?? contract.split(".")[1] ?? id;
+	const isTaken = Object.values(SYMBOLS).some((symbol) => symbol.toLowerCase() === name.toLowerCase());
+	return isTaken ? id.slice(id.indexOf(".") + 1) : name;
 }
 
 /** With its badge: always the same letter and colour for a token. Decoration. */

@@ -1,11 +1,12 @@
 /** What a token cost over time, as a line and as a table. */
 
 import { el } from "./dom.js";
-import { clock, day, price, shortAddress, tokenName } from "./format.js";
+import { clock, day, price, shortAddress } from "./format.js";
 import { plot } from "./plot.js";
 import { loadPrices } from "./prices.js";
 import { getJson } from "./request.js";
 import { cellsOf, selectOf, tableOf } from "./table.js";
+import { tokenName } from "./tokens.js";
 import { linkTo } from "./views.js";
 
 const PATH = "/api/admin/prices/history";
