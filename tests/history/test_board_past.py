@@ -14,7 +14,7 @@ from support.round_world import SetClock
 from tocsin.bindings import Database
 from tocsin.competition.published_board import PeriodRows, PublishedBoard
 from tocsin.history import agent_days
-from tocsin.history.board_past import BoardPast, past_at, publish_past, read_past, with_past
+from tocsin.history.board_past import BoardPast, is_outdated, past_at, publish_past, read_past, with_past
 from tocsin.history.curves import curves_at
 from tocsin.shapes.competition import BoardPeriod, BoardRow
 
@@ -54,7 +54,8 @@ async def swapped(db: Database, sender: str, *hours_ago: float, worth: int = 10)
     ]
     await add_swaps(db, swaps)
     values = [(swap.txid, sender, worth * 10**6, (worth + 1) * 10**6) for swap in swaps]
-    await db.batch([db.prepare(_VALUE).bind(*value) for value in values])
+    done = db.prepare("DELETE FROM swaps_to_value")
+    await db.batch([*(db.prepare(_VALUE).bind(*value) for value in values), done])
 
 
 async def point(db: Database, hours_ago: float, *rows: BoardRow) -> None:
@@ -190,3 +191,43 @@ async def test_curves_have_a_value_for_each_day(tmp_path: Path) -> None:
     of_one = curves.agents[1].pnl_usd
     assert (len(of_one), of_one[0], of_one[-2], of_one[-1]) == (90, 2.0, None, 4.5)
     assert [value for value in of_one if value is not None] == [2.0, 4.5]
+
+
+async def test_what_is_found_late_is_not_of_today(tmp_path: Path) -> None:
+    """A swap of before, a withdrawal, a value that still comes, or more changes than are kept: it is found again."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        empty = await past_at(db, NOW)
+        await swapped(db, OLD, 3)
+        of_today = await is_outdated(db, empty)
+        await swapped(db, OLD, 100, 200)
+        found_late = await is_outdated(db, empty)
+        past = await past_at(db, NOW)
+        again = await is_outdated(db, past)
+        await db.prepare("DELETE FROM swap_values").run()
+        await (
+            db.prepare("DELETE FROM swaps WHERE burn_block_time < ?").bind(HOUR // 1000 - 150 * HOUR_S).run()
+        )
+        withdrawn = await is_outdated(db, past)
+        trimmed_from = await past_at(db, NOW)
+        await swapped(db, OLD, 1, 2)
+        await db.prepare("DELETE FROM news WHERE id < (SELECT max(id) FROM news)").run()
+        trimmed = await is_outdated(db, trimmed_from)
+
+    assert (of_today, found_late, again, withdrawn, trimmed) == (False, True, False, True, True)
+    board = [row(1, [OLD], trades=3, pnl=20.0)]
+    assert [each.trade_count for each in of_period(board, empty, "24h")] == [3]  # what it was before
+    assert [each.trade_count for each in of_period(board, past, "24h")] == [1]
+    assert [each.pnl_usd for each in of_period(board, past, "24h")] == [None]  # nothing is known of its start
+
+
+async def test_a_value_that_comes_later_is_waited_for(tmp_path: Path) -> None:
+    """A swap of before that has no value yet would count as volume of today."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        await add_swaps(db, [PlainSwap(1, OLD, "stx", 1, "x", 1, HOUR // 1000 - 100 * HOUR_S)])
+        waiting = await past_at(db, NOW)
+        await db.prepare("DELETE FROM swaps_to_value").run()
+        known = await past_at(db, NOW)
+
+        assert (await is_outdated(db, waiting), await is_outdated(db, known)) == (True, False)

@@ -1,7 +1,8 @@
 """What the board must know of the past: how each agent stood when a period began, and its last seven days.
 
-It is found once an hour, and published in KV; the board is compared with it whenever it is published. So a period is up
-to an hour longer than its name says. A value is taken from the point nearest to the start of the period, if there is
+It is found once an hour, and whenever the record of the time before changes: a swap that is found late, or withdrawn.
+It is published in KV, and the board is compared with it whenever it is published. So a period is up to an hour longer
+than its name says. A value is taken from the point nearest to the start of the period, if there is
 one near it: nothing is put in the place of one that was not kept.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tocsin.bindings import KV, Database, Row
+from tocsin.competition.news_reader import newest_id
 from tocsin.competition.published_board import PeriodFigures
 from tocsin.errors import MalformedShape
 from tocsin.shapes.base import Shape
@@ -38,6 +40,12 @@ _TOTALS = """
 SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_micros, 0) AS given,
   coalesce(v.received_micros, 0) AS received
 FROM sender_totals t LEFT JOIN sender_values v ON v.sender = t.sender"""
+# What was recorded since, and whether some of it is older than a time or was taken back.
+_CHANGES = """
+SELECT count(*) AS n, max(n.id) AS newest, max(n.kind = 'withdrawn' OR s.burn_block_time < ?2) AS are_old
+FROM news n LEFT JOIN swaps s ON n.kind = 'counted' AND s.txid = n.txid WHERE n.id > ?1"""
+_UNVALUED = """
+SELECT 1 AS waits FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid WHERE s.burn_block_time < ? LIMIT 1"""
 _RANK, _CENTS = 1, 4  # places in a point: see agent_days
 _FIGURES = ("trades", "valued", "given", "received")
 
@@ -47,7 +55,8 @@ class BoardPast(Shape):
     """How agents and wallets stood at the start of each period, by agent (`erc8004_agent_id`) or by wallet.
 
     `before` has for each wallet what it had traded by then: trades, those with a known value, micro-USD given and
-    received. `ranks` are those of a day ago.
+    received. `ranks` are those of a day ago. `news_id` is the newest change of the record that it includes; `unvalued`
+    says that a swap of the time before still waits for its value.
     """
 
     hour_at: int
@@ -56,11 +65,13 @@ class BoardPast(Shape):
     before: dict[str, dict[str, list[int]]]
     ranks: dict[int, int]
     sparklines: dict[int, list[float | None]]
+    news_id: int = 0
+    unvalued: bool = False
 
 
 async def past_at(db: Database, now: int) -> BoardPast:
     """Day by day: each is a short query, and a moment's work."""
-    hour_at = now // HOUR_MS * HOUR_MS
+    hour_at, news_id = now // HOUR_MS * HOUR_MS, await newest_id(db)
     since = {period: hour_at - hours * HOUR_MS for period, hours in PERIOD_HOURS.items()}
     nearest = {period: _Nearest(at // MINUTE_MS, NEAR_HOURS[period] * 60) for period, at in since.items()}
     lines = _Lines(hour_at // MINUTE_MS - SLOTS * SLOT_HOURS * 60)
@@ -72,7 +83,13 @@ async def past_at(db: Database, now: int) -> BoardPast:
             for reader in readers:
                 reader.read(row["agent_id"], day * DAY_MINUTES, points)
     starts_s = json.dumps([at // 1000 for at in since.values()])
-    within, totals = await db.batch([db.prepare(_SWAPS).bind(starts_s), db.prepare(_TOTALS)])
+    within, totals, unvalued = await db.batch(
+        [
+            db.prepare(_SWAPS).bind(starts_s),
+            db.prepare(_TOTALS),
+            db.prepare(_UNVALUED).bind(_newest_start_s(since)),
+        ]
+    )
     return BoardPast(
         hour_at=hour_at,
         since=since,
@@ -83,7 +100,22 @@ async def past_at(db: Database, now: int) -> BoardPast:
         before=_before(within.results, totals.results),
         ranks={agent_id: point[_RANK] for agent_id, (_, point) in nearest["24h"].found.items()},
         sparklines=lines.found,
+        news_id=news_id,
+        unvalued=bool(unvalued.results),
     )
+
+
+async def is_outdated(db: Database, past: BoardPast) -> bool:
+    """Whether the record of the time before its periods has changed, or may have."""
+    if past.unvalued:
+        return True
+    row = await db.prepare(_CHANGES).bind(past.news_id, _newest_start_s(past.since)).first() or {}
+    is_trimmed = bool(row["n"]) and row["n"] < row["newest"] - past.news_id
+    return is_trimmed or bool(row["are_old"])
+
+
+def _newest_start_s(since: Mapping[str, int]) -> int:
+    return max(since.values()) // 1000
 
 
 class _Nearest:

@@ -13,7 +13,7 @@ from tocsin.competition.published_board import ROUND_KEY, BoardReader, Published
 from tocsin.competition.rules import Rules
 from tocsin.competition.totals import traded_tokens
 from tocsin.errors import RunStopped
-from tocsin.history.board_past import HOUR_MS, past_at, publish_past, read_past, with_past
+from tocsin.history.board_past import HOUR_MS, is_outdated, past_at, publish_past, read_past, with_past
 from tocsin.history.curves import curves_at, publish_curves
 from tocsin.history.trade_values import value_swaps
 from tocsin.prices.pricing import prices_of
@@ -105,7 +105,8 @@ async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int =
     db, kv, now = context.db, context.kv, context.clock.now()
     board = await board_at(db, kv, now, rules, follow_max=follow_max)
     past = await read_past(kv)
-    if follow_max and (past is None or past.hour_at != now // HOUR_MS * HOUR_MS):
+    is_over = past is None or past.hour_at != now // HOUR_MS * HOUR_MS
+    if (follow_max and is_over) or (past is not None and await is_outdated(db, past)):
         past = await past_at(db, now)
         await publish_past(kv, past)
         await publish_curves(kv, await curves_at(db, board.rows, now))
