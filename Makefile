@@ -75,7 +75,7 @@ $(AXE): tests/pages/axe/package-lock.json | npm
 	@! command -v npm >/dev/null || { npm ci --silent --prefix tests/pages/axe && touch $@; } || \
 	  echo "axe-core could not be installed: $(SKIPPED)"
 
-quick: $(DEV) ## the fast tests of every part: half a minute, no npm, no browser, no root
+quick: $(DEV) ## the fast tests of every part: less than a minute, no npm, no browser, no root
 	@$(PYTEST) -m "not slow" --ignore tests/pages
 
 test: WORKERS := 3
