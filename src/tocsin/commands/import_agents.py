@@ -162,8 +162,15 @@ def _chunks(file: Path, on_progress: Callable[[int], None]) -> Iterator[str]:
 
 
 def import_agents(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> ImportReport:
-    """Agents and claims of a file into the data directory of the settings."""
-    with open_agents(read_settings(data_dir=data_dir)) as connection:
+    """Agents and claims of a file into the data directory of the settings, which is not made for a wrong file."""
+    settings = read_settings(data_dir=data_dir)
+    if not Path(settings.data_dir).exists():
+        report = ImportReport()
+        with closing(sqlite3.connect("", isolation_level=None)) as scratch:
+            stage(scratch, read_rows(file, on_progress), report)
+        if report.refused:
+            return report
+    with open_agents(settings) as connection:
         return import_file(connection, file, on_progress)
 
 

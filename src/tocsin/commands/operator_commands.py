@@ -88,11 +88,13 @@ def pause(
 def resume(reason: Reason = None, url: Url = None, host: Host = None, port: Port = None) -> None:
     """End a pause."""
     from tocsin.commands.service_client import SCHEDULER
-    from tocsin.shapes.scheduler import Resumed
+    from tocsin.shapes.scheduler import Resumed, SchedulerOverview
 
     client = service_client(url, host, port)
+    before = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True)).status
     client.read(Resumed, client.post(SCHEDULER, {"action": "resume", **_why(reason)}))
-    typer.echo("Resumed.")
+    is_held = any(task.failing for task in before.tasks.values())
+    typer.echo("Resumed." if before.paused_until is not None or is_held else "Nothing was paused.")
 
 
 def reload(

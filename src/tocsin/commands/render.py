@@ -324,9 +324,11 @@ def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
 
 
 def _counters(result: FreeForm) -> str:
-    """The numbers of a result."""
-    numbers = {name: value for name, value in result.items() if type(value) in {int, float}}
-    return " ".join(f"{name}={value}" for name, value in numbers.items() if name != "startedAt")
+    """The numbers of a result that say something: not zeros, nor the times, which have columns of their own."""
+    numbers = {name: value for name, value in result.items() if value and type(value) in {int, float}}
+    return " ".join(
+        f"{name}={value}" for name, value in numbers.items() if name not in {"startedAt", "durationMs"}
+    )
 
 
 def _number(value: float | None) -> str:

@@ -160,6 +160,11 @@ class ServiceClient:
             raise ServiceUnreachable(f"The server at {self.address} is not Tocsin. {GIVE_ADDRESS}") from error
         if status < 400:
             return value
+        if status == 401:
+            wrong = (
+                f"That is not a key of the service at {self.address}: set ADMIN_KEY to the one that it has."
+            )
+            raise RequestRefused(status, "unauthorised", wrong)
         body_fields = value if isinstance(value, dict) else {}
         sentence = str(
             body_fields.get("message") or body_fields.get("error", f"the service answered {status}")
