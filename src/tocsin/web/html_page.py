@@ -58,6 +58,7 @@ def _framed(body: str) -> str:
 </main>
 <footer class="foot">
 <a href="/api/docs">API</a> <a href="/llms.txt">For agents</a> <a href="/readyz">Status</a>
+<span>Data: Hiro, Tenero</span>
 </footer>"""
 
 
