@@ -303,7 +303,7 @@ async def run(
     bad_times: bool = False,
 ) -> int:
     """Serve until it is stopped; returns the exit code. With `demo_dir`, against the bundled simulator."""
-    inherited = inherited_sockets(os.environ, os.getpid())
+    inherited, has_own_key = inherited_sockets(os.environ, os.getpid()), bool(settings.admin_key)
     server = HttpServer(settings.host, settings.port, settings.trusted_proxies, inherited)
     try:
         if demo_dir is None:
@@ -328,7 +328,7 @@ async def run(
     if not _has_terminal():  # whose end is a SIGHUP too, and ends what was started in it
         loop.add_signal_handler(signal.SIGHUP, service.reloader.reload_on_signal)
     say = service.announce if stream.isatty() else _say
-    say(_welcome(server.url, settings, as_demo=demo_dir is not None))
+    say(_welcome(server.url, settings, as_demo=demo_dir is not None, has_own_key=has_own_key))
     try:
         await service.stopped.wait()
     finally:
@@ -341,7 +341,7 @@ def _refusal(fault: FileFault | None) -> str | None:
     return fault.sentence if fault is not None and fault.loses_writes else None
 
 
-def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:
+def _welcome(url: str, settings: Settings, *, as_demo: bool, has_own_key: bool) -> str:
     lines = [
         f"Tocsin {__version__} is running. Ctrl-C stops it.",
         f"  leaderboard  {url}/leaderboard",
@@ -350,7 +350,8 @@ def _welcome(url: str, settings: Settings, *, as_demo: bool) -> str:
         f"  API          {url}/api/docs",
     ]
     if as_demo:
-        lines += [f"  admin key    {settings.admin_key[0].secret}", f"  the truth    {url}/simulator/_truth"]
+        key = "your ADMIN_KEY" if has_own_key else settings.admin_key[0].secret
+        lines += [f"  admin key    {key}", f"  the truth    {url}/simulator/_truth"]
     elif not settings.admin_key:
         lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse."]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,28 @@ def test_a_demo_is_found_again_until_it_is_old(tmp_path: Path) -> None:
     assert (old.is_new, old.began_at, old.key == first.key) == (True, NOW + 7 * HOUR_MS, False)
     assert damaged.is_new
     assert (tmp_path / "demo.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.slow
+def test_a_demo_does_not_print_a_key_that_is_not_its_own(tmp_path: Path) -> None:
+    """One of the environment may be that of a real service."""
+    process = Process(
+        "tocsin",
+        "serve",
+        "--demo",
+        "--data-dir",
+        str(tmp_path),
+        "--port",
+        "0",
+        ADMIN_KEY="a-real-key-of-ours",
+    )
+    try:
+        started = next(line for line in iter(process.line, "") if '"service.started"' in line)
+        until(lambda: ask(f"{json.loads(started)['url']}/healthz")[0] == 200)
+    finally:
+        process.signal(signal.SIGTERM)
+    code, out, error = process.end()
+
+    assert code == 0
+    assert "admin key    your ADMIN_KEY" in out + error
+    assert "a-real-key-of-ours" not in started + out + error
