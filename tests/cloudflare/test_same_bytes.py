@@ -57,6 +57,7 @@ TABLES = (
     "competition_rewards",
     "competition_round_files",
     "competition_round_flags",
+    "competition_round_discrepancies",
     "price_tokens",
     "price_points",
     "agent_days",
