@@ -75,7 +75,9 @@ async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
         for hours_ago, pnl in ((720, 5.0), (168, 11.5), (24, -2.25), (1, 70.0)):
             await point(db, hours_ago, row(1, [OLD], pnl=pnl))
         past = await past_at(db, NOW)
-    now = [row(1, [OLD], trades=6, pnl=12.34)]  # one more trade than an hour ago
+    now = [
+        replace(row(1, [OLD], trades=6, pnl=12.34), unpriced_tokens=["x"])
+    ]  # one more trade than an hour ago
 
     (day,), (week,), (month,) = (of_period(now, past, period) for period in ("24h", "7d", "30d"))
     assert past.since["24h"] == HOUR - DAY_MS
@@ -84,6 +86,11 @@ async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
     assert [each.trade_count for each in (day, week, month)] == [3, 4, 5]
     assert [each.volume_usd for each in (day, week, month)] == [20, 30, 40]
     assert [each.pnl_at_trade_usd for each in (day, week, month)] == [0, 1, 2]
+    assert [(each.uncounted_trade_count, each.unpriced_tokens) for each in (day, week, month)] == [
+        (0, [])
+    ] * 3
+    (without_value,) = of_period([replace(now[0], valued_trade_count=5)], past, "24h")
+    assert (without_value.uncounted_trade_count, without_value.unpriced_tokens) == (1, ["x"])
 
 
 async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:

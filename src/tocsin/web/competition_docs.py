@@ -155,7 +155,7 @@ CURVES = OperationDoc(
     summary="The P&L of all agents at the end of each of the last 90 UTC days. Days that were not kept are null.",
     responses={
         200: ResponseDoc(
-            "one curve for each agent that has one, in the order of the board; found anew every hour",
+            "one curve for each agent that has one, in the order of the board; found again every hour",
             (Curves,),
             Curves(
                 as_of=1778787060000,
