@@ -139,6 +139,29 @@ async def test_where_requests_cannot_wait_for_each_other_each_computes_its_own()
     assert len(route.computed) == 3
 
 
+async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() -> None:
+    """The board is asked for without end, and computed every second."""
+    route, parsed = Route(), list[str]()
+
+    def parse(query: QueryParams) -> int:
+        parsed.append(str(query))
+        return _limit(query)
+
+    cache = ResponseCache(route.clock, 5, parse, route.respond, in_one_loop=True)
+    cache.names = {b"limit"}
+    await show(cache, "limit=7")
+    for _ in range(5):
+        await route.clock.sleep(2)
+        await show(cache, "limit=7")  # begins to compute a newer one
+        await route.clock.sleep(0.6)
+        parsed.clear()
+        for number in range(20):
+            assert cache.fresh(b"limit=7") is not None
+            assert cache.fresh(b"limit=7&x=%d" % number) is not None
+        assert parsed == []
+    assert route.computed == [7] * 6
+
+
 async def test_a_parameter_without_effect_costs_no_parsing() -> None:
     """Whatever its value. A name that is written in another way still has its effect."""
     route, parsed = Route(), list[str]()

@@ -13,7 +13,6 @@ from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
-from tocsin.web.response_cache import RESPONSES_MAX
 
 SBTC, STSTX = STATIC_TOKENS[1:]
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
@@ -174,11 +173,11 @@ async def test_memory_is_bounded(tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
         app = create_app(made.site)
         issuer = SBTC.partition(".")[0]
-        for number in range(RESPONSES_MAX + 40):
+        for number in range(300):
             assert (await ask(app, f"/api/prices?token={issuer}.token-{number}&n={number}")).status == 200
 
-        assert len(app._cached["/api/prices"]._by_text) == RESPONSES_MAX  # type: ignore[attr-defined]
-        assert len(app._cached["/api/prices"]._responses) == RESPONSES_MAX  # type: ignore[attr-defined]
+        cache = app._cached["/api/prices"]  # type: ignore[attr-defined]
+        assert (len(cache._responses), len(cache._keys)) == (64, 256)
 
 
 async def test_security_headers_are_there_from_memory_and_newly_made(tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from tocsin.web.security import SECURITY_HEADERS, RawHeaders
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L", bound=Hashable)
+V = TypeVar("V")
 
 AGE_MAX_S = 1.0
 AGE_STALE_MAX_S = 10.0  # while a newer one is computed
 RESPONSES_MAX = 64
+QUERIES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +68,18 @@ class ResponseCache(Generic[K]):
             None  # of all parameters that have an effect, once they are known
         )
         self._responses: dict[K | None, CachedResponse] = {}
-        self._by_text: dict[bytes, CachedResponse] = {}  # the same responses, by query as it was written
+        self._keys: dict[bytes, K | None] = {}  # what queries ask for, by their text
         self._computing: dict[K | None, asyncio.Task[CachedResponse]] = {}
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
         """What is kept for this query, however it is written; None if it must be computed, refused or explained."""
-        now = self._clock.monotonic()
-        cached = self._by_text.get(query)
+        key = self._keys[query] if query in self._keys else self._key_of(self._relevant(query))
+        cached = self._responses.get(key)
         if cached is None:
-            cached = self._by_text.get(self._relevant(query))
-        if cached is None or now - cached.made > AGE_MAX_S:
-            key = self._key_of(query)
-            cached = self._responses.get(key)
-            if cached is None:
-                return None
-            age_max_s = AGE_STALE_MAX_S if key in self._computing else AGE_MAX_S
-            if now - cached.made > age_max_s:
-                return None
-        return cached.prepared
+            return None
+        age_s = self._clock.monotonic() - cached.made
+        is_shown = age_s <= AGE_MAX_S or (age_s <= AGE_STALE_MAX_S and key in self._computing)
+        return cached.prepared if is_shown else None
 
     def _relevant(self, query: bytes) -> bytes:
         """Without what has no effect: random parameters must not cost more than none."""
@@ -96,7 +92,12 @@ class ResponseCache(Generic[K]):
         return name in self.names or b"%" in name or b"+" in name  # an encoded name may be any
 
     def _key_of(self, query: bytes) -> K | None:
-        parameters = QueryParams(query)
+        """What a query asks for; None if it must be refused or explained. Each text is parsed once."""
+        if query not in self._keys:
+            _keep(self._keys, query, self._parsed(QueryParams(query)), QUERIES_MAX)
+        return self._keys[query]
+
+    def _parsed(self, parameters: QueryParams) -> K | None:
         if not self.foreign.isdisjoint(parameters):
             return None
         try:
@@ -107,16 +108,12 @@ class ResponseCache(Generic[K]):
     def forget(self) -> None:
         """What they show has changed."""
         self._responses.clear()
-        self._by_text.clear()
         self._computing.clear()  # what is under way may not know of the change
 
     async def show(self, request: Request) -> ASGIApp:
-        query: bytes = request.scope["query_string"]
-        prepared = self.fresh(query)
+        prepared = self.fresh(request.scope["query_string"])
         if prepared is None:
-            response = await self._response(self._parse(request.query_params))
-            _keep(self._by_text, self._relevant(query), response)
-            prepared = response.prepared
+            prepared = (await self._response(self._parse(request.query_params))).prepared
         return prepared
 
     async def _response(self, key: K) -> CachedResponse:
@@ -137,7 +134,7 @@ class ResponseCache(Generic[K]):
         shown = (await self._respond(key)).to_json()
         response = CachedResponse(made, self._prepared(shown))
         if not self._in_one_loop:
-            _keep(self._responses, key, response)
+            _keep(self._responses, key, response, RESPONSES_MAX)
         return response
 
     def _prepared(self, shown: dict[str, JSON]) -> PreparedResponse:
@@ -153,11 +150,11 @@ class ResponseCache(Generic[K]):
         if self._computing.get(key) is task:
             del self._computing[key]
             if not failed:
-                _keep(self._responses, key, task.result())
+                _keep(self._responses, key, task.result(), RESPONSES_MAX)
 
 
-def _keep(responses: dict[L, CachedResponse], key: L, response: CachedResponse) -> None:
-    responses.pop(key, None)
-    if len(responses) >= RESPONSES_MAX:
-        del responses[next(iter(responses))]  # the oldest
-    responses[key] = response
+def _keep(values: dict[L, V], key: L, value: V, count_max: int) -> None:
+    values.pop(key, None)
+    if len(values) >= count_max:
+        del values[next(iter(values))]  # the oldest
+    values[key] = value
