@@ -26,6 +26,16 @@ def request(connection: http.client.HTTPConnection, method: str, path: str, body
     return connection.getresponse().read()
 
 
+def await_first_runs(connection: http.client.HTTPConnection) -> None:
+    """The first sweep of a demo reads weeks of trades."""
+    while True:
+        status = json.loads(request(connection, "GET", "/api/admin/scheduler"))["status"]
+        tasks = status["tasks"].values()
+        if all(task["runCounts"] and task["running"] is None for task in tasks if task["enabled"]):
+            return
+        time.sleep(0.5)
+
+
 def sweep_repeatedly(connection: http.client.HTTPConnection) -> None:
     with contextlib.suppress(OSError, http.client.HTTPException):  # a sweep runs when the benchmark ends
         while True:
@@ -55,7 +65,7 @@ def main() -> int:
         threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True).start()
         address = urlsplit(json.loads(log_line)["url"]).netloc
         connection = http.client.HTTPConnection(address, timeout=30)
-        time.sleep(2)
+        await_first_runs(connection)
         quiet = measure(connection)
         latency = '{"kind": "delay", "upstream": "hiro", "seconds": 0.06}'  # that of the real Hiro
         request(connection, "POST", "/simulator/_control/fault", latency)
