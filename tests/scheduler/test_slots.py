@@ -64,10 +64,11 @@ def test_missed_slots_become_one_run_and_are_counted() -> None:
 
 
 def test_a_task_that_never_ran_is_due_at_once() -> None:
-    """No slot is counted as missed on the very first start."""
-    due, _ = decide(replace(PRICES, last_slot_at=0), now=NOON + 7)
+    """It has missed no slot and is not late: the service is new. Its next slot lies on the grid."""
+    due, ring_at = decide(replace(PRICES, last_slot_at=0), now=NOON + 7)
 
-    assert due == {"tenero": DueSlot(NOON, 0)}
+    assert (due, ring_at) == ({"tenero": DueSlot(NOON + 7, 0)}, NOON + FIVE)
+    assert decide(replace(PRICES, last_slot_at=NOON + 7), now=NOON + 8) == ({}, NOON + FIVE)
 
 
 def test_a_running_task_is_not_due() -> None:
@@ -145,7 +146,7 @@ def test_the_alarm_rings_by_when_it_must_but_never_in_the_past() -> None:
 @pytest.mark.parametrize(
     ("last", "effective", "now", "expected"),
     [
-        (0, FIVE, NOON + 7, DueSlot(NOON, 0)),
+        (0, FIVE, NOON + 7, DueSlot(NOON + 7, 0)),
         (1, FIVE, 2 * FIVE, DueSlot(2 * FIVE, 1)),
         (NOON, FIVE, NOON + 2 * FIVE - 1, DueSlot(NOON + FIVE, 0)),
         (NOON, FIVE, NOON + 2 * FIVE, DueSlot(NOON + 2 * FIVE, 1)),

@@ -3,7 +3,8 @@
 A task's slots lie on a grid: the n-th slot of a 5-minute task is at n x 5 minutes of unix time, whatever happened
 before. A late or long run does not move the next slot. Slots that passed unused (the process was down, the task was
 paused, held back or still running) become one run, and are counted as missed. When the budget stretches the cadence,
-slots follow the last one at the stretched distance instead. A run may ask to be woken at a time of its own, such as the
+slots follow the last one at the stretched distance instead. The first run of a task starts at once, for a slot of its
+own: a slot before it would make a new service look late. A run may ask to be woken at a time of its own, such as the
 end of a round: that is one slot more, and moves no other.
 
 The last slot only moves forward, so no slot is run twice. After the clock was set back, it would lie in the far future
@@ -99,7 +100,7 @@ def current_slot(schedule: TaskSchedule, now: int) -> DueSlot:
 def _regular_slot(schedule: TaskSchedule, now: int) -> DueSlot:
     last = schedule.last_slot_at
     if last <= 0:
-        return DueSlot(_grid(now, schedule.cadence_ms), 0)
+        return DueSlot(now, 0)
     if _stretched(schedule):
         passed = max(1, (now - last) // schedule.effective_ms)
         at = last + passed * schedule.effective_ms
