@@ -1,6 +1,6 @@
 """What closing rounds takes in reality: how late the alarm rings, and each part of a round of a million swaps.
 
-python bench/measure_closing.py [--part late|parts] [--rounds 10] [--swaps 1000000]
+    python bench/measure_closing.py [--part late|parts] [--rounds 10] [--swaps 1000000]
 
 `late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `parts` closes one
 round with a database on disk, and says for how long the event loop was held up at most, in seconds of the processor:
@@ -127,6 +127,7 @@ async def close_one(path: Path) -> tuple[float, float, float]:
 
 def parts(swaps: int) -> None:
     watched = Parts()
+    watched.watch(advance, "close_round", "close: nothing counts from then on (goal 2)")
     watched.watch(advance, "capture", "capture: copy what the result rests on")
     watched.watch(finalize, "captured_inputs", "read it, in the order of the chain")
     watched.watch(finalize, "with_pauses", "score")
