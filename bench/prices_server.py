@@ -60,7 +60,7 @@ def no_scheduler() -> SchedulerClient:
     raise NotImplementedError("prices need no scheduler")
 
 
-async def site(directory: Path, tokens: int, agents: int) -> ASGIApp:
+async def site(directory: Path, tokens: int, agents: int, reads_per_minute_max: int) -> ASGIApp:
     """The app on real stores, with the prices of this number of tokens and a board of this number of agents."""
     clock = SystemClock()
     schemas = {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": load(COMPETITION_MIGRATIONS)}
@@ -87,7 +87,7 @@ async def site(directory: Path, tokens: int, agents: int) -> ASGIApp:
         in_force=InForce(Keys(), rules_of(Settings())),
         health=healthy,
         version="bench",
-        reads_per_minute_max=0,  # all of it comes from one address
+        reads_per_minute_max=reads_per_minute_max,
         compress=True,
         in_one_loop=True,
     )
@@ -124,14 +124,21 @@ async def main() -> None:
     parser.add_argument("--path", default="/api/prices", help="what the bare handler sends")
     parser.add_argument("--agents", type=int, default=1_000)
     parser.add_argument("--tokens", type=int, default=13)
+    parser.add_argument(
+        "--reads-per-minute",
+        type=int,
+        default=0,
+        help="of each client, whom X-Forwarded-For names; 0: no limit",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         app: ASGIApp = empty
         if arguments.app != "empty":
-            app = await site(Path(directory) / "data", arguments.tokens, arguments.agents)
+            limit = arguments.reads_per_minute
+            app = await site(Path(directory) / "data", arguments.tokens, arguments.agents, limit)
         if arguments.app == "bare":
             app = await bare(app, arguments.path)
-        server = HttpServer("127.0.0.1", 0)
+        server = HttpServer("127.0.0.1", 0, ["127.0.0.1"] if arguments.reads_per_minute else [])
         await server.start(app)
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()

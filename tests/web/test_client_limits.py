@@ -135,6 +135,21 @@ async def test_reads_are_limited_per_client_and_minute(path: str, tmp_path: Path
         assert unlimited == [200, 200, 200]
 
 
+async def test_a_refused_read_looks_the_same_from_memory_and_from_a_route(tmp_path: Path) -> None:
+    """What is sent from memory is refused without routing."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(reads_per_minute_max=2))
+        await ask(app, "/api/prices")  # makes what is kept in memory
+        await ask(app, "/api/prices")
+        refused = [await ask(app, path) for path in ("/api/prices", "/api/competition/allowlist")]
+
+        assert [answer.status for answer in refused] == [429, 429]
+        assert refused[0].headers == refused[1].headers
+        assert refused[0].body == refused[1].body
+        counted = (await ask(app, "/metrics")).body.decode()
+        assert 'tocsin_http_requests_total{route="/api/prices",status="429"} 1' in counted
+
+
 @pytest.mark.slow
 async def test_zero_means_that_reads_have_no_limit(tmp_path: Path) -> None:
     """For a service behind something that limits by itself."""

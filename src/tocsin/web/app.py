@@ -38,11 +38,11 @@ from tocsin.web.prepared_response import Form
 from tocsin.web.price_history_route import PriceHistoryRoute
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.refusal_routes import RefusalRoutes
-from tocsin.web.request_limits import ClientRateLimit, networks_of
+from tocsin.web.respond import error_response
 from tocsin.web.response_cache import ResponseCache
 from tocsin.web.round_admin import RoundAdminRoutes
 from tocsin.web.round_routes import RoundRoutes
-from tocsin.web.security import STRICT_TRANSPORT, is_https
+from tocsin.web.security import STRICT_TRANSPORT, is_https, with_security
 
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
@@ -85,7 +85,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     return _App(
         cached,
         http,
-        limits.reads,
+        limits,
         cross_origin,
         routes=routes,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
@@ -178,7 +178,7 @@ class _App(Starlette):
         self,
         cached: Mapping[str, ResponseCache[Any]],
         http: HttpMetrics,
-        reads: ClientRateLimit,
+        limits: ClientLimits,
         cross_origin: CrossOrigin,
         routes: Sequence[BaseRoute],
         middleware: Sequence[Middleware],
@@ -189,7 +189,7 @@ class _App(Starlette):
         self._cached = cached
         self._cross_origin = cross_origin
         self._http = http
-        self._reads = reads
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -200,7 +200,16 @@ class _App(Starlette):
         if cache is not None and scope["method"] == "GET":
             began_s = self._http.now()
             prepared = cache.fresh(scope["query_string"])
-            if prepared is not None and self._reads.allows(networks_of(scope)):
+            if prepared is not None:
+                try:
+                    self._limits.before_read(scope)
+                except RequestRefused as refusal:
+                    # Also without routing: to refuse a flood must not cost more than to answer it.
+                    response = error_response(refusal)
+                    response.raw_headers = with_security(response.raw_headers, https=is_https(scope))
+                    counted = self._cross_origin.allowing(scope, self._http.counted(path, send))
+                    await response(scope, receive, counted)
+                    return
                 form = prepared.form_for(scope["headers"])
                 self._http.count(path, form.start["status"], began_s)
                 await self._send(form, scope, send)
