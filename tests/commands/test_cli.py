@@ -121,14 +121,16 @@ def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
 def test_pause_and_resume(running: Running) -> None:
     """For a while by the service's clock, or until a time."""
     paused = tocsin("pause", "--for", "2h", port=running.port)
-    until = tocsin("pause", "--until", "2099-01-01T00:00:00Z", port=running.port)
+    until = tocsin("pause", "--until", "2099-01-01T00:00:00Z", "--json", port=running.port)
     shown = tocsin("status", port=running.port)
     resumed, again = tocsin("resume", port=running.port), tocsin("resume", port=running.port)
+    as_json = tocsin("resume", "--json", port=running.port)
     assert paused.returncode == until.returncode == resumed.returncode == 0
     assert paused.stdout.startswith("Paused until ")
-    assert "Paused until 2099-01-01 00:00:00 UTC" in until.stdout
+    assert json.loads(until.stdout)["pausedUntil"] == 4_070_908_800_000
     assert "Paused until 2099-01-01" in shown.stdout
     assert (resumed.stdout, again.stdout) == ("Resumed.\n", "Nothing was paused.\n")
+    assert json.loads(as_json.stdout)["resumed"] is True
     assert running.scheduler.shown.paused_until is None
 
 

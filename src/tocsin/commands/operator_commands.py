@@ -63,6 +63,7 @@ def recheck(
 def pause(
     for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
     until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
+    as_json: AsJson = False,
     reason: Reason = None,
     url: Url = None,
     host: Host = None,
@@ -81,20 +82,26 @@ def pause(
         {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
     )
     client = service_client(url, host, port)
-    paused = client.read(Paused, client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)}))
-    typer.echo(f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it.")
+    answer = client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)})
+    paused = client.read(Paused, answer)
+    sentence = f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it."
+    print_answer(answer, as_json, [sentence])
 
 
-def resume(reason: Reason = None, url: Url = None, host: Host = None, port: Port = None) -> None:
+def resume(
+    as_json: AsJson = False, reason: Reason = None, url: Url = None, host: Host = None, port: Port = None
+) -> None:
     """End a pause."""
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import Resumed, SchedulerOverview
 
     client = service_client(url, host, port)
     before = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True)).status
-    client.read(Resumed, client.post(SCHEDULER, {"action": "resume", **_why(reason)}))
+    answer = client.post(SCHEDULER, {"action": "resume", **_why(reason)})
+    client.read(Resumed, answer)
     is_held = any(task.failing for task in before.tasks.values())
-    typer.echo("Resumed." if before.paused_until is not None or is_held else "Nothing was paused.")
+    was_paused = before.paused_until is not None or is_held
+    print_answer(answer, as_json, ["Resumed." if was_paused else "Nothing was paused."])
 
 
 def reload(
