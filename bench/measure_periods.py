@@ -113,7 +113,7 @@ async def fill(db: Database, rows: list[BoardRow], swaps: int) -> None:
 async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
     """Once an hour, and with each publication."""
     print(f"  {'':44}{'wall ms':>9}{'CPU ms':>9}")
-    past = await timed("the past of all agents, once an hour", lambda: past_at(db, NOW), 3)
+    past = await timed("the past of all agents, once an hour", lambda: past_at(db, NOW, ["stx"]), 3)
     curves = await timed("the curves of 90 days, once an hour", lambda: curves_at(db, rows, NOW), 3)
     await timed("publishing the past, once an hour", lambda: publish_past(kv, past))
     await timed("publishing the curves, once an hour", lambda: publish_curves(kv, curves))

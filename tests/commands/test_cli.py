@@ -123,8 +123,7 @@ def test_pause_and_resume(running: Running) -> None:
     paused = tocsin("pause", "--for", "2h", port=running.port)
     until = tocsin("pause", "--until", "2099-01-01T00:00:00Z", "--json", port=running.port)
     shown = tocsin("status", port=running.port)
-    resumed, again = tocsin("resume", port=running.port), tocsin("resume", port=running.port)
-    as_json = tocsin("resume", "--json", port=running.port)
+    resumed, again, as_json = (tocsin("resume", *more, port=running.port) for more in ([], [], ["--json"]))
     assert paused.returncode == until.returncode == resumed.returncode == 0
     assert paused.stdout.startswith("Paused until ")
     assert json.loads(until.stdout)["pausedUntil"] == 4_070_908_800_000

@@ -53,9 +53,9 @@ async def test_each_hour_has_one_point(tmp_path: Path) -> None:
 
     assert appended == [2, 0, 1, 0, 1]
     assert [each["points"] for each in rows] == [
-        "[5,1,5,10000,100,null],[180,2,9,10000,null,null]",
-        "[5,2,5,10000,100,null]",
-        "[0,3,10,10000,100,null]",
+        "[5,1,5,10000,100,null,0],[180,2,9,10000,null,null,0]",
+        "[5,2,5,10000,100,null,0]",
+        "[0,3,10,10000,100,null,0]",
     ]
     assert found == [
         HistoryPoint(T + 5 * MINUTE_MS, 1, 5, 100.0, 1.0, None),

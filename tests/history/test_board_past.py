@@ -24,11 +24,18 @@ DAY_MS = 24 * HOUR_MS
 NOW = 20_000 * DAY_MS + 14 * HOUR_MS + 25 * 60_000  # 14:25
 HOUR = NOW // HOUR_MS * HOUR_MS
 OLD, NEW = "SPOLD", "SPNEW"
+COUNTED = ["stx", "x"]  # tokens
 _VALUE = "INSERT INTO swap_values (txid, sender, given_micros, received_micros) VALUES (?, ?, ?, ?)"
 
 
 def row(
-    agent_id: int, wallets: Sequence[str], *, rank: int = 1, trades: int = 5, pnl: float | None
+    agent_id: int,
+    wallets: Sequence[str],
+    *,
+    rank: int = 1,
+    trades: int = 5,
+    pnl: float | None,
+    uncounted: int = 0,
 ) -> BoardRow:
     return replace(
         sample_row(Random(agent_id), agent_id, NOW),
@@ -37,6 +44,7 @@ def row(
         trade_count=trades,
         valued_trade_count=trades,
         pnl_usd=pnl,
+        uncounted_trade_count=uncounted,
         capital_usd=200.0,
         pnl_at_trade_usd=3.0,
         volume_at_trade_usd=50.0,
@@ -72,9 +80,9 @@ async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         await swapped(db, OLD, 900, 200, 100, 23.9, 1)
-        for hours_ago, pnl in ((720, 5.0), (168, 11.5), (24, -2.25), (1, 70.0)):
-            await point(db, hours_ago, row(1, [OLD], pnl=pnl))
-        past = await past_at(db, NOW)
+        for hours_ago, trades, pnl in ((720, 1, 5.0), (168, 2, 11.5), (24, 3, -2.25), (1, 4, 70.0)):
+            await point(db, hours_ago, row(1, [OLD], trades=trades, pnl=pnl))
+        past = await past_at(db, NOW, COUNTED)
     now = [
         replace(row(1, [OLD], trades=6, pnl=12.34), unpriced_tokens=["x"])
     ]  # one more trade than an hour ago
@@ -101,7 +109,7 @@ async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:
         await swapped(db, NEW, 900)
         await point(db, 27, row(1, [OLD], pnl=5.0), row(2, [NEW], pnl=5.0))
         await point(db, 168, row(1, [OLD], pnl=None))
-        past = await past_at(db, NOW)
+        past = await past_at(db, NOW, COUNTED)
     now = [row(1, [OLD], trades=2, pnl=9.0), row(2, [NEW], trades=1, pnl=9.0)]
 
     day, week = of_period(now, past, "24h"), of_period(now, past, "7d")
@@ -117,7 +125,7 @@ async def test_who_had_not_traded_had_no_gain(tmp_path: Path) -> None:
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(NEW, 2)])
         await swapped(db, NEW, 5, 2)
-        past = await past_at(db, NOW)
+        past = await past_at(db, NOW, COUNTED)
 
     (day,) = of_period([row(2, [NEW], trades=2, pnl=9.0)], past, "24h")
     assert (day.pnl_usd, day.trade_count) == (9.0, 2)
@@ -131,7 +139,7 @@ async def test_a_rotated_wallet_counts_with_the_one_before(tmp_path: Path) -> No
         await add_traders(db, [(OLD, 1), (NEW, 1)])
         await swapped(db, OLD, 900, 60)
         await swapped(db, NEW, 3)
-        past = await past_at(db, NOW)
+        past = await past_at(db, NOW, COUNTED)
 
     day, week = (of_period([row(1, [NEW, OLD], trades=3, pnl=1.0)], past, each)[0] for each in ("24h", "7d"))
     assert (day.trade_count, week.trade_count) == (1, 2)
@@ -150,7 +158,7 @@ async def test_ranks_and_curves_come_from_the_points(tmp_path: Path) -> None:
             (0, 1, 5.0),
         ):
             await point(db, hours_ago, row(1, [OLD], rank=rank, pnl=pnl))
-        past = await past_at(db, NOW)
+        past = await past_at(db, NOW, COUNTED)
     (compared, stranger), _ = with_past(
         [row(1, [OLD], rank=3, pnl=6.0), row(9, [NEW], rank=4, pnl=None)], past
     )
@@ -169,11 +177,11 @@ async def test_it_is_published_as_it_is(tmp_path: Path) -> None:
         await add_traders(db, [(OLD, 1)])
         await swapped(db, OLD, 900, 60)
         await point(db, 24, row(1, [OLD], pnl=1.5))
-        past = await past_at(db, NOW)
+        past = await past_at(db, NOW, COUNTED)
         missing = await read_past(kv)
         await publish_past(kv, past)
         read = await read_past(kv)
-        await kv.put("board:past:v1", "{}")
+        await kv.put("board:past:v2", "{}")
         broken = await read_past(kv)
 
     assert (missing, broken) == (None, None)
@@ -204,22 +212,22 @@ async def test_what_is_found_late_is_not_of_today(tmp_path: Path) -> None:
     """A swap of before, a withdrawal, a value that still comes, or more changes than are kept: it is found again."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
-        empty = await past_at(db, NOW)
+        empty = await past_at(db, NOW, COUNTED)
         await swapped(db, OLD, 3)
-        of_today = await is_outdated(db, empty)
+        of_today = await is_outdated(db, empty, COUNTED)
         await swapped(db, OLD, 100, 200)
-        found_late = await is_outdated(db, empty)
-        past = await past_at(db, NOW)
-        again = await is_outdated(db, past)
+        found_late = await is_outdated(db, empty, COUNTED)
+        past = await past_at(db, NOW, COUNTED)
+        again = await is_outdated(db, past, COUNTED)
         await db.prepare("DELETE FROM swap_values").run()
         await (
             db.prepare("DELETE FROM swaps WHERE burn_block_time < ?").bind(HOUR // 1000 - 150 * HOUR_S).run()
         )
-        withdrawn = await is_outdated(db, past)
-        trimmed_from = await past_at(db, NOW)
+        withdrawn = await is_outdated(db, past, COUNTED)
+        trimmed_from = await past_at(db, NOW, COUNTED)
         await swapped(db, OLD, 1, 2)
         await db.prepare("DELETE FROM news WHERE id < (SELECT max(id) FROM news)").run()
-        trimmed = await is_outdated(db, trimmed_from)
+        trimmed = await is_outdated(db, trimmed_from, COUNTED)
 
     assert (of_today, found_late, again, withdrawn, trimmed) == (False, True, False, True, True)
     board = [row(1, [OLD], trades=3, pnl=20.0)]
@@ -233,8 +241,88 @@ async def test_a_value_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         await add_swaps(db, [PlainSwap(1, OLD, "stx", 1, "x", 1, HOUR // 1000 - 100 * HOUR_S)])
-        waiting = await past_at(db, NOW)
+        waiting = await past_at(db, NOW, COUNTED)
         await db.prepare("DELETE FROM swaps_to_value").run()
-        known = await past_at(db, NOW)
+        known = await past_at(db, NOW, COUNTED)
 
-        assert (await is_outdated(db, waiting), await is_outdated(db, known)) == (True, False)
+        assert (await is_outdated(db, waiting, COUNTED), await is_outdated(db, known, COUNTED)) == (
+            True,
+            False,
+        )
+
+
+async def test_a_period_begins_with_the_points_that_are_nearest(tmp_path: Path) -> None:
+    """Trades and P&L are of the same time, also if a point is missing."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        await swapped(db, OLD, 900, 24.5, 3)
+        await point(db, 25, row(1, [OLD], trades=1, pnl=5.0))
+        past = await past_at(db, NOW, COUNTED)
+
+    (day,) = of_period([row(1, [OLD], trades=3, pnl=9.0)], past, "24h")
+    assert past.since == {"24h": HOUR - 25 * HOUR_MS, "7d": HOUR - 7 * DAY_MS, "30d": HOUR - 30 * DAY_MS}
+    assert (day.trade_count, day.pnl_usd) == (2, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("trades", "hours_ago", "pnl"),
+    [
+        (1, [900, 200], None),  # a swap of 200 hours ago was found after the point
+        (1, [900, 24.9], 4.0),  # one that was minutes old then: it counts as found in the period
+        (2, [900, 200], 4.0),
+        (3, [900, 200], None),  # one was withdrawn since
+    ],
+)
+async def test_pnl_is_compared_with_that_of_the_same_swaps(
+    trades: int, hours_ago: list[float], pnl: float | None, tmp_path: Path
+) -> None:
+    """What is found late is no gain of today, and what is withdrawn no loss."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        await swapped(db, OLD, *hours_ago)
+        await point(db, 24, row(1, [OLD], trades=trades, pnl=5.0))
+        past = await past_at(db, NOW, COUNTED)
+
+    (day,) = of_period([row(1, [OLD], trades=2, pnl=9.0)], past, "24h")
+    assert (day.pnl_usd, day.trade_count) == (pnl, 0)
+
+
+async def test_a_token_that_lost_its_price_is_no_gain(tmp_path: Path) -> None:
+    """Nor one that got a price. The board is compared again as soon as that happens, and names the token."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        await swapped(db, OLD, 200, 100, 1)
+        await point(db, 24, row(1, [OLD], trades=2, pnl=-890.0))
+        await point(db, 168, row(1, [OLD], trades=1, pnl=0.0, uncounted=1))
+        before = await past_at(db, NOW, COUNTED)
+        lost = await is_outdated(db, before, ["stx"])
+        past = await past_at(db, NOW, ["stx"])
+    now = row(1, [OLD], trades=3, pnl=10.0, uncounted=3)
+
+    day, week = (of_period([replace(now, thin_tokens=["x"])], past, period)[0] for period in ("24h", "7d"))
+    assert lost
+    assert (day.pnl_usd, day.pnl_percent, day.thin_tokens) == (None, None, ["x"])
+    assert (week.pnl_usd, week.thin_tokens) == (10.0, [])  # it had no price a week ago either
+    (got,) = of_period([row(1, [OLD], trades=3, pnl=10.0)], before, "7d")
+    assert got.pnl_usd is None
+
+
+async def test_trades_of_unknown_value_are_not_worth_nothing(tmp_path: Path) -> None:
+    """Who traded nothing in a period has a volume of nothing, whatever is known of the time before."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1), (NEW, 2)])
+        await swapped(db, OLD, 900)
+        await swapped(db, NEW, 900)
+        await add_swaps(db, [PlainSwap(9, OLD, "stx", 1, "x", 1, HOUR // 1000 - HOUR_S)])
+        past = await past_at(db, NOW, COUNTED)
+    unknown = replace(row(1, [OLD], trades=2, pnl=1.0), valued_trade_count=1)
+    quiet = replace(
+        row(2, [NEW], trades=1, pnl=1.0),
+        valued_trade_count=0,
+        volume_at_trade_usd=None,
+        pnl_at_trade_usd=None,
+    )
+
+    of_unknown, of_quiet = of_period([unknown, quiet], past, "24h")
+    assert (of_unknown.trade_count, of_unknown.volume_usd, of_unknown.pnl_at_trade_usd) == (1, None, None)
+    assert (of_quiet.trade_count, of_quiet.volume_usd, of_quiet.pnl_at_trade_usd) == (0, 0.0, 0.0)

@@ -63,7 +63,7 @@ def _days(simulator: Simulator, start_ms: int, now: int) -> Iterator[tuple[int, 
     done = 0
     first = start_ms - start_ms % BOARD_EVERY_MS + BOARD_EVERY_MS
     for at in range(first, now - HOUR_MS, BOARD_EVERY_MS):
-        while done < len(swaps) and swaps[done].burn_block_time * 1000 <= at:
+        while done < len(swaps) and swaps[done].burn_block_time * 1000 < at:
             agent_id = agent_of[swaps[done].sender]
             assert agent_id is not None
             positions.setdefault(agent_id, _Position()).add(swaps[done])
@@ -72,7 +72,8 @@ def _days(simulator: Simulator, start_ms: int, now: int) -> Iterator[tuple[int, 
         ranked = sorted(values, key=lambda agent_id: (-values[agent_id][1], agent_id))
         for rank, agent_id in enumerate(ranked, 1):
             volume, pnl = values[agent_id]
-            point = [at % DAY_MS // MINUTE_MS, rank, positions[agent_id].trades, volume, pnl, None]
+            position = positions[agent_id]
+            point = [at % DAY_MS // MINUTE_MS, rank, position.trades, volume, pnl, None, position.uncounted]
             key = (at // DAY_MS, agent_id)
             rows.setdefault(key, []).append(json.dumps(point, separators=(",", ":")))
             hours[key] = at % DAY_MS // HOUR_MS
@@ -85,6 +86,7 @@ class _Position:
 
     def __init__(self) -> None:
         self.trades = 0
+        self.uncounted = 0
         self._given: dict[str, int] = {}
         self._received: dict[str, int] = {}
 
@@ -93,6 +95,8 @@ class _Position:
         if _has_price(swap.token_in) and _has_price(swap.token_out):
             self._given[swap.token_in] = self._given.get(swap.token_in, 0) + swap.amount_in
             self._received[swap.token_out] = self._received.get(swap.token_out, 0) + swap.amount_out
+        else:
+            self.uncounted += 1
 
     def values(self, at: int) -> tuple[int, int]:
         """Volume and P&L in cents, at the prices of that time."""

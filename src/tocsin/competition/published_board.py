@@ -108,8 +108,8 @@ def _rows_of(rows: Sequence[BoardRow], figures: PeriodFigures) -> list[BoardRow]
             trade_count=trades,
             valued_trade_count=valued,
             uncounted_trade_count=trades - valued,
-            unpriced_tokens=row.unpriced_tokens if trades > valued else [],
-            thin_tokens=row.thin_tokens if trades > valued else [],
+            unpriced_tokens=row.unpriced_tokens if trades > valued or pnl is None else [],
+            thin_tokens=row.thin_tokens if trades > valued or pnl is None else [],
         )
         for row, pnl, volume, at_trade, trades, valued in columns
     ]

@@ -2,6 +2,9 @@
 
 One row holds an agent's UTC day: at most one point for each hour, appended and never changed. An hour without a point
 is a gap. Older days keep their last point only, and keep it for ever.
+
+A point has the minute of the day, the rank, the trades, the cents of volume, P&L and P&L at trade time, and how many of
+the trades did not count because a token had no price or was thin.
 """
 
 import json
@@ -81,14 +84,15 @@ def _written(row: BoardRow, minute: int) -> str:
     """Money in cents: more digits say nothing on a curve."""
     usd = (row.volume_usd, row.pnl_usd, row.pnl_at_trade_usd)
     cents = [None if value is None else round(value * 100) for value in usd]
-    return json.dumps([minute, row.rank, row.trade_count, *cents], separators=(",", ":"))
+    point = [minute, row.rank, row.trade_count, *cents, row.uncounted_trade_count]
+    return json.dumps(point, separators=(",", ":"))
 
 
 def _read(row: Row) -> list[HistoryPoint]:
     day_ms = row["day"] * DAY_MS
     return [
         HistoryPoint(day_ms + minute * MINUTE_MS, rank, trades, _usd(volume), _usd(pnl), _usd(at_trade))
-        for minute, rank, trades, volume, pnl, at_trade in json.loads(f"[{row['points']}]")
+        for minute, rank, trades, volume, pnl, at_trade, *_ in json.loads(f"[{row['points']}]")
     ]
 
 

@@ -1,13 +1,16 @@
 """What the board must know of the past: how each agent stood when a period began, and its last seven days.
 
-It is found once an hour, and whenever the record of the time before changes: a swap that is found late, or withdrawn.
-It is published in KV, and the board is compared with it whenever it is published. So a period is up to an hour longer
-than its name says. A value is taken from the point nearest to the start of the period, if there is
-one near it: nothing is put in the place of one that was not kept.
+It is found once an hour, whenever the record of the time before changes (a swap that is found late, or withdrawn), and
+when other tokens count. It is published in KV, and the board is compared with it whenever it is published.
+
+A period begins with the points that are nearest to the time that its name says, if there are some near it: nothing is
+put in the place of points that were not kept. The difference of two P&Ls is a gain only if both are of the same swaps.
+So it is not known for an agent of whom an old swap was found or withdrawn since, who has another wallet, or whose
+tokens lost or got a price.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tocsin.bindings import KV, Database, Row
@@ -17,7 +20,7 @@ from tocsin.errors import MalformedShape
 from tocsin.shapes.base import Shape
 from tocsin.shapes.competition import BoardRow
 
-KEY = "board:past:v1"
+KEY = "board:past:v2"
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MINUTE_MS = 60_000
@@ -26,54 +29,84 @@ DAY_MINUTES = 24 * 60
 PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
 NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from the start
 SLOTS, SLOT_HOURS = 28, 6
+FOUND_LATE_S = 3_600  # a swap that is found sooner than that is not late
 
 _DAY = "SELECT agent_id, points FROM agent_days WHERE day = ?"
 # What each wallet traded since each of some times. A swap has a value when both sides have one.
 _SWAPS = """
+WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?2))
 SELECT since.key AS number, s.sender, count(*) AS trades, count(v.txid) AS valued,
-  coalesce(sum(v.given_micros), 0) AS given, coalesce(sum(v.received_micros), 0) AS received
-FROM json_each(?) since
+  coalesce(sum(v.given_micros), 0) AS given, coalesce(sum(v.received_micros), 0) AS received,
+  sum(s.token_in NOT IN counted OR s.token_out NOT IN counted) AS uncounted
+FROM json_each(?1) since
 CROSS JOIN swaps s ON s.burn_block_time >= since.value
 LEFT JOIN swap_values v ON v.txid = s.txid AND v.given_micros IS NOT NULL AND v.received_micros IS NOT NULL
 GROUP BY since.key, s.sender"""
 _TOTALS = """
+WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?)),
+left_out AS MATERIALIZED (
+  SELECT sender, sum(trades) AS trades FROM pair_totals
+  WHERE token_in NOT IN counted OR token_out NOT IN counted GROUP BY sender)
 SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_micros, 0) AS given,
-  coalesce(v.received_micros, 0) AS received
-FROM sender_totals t LEFT JOIN sender_values v ON v.sender = t.sender"""
+  coalesce(v.received_micros, 0) AS received, coalesce(l.trades, 0) AS uncounted
+FROM sender_totals t
+LEFT JOIN sender_values v ON v.sender = t.sender
+LEFT JOIN left_out l ON l.sender = t.sender"""
+# What each wallet traded just before each of some times.
+_JUST_BEFORE = """
+SELECT since.key AS number, s.sender, count(*) AS trades
+FROM json_each(?1) since
+CROSS JOIN swaps s ON s.burn_block_time >= since.value - ?2 AND s.burn_block_time < since.value
+GROUP BY since.key, s.sender"""
 # What was recorded since, and whether some of it is older than a time or was taken back.
 _CHANGES = """
 SELECT count(*) AS n, max(n.id) AS newest, max(n.kind = 'withdrawn' OR s.burn_block_time < ?2) AS are_old
 FROM news n LEFT JOIN swaps s ON n.kind = 'counted' AND s.txid = n.txid WHERE n.id > ?1"""
 _UNVALUED = """
 SELECT 1 AS waits FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid WHERE s.burn_block_time < ? LIMIT 1"""
-_RANK, _CENTS = 1, 4  # places in a point: see agent_days
-_FIGURES = ("trades", "valued", "given", "received")
+_RANK, _TRADES, _CENTS, _UNCOUNTED = 1, 2, 4, 6  # places in a point: see agent_days
+_FIGURES = ("trades", "valued", "given", "received", "uncounted")
+
+
+@dataclass(frozen=True, slots=True)
+class PastPoint(Shape):
+    """An agent's P&L when a period began, and of how many trades: `uncounted` of them had no value."""
+
+    pnl_usd: float | None
+    trades: int
+    uncounted: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class BoardPast(Shape):
     """How agents and wallets stood at the start of each period, by agent (`erc8004_agent_id`) or by wallet.
 
-    `before` has for each wallet what it had traded by then: trades, those with a known value, micro-USD given and
-    received. `ranks` are those of a day ago. `news_id` is the newest change of the record that it includes; `unvalued`
-    says that a swap of the time before still waits for its value.
+    `points` were kept then. `before` is what the record says now: what each wallet had traded by then (trades, those
+    with a known value, micro-USD given and received, trades with a token that does not count now). `just_before` has
+    how many of these trades may have been found after the point. `counted` are the tokens that count now. `ranks` are
+    those of a day ago. `news_id` is the newest change of the record that it includes; `unvalued` says that a swap of
+    the time before still waits for its value.
     """
 
     hour_at: int
     since: dict[str, int]
-    pnl_usd: dict[str, dict[int, float | None]]
+    counted: list[str]
+    points: dict[str, dict[int, PastPoint]]
     before: dict[str, dict[str, list[int]]]
+    just_before: dict[str, dict[str, int]]
     ranks: dict[int, int]
     sparklines: dict[int, list[float | None]]
     news_id: int = 0
     unvalued: bool = False
 
 
-async def past_at(db: Database, now: int) -> BoardPast:
-    """Day by day: each is a short query, and a moment's work."""
+async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast:
+    """Day by day: each is a short query, and a moment's work. `counted` are the tokens that count now."""
     hour_at, news_id = now // HOUR_MS * HOUR_MS, await newest_id(db)
-    since = {period: hour_at - hours * HOUR_MS for period, hours in PERIOD_HOURS.items()}
-    nearest = {period: _Nearest(at // MINUTE_MS, NEAR_HOURS[period] * 60) for period, at in since.items()}
+    nearest = {
+        period: _Nearest((hour_at - hours * HOUR_MS) // MINUTE_MS, NEAR_HOURS[period] * 60)
+        for period, hours in PERIOD_HOURS.items()
+    }
     lines = _Lines(hour_at // MINUTE_MS - SLOTS * SLOT_HOURS * 60)
     every: list[_Nearest | _Lines] = [*nearest.values(), lines]
     for day in sorted({day for reader in every for day in reader.days}):
@@ -82,32 +115,40 @@ async def past_at(db: Database, now: int) -> BoardPast:
             points = json.loads(f"[{row['points']}]")
             for reader in readers:
                 reader.read(row["agent_id"], day * DAY_MINUTES, points)
+    since = {period: reader.starts_minute * MINUTE_MS for period, reader in nearest.items()}
     starts_s = json.dumps([at // 1000 for at in since.values()])
-    within, totals, unvalued = await db.batch(
+    tokens = json.dumps(sorted(counted))
+    within, totals, just_before, unvalued = await db.batch(
         [
-            db.prepare(_SWAPS).bind(starts_s),
-            db.prepare(_TOTALS),
+            db.prepare(_SWAPS).bind(starts_s, tokens),
+            db.prepare(_TOTALS).bind(tokens),
+            db.prepare(_JUST_BEFORE).bind(starts_s, FOUND_LATE_S),
             db.prepare(_UNVALUED).bind(_newest_start_s(since)),
         ]
     )
     return BoardPast(
         hour_at=hour_at,
         since=since,
-        pnl_usd={
-            period: {agent_id: _usd(point[_CENTS]) for agent_id, (_, point) in reader.found.items()}
+        counted=sorted(counted),
+        points={
+            period: {agent_id: _past_point(point) for agent_id, point in reader.points().items()}
             for period, reader in nearest.items()
         },
         before=_before(within.results, totals.results),
-        ranks={agent_id: point[_RANK] for agent_id, (_, point) in nearest["24h"].found.items()},
+        just_before={
+            period: {row["sender"]: row["trades"] for row in just_before.results if row["number"] == number}
+            for number, period in enumerate(PERIOD_HOURS)
+        },
+        ranks={agent_id: point[_RANK] for agent_id, point in nearest["24h"].points().items()},
         sparklines=lines.found,
         news_id=news_id,
         unvalued=bool(unvalued.results),
     )
 
 
-async def is_outdated(db: Database, past: BoardPast) -> bool:
-    """Whether the record of the time before its periods has changed, or may have."""
-    if past.unvalued:
+async def is_outdated(db: Database, past: BoardPast, counted: Collection[str]) -> bool:
+    """Whether the record of the time before its periods has changed, or may have, or other tokens count now."""
+    if past.unvalued or past.counted != sorted(counted):
         return True
     row = await db.prepare(_CHANGES).bind(past.news_id, _newest_start_s(past.since)).first() or {}
     is_trimmed = bool(row["n"]) and row["n"] < row["newest"] - past.news_id
@@ -119,20 +160,34 @@ def _newest_start_s(since: Mapping[str, int]) -> int:
 
 
 class _Nearest:
-    """Of each agent the point that is nearest to a minute, if it is near."""
+    """The points of all agents that are nearest to a minute, if they are near. They were kept at the same time."""
 
     def __init__(self, minute: int, near: int) -> None:
-        self._minute, self._near = minute, near
+        self.starts_minute = minute  # of the points; without any, the one that was wanted
+        self._wanted, self._near = minute, near + 1
         self.days = range((minute - near) // DAY_MINUTES, (minute + near) // DAY_MINUTES + 1)
-        self.found: dict[int, tuple[int, list[int]]] = {}  # by agent: how far, and the point
+        self._found: dict[int, tuple[int, list[int]]] = {}  # by agent: the minute, and the point
 
     def read(self, agent_id: int, day_minute: int, points: list[list[int]]) -> None:
-        wanted = self._minute - day_minute
+        wanted = self._wanted - day_minute
         point = min(points, key=lambda each: abs(each[0] - wanted))
-        distance = abs(point[0] - wanted)
-        known = self.found.get(agent_id)
-        if distance <= self._near and (known is None or distance < known[0]):
-            self.found[agent_id] = distance, point
+        minute = day_minute + point[0]
+        if abs(minute - self._wanted) < self._near:
+            self.starts_minute, self._near = minute, abs(minute - self._wanted)
+        if minute == self.starts_minute:
+            self._found[agent_id] = minute, point
+
+    def points(self) -> dict[int, list[int]]:
+        return {
+            agent_id: point
+            for agent_id, (minute, point) in self._found.items()
+            if minute == self.starts_minute
+        }
+
+
+def _past_point(point: list[int]) -> PastPoint:
+    uncounted = point[_UNCOUNTED] if len(point) > _UNCOUNTED else None
+    return PastPoint(_usd(point[_CENTS]), point[_TRADES], uncounted)
 
 
 class _Lines:
@@ -184,26 +239,49 @@ def with_past(rows: Sequence[BoardRow], past: BoardPast) -> tuple[list[BoardRow]
 
 
 def _figures(rows: Sequence[BoardRow], past: BoardPast, period: str) -> PeriodFigures:
-    since, pnl_then, before = past.since[period], past.pnl_usd[period], past.before[period]
-    figures = PeriodFigures(since, [], [], [], [], [])
+    before, just_before = past.before[period], past.just_before[period]
+    figures = PeriodFigures(past.since[period], [], [], [], [], [])
     for row in rows:
-        trades, valued, given, received = _sums(before, row.wallets)
-        figures.trade_count.append(max(0, row.trade_count - trades))
-        figures.valued_trade_count.append(max(0, row.valued_trade_count - valued))
-        # Who had not traded yet had no gain and no loss.
-        then = 0.0 if trades == 0 else pnl_then.get(row.erc8004_agent_id)
+        trades_then, valued_then, given, received, uncounted = _sums(before, row.wallets)
+        trades = max(0, row.trade_count - trades_then)
+        valued = max(0, row.valued_trade_count - valued_then)
+        found_after = sum(just_before.get(wallet, 0) for wallet in row.wallets)
+        then = _pnl_then(past.points[period].get(row.erc8004_agent_id), trades_then, uncounted, found_after)
+        figures.trade_count.append(trades)
+        figures.valued_trade_count.append(valued)
         figures.pnl_usd.append(None if row.pnl_usd is None or then is None else round(row.pnl_usd - then, 2))
         volume, gain = row.volume_at_trade_usd, row.pnl_at_trade_usd
-        figures.volume_usd.append(None if volume is None else max(0.0, round(volume - given / 1e6, 6)))
-        figures.pnl_at_trade_usd.append(None if gain is None else round(gain - (received - given) / 1e6, 6))
+        figures.volume_usd.append(_in_period(trades, valued, volume, given / 1e6, least=0.0))
+        figures.pnl_at_trade_usd.append(_in_period(trades, valued, gain, (received - given) / 1e6))
     return figures
+
+
+def _pnl_then(point: PastPoint | None, trades: int, uncounted: int, found_after: int) -> float | None:
+    """The P&L at the start of a period, if it is of the swaps that the record has of the time before."""
+    if trades == 0:
+        return 0.0  # who had not traded yet had no gain and no loss
+    if point is None or not trades - found_after <= point.trades <= trades or point.uncounted != uncounted:
+        return None
+    return point.pnl_usd
+
+
+def _in_period(
+    trades: int, valued: int, now: float | None, then: float, *, least: float | None = None
+) -> float | None:
+    """The sum of a period. Who did not trade has none; it is not known where no trade has a value."""
+    if trades == 0:
+        return 0.0
+    if valued == 0 or now is None:
+        return None
+    difference = round(now - then, 6)
+    return difference if least is None else max(least, difference)
 
 
 def _sums(before: Mapping[str, list[int]], wallets: Sequence[str]) -> list[int]:
     of_wallets = [before[wallet] for wallet in wallets if wallet in before]
     if len(of_wallets) == 1:  # of nearly everybody
         return of_wallets[0]
-    return [sum(column) for column in zip(*of_wallets, strict=True)] if of_wallets else [0, 0, 0, 0]
+    return [sum(column) for column in zip(*of_wallets, strict=True)] if of_wallets else [0] * len(_FIGURES)
 
 
 def _difference(then: int | None, now: int) -> int | None:

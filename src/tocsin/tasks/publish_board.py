@@ -4,7 +4,7 @@ Until the end of the competition it is valued at current prices, from then on at
 change any more, and neither does what they give.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tocsin.bindings import JSON, KV, Database
@@ -13,7 +13,15 @@ from tocsin.competition.published_board import ROUND_KEY, BoardReader, Published
 from tocsin.competition.rules import Rules
 from tocsin.competition.totals import traded_tokens
 from tocsin.errors import RunStopped
-from tocsin.history.board_past import HOUR_MS, is_outdated, past_at, publish_past, read_past, with_past
+from tocsin.history.board_past import (
+    HOUR_MS,
+    BoardPast,
+    is_outdated,
+    past_at,
+    publish_past,
+    read_past,
+    with_past,
+)
 from tocsin.history.curves import curves_at, publish_curves
 from tocsin.history.trade_values import value_swaps
 from tocsin.prices.pricing import prices_of
@@ -33,6 +41,7 @@ from tocsin.shapes.pool_floors import PoolFloors
 
 CHANGES = ("inserted", "withdrawn")  # counters of swaps that came or went
 ROUND_PAUSE_MS = 1  # for each swap of a round: one of a million is read every 17 minutes
+PAST_AGE_MAX_MS = HOUR_MS
 FOLLOW_MAX = 10_000  # swaps of which the capital used is found out in one run
 
 
@@ -51,10 +60,18 @@ class _BoardPrices:
     as_of: int | None
     final: bool = False
 
+    @property
+    def counted_units(self) -> dict[str, float]:
+        """USD for each smallest unit of the tokens that count."""
+        return {token: usd for token, usd in unit_prices(self.prices).items() if token not in self.thin}
+
 
 async def board_at(db: Database, kv: KV, now: int, rules: Rules, *, follow_max: int = 0) -> PublishedBoard:
     """The board as it is now. With `follow_max` the capital used is brought up to date first."""
-    valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
+    return await _board(db, now, await _prices_at(db, kv, now, rules.end_s, rules.floors), follow_max)
+
+
+async def _board(db: Database, now: int, valued: _BoardPrices, follow_max: int) -> PublishedBoard:
     rows = await all_rows(db, valued.prices, valued.thin, follow_max=follow_max)
     return PublishedBoard(rows, now, valued.as_of, valued.final)
 
@@ -103,11 +120,11 @@ def _usd(text: str | None) -> float | None:
 async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int = 0) -> None:
     """Publish the board. With `follow_max`, everything that is found out beside it, too."""
     db, kv, now = context.db, context.kv, context.clock.now()
-    board = await board_at(db, kv, now, rules, follow_max=follow_max)
-    past = await read_past(kv)
-    is_over = past is None or past.hour_at != now // HOUR_MS * HOUR_MS
-    if (follow_max and is_over) or (past is not None and await is_outdated(db, past)):
-        past = await past_at(db, now)
+    valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
+    board = await _board(db, now, valued, follow_max)
+    past, counted = await read_past(kv), valued.counted_units.keys()
+    if await _is_due(db, past, now, counted, in_task=follow_max > 0):
+        past = await past_at(db, now, counted)
         await publish_past(kv, past)
         await publish_curves(kv, await curves_at(db, board.rows, now))
     if past is not None:
@@ -116,6 +133,16 @@ async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int =
     await publish(kv, board)
     if follow_max:
         await _publish_round(db, kv, board)
+
+
+async def _is_due(
+    db: Database, past: BoardPast | None, now: int, counted: Collection[str], *, in_task: bool
+) -> bool:
+    """Whether the past must be found out again: a task does it once an hour, others leave it for a while."""
+    if past is None:
+        return in_task
+    age_ms = now // HOUR_MS * HOUR_MS - past.hour_at
+    return bool(age_ms if in_task else abs(age_ms) > PAST_AGE_MAX_MS) or await is_outdated(db, past, counted)
 
 
 async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
@@ -137,8 +164,7 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
     if is_final:
         rows = await rows_of_result(db, round_.round_id, board.rows)
     else:
-        units = {token: usd for token, usd in unit_prices(valued.prices).items() if token not in valued.thin}
-        rows = await rows_now(db, round_, board.rows, units)
+        rows = await rows_now(db, round_, board.rows, valued.counted_units)
     published = PublishedBoard(
         rows, now, valued.as_of, final=False, round=shown, round_version=round_.version
     )
