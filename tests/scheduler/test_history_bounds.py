@@ -14,7 +14,7 @@ from tocsin.moments import Moment
 from tocsin.scheduler.audited import audited
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.measurements import Measurements
-from tocsin.scheduler.run_history import RunQuery, counted, day_of
+from tocsin.scheduler.run_history import RunQuery, _numbered, counted, day_of
 from tocsin.scheduler.state import SchedulerState, TaskState
 from tocsin.shapes.operators import AuditEntry, AuditRecord
 from tocsin.shapes.run_days import DayTotals, TaskTotals
@@ -137,6 +137,17 @@ def test_a_query_reaches_the_very_instant_that_it_names() -> None:
     """`until` is included."""
     assert RunQuery(until=START_MS).fits(record(1))
     assert not RunQuery(until=START_MS - 1).fits(record(1))
+
+
+@pytest.mark.parametrize(
+    ("digits", "number"),
+    [("000000000007", 7), ("9" * 15, 10**15 - 1), ("9" * 16, 0), ("7x", 0), ("٧", 0), ("", 0)],
+)
+def test_a_key_that_is_no_number_is_older_than_all_others(digits: str, number: int) -> None:
+    """It leaves with the first that are removed, and ends no search; a start that cannot be read is as old."""
+    assert _numbered(f"run:{digits}", {"startedAt": START_MS}) == (number, START_MS)
+    assert _numbered(f"run:{digits}", {"startedAt": "yesterday"}) == (number, 0)
+    assert _numbered(f"run:{digits}", None) == (number, 0)
 
 
 async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Path) -> None:

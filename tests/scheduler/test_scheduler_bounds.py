@@ -44,6 +44,26 @@ async def test_progress_is_reported_twice_a_second_and_at_the_end(tmp_path: Path
     assert reported == [1, 6, 11, 13]
 
 
+async def test_a_run_that_reports_nothing_has_done_nothing_of_nothing(tmp_path: Path) -> None:
+    """While it runs and afterwards; a new task has missed no slot, has no result and no outcome."""
+
+    async def silent(context: TaskContext) -> TaskResult:
+        await context.clock.sleep(10)
+        return TaskResult({})
+
+    async with scheduler(tmp_path, prices(silent), arm=False) as made:
+        new = (await made.client().status()).tasks["tenero"]
+        await made.client().arm()
+        await asyncio.sleep(1)
+        running = (await made.client().status()).tasks["tenero"].running
+        await asyncio.sleep(10)
+        [run] = (await made.client().runs(None, 50)).runs
+
+    assert (new.missed_slots, new.run_counts, new.last_success_at, new.failing) == (0, {}, None, False)
+    assert running is not None
+    assert (running.done, running.total) == (run.done, run.total) == (0, 0)
+
+
 async def test_a_watcher_without_news_has_its_answer_in_time(tmp_path: Path) -> None:
     """After as many milliseconds as it asked for; without a wait at once."""
     async with scheduler(tmp_path, prices()) as made:
