@@ -1,6 +1,9 @@
 """The timer on the wall clock: once, at its time, never after it was disarmed. With timerfd and without."""
 
 import asyncio
+import errno
+import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +17,7 @@ from tocsin.platform.local.clock import SystemClock, _LoopTimer, read_boot_id
 T = TypeVar("T")
 
 START_MS = 1_778_700_600_000
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has timerfd")
 
 
 class Wall:
@@ -170,3 +174,59 @@ def test_a_boot_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(time, "time", lambda: 660.0 + 6_000.0)
 
     assert (named, first, read_boot_id()) == ("0f5c", "minute-100", "minute-100")
+
+
+@linux
+@pytest.mark.parametrize(("error", "rings"), [(OSError(errno.ECANCELED, "set"), 1), (BlockingIOError(), 0)])
+def test_a_clock_that_was_set_rings_the_bell(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, rings: int
+) -> None:
+    """The kernel reports it when the timer is read; a timer that has nothing to report rings nothing."""
+    rung: list[int] = []
+
+    async def main() -> None:
+        clock = SystemClock()
+        clock.open(lambda: rung.append(1))
+        timer = clock._timer
+        assert isinstance(timer, clock_module._TimerFd)
+
+        def read(_fd: int, _count: int) -> bytes:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "read", read)
+            timer._on_readable()
+        clock.close()
+
+    asyncio.run(main())
+
+    assert len(rung) == rings
+
+
+@linux
+def test_a_clock_that_was_set_before_the_timer_is_set_rings_the_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses then, although the timer is armed: the bell looks at the clock."""
+    rung: list[int] = []
+
+    async def main() -> None:
+        clock = SystemClock()
+        clock.open(lambda: rung.append(1))
+        timer = clock._timer
+        assert isinstance(timer, clock_module._TimerFd)
+        fd, libc = timer._fd, timer._libc
+
+        class Refusing:
+            def timerfd_settime(self, *_arguments: object) -> int:
+                return -1
+
+        monkeypatch.setattr(timer, "_libc", Refusing())
+        clock.ring_at(clock.now() + 60_000)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        monkeypatch.setattr(timer, "_libc", libc)
+        assert timer._fd == fd
+        clock.close()
+
+    asyncio.run(main())
+
+    assert rung == [1]

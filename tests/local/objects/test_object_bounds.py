@@ -1,11 +1,15 @@
 """Live objects at their bounds: what a reset takes with it, when one is evicted, how long code may run."""
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.captured_log import CapturedLog
+from support.local_store import make_objects_file
 from support.objects import objects
 from support.virtual_time import VirtualClock
 from tocsin.bindings import DurableObject
@@ -262,3 +266,152 @@ async def test_the_generation_of_alarms_goes_on_after_a_restart(tmp_path: Path) 
         after = made.runtime.store.next_generation()
 
     assert (before, after) == (2, 2)  # one alarm is stored, and each process counts on from it
+
+
+class Parent(DurableObject):
+    """Starts work of its own, in and after its sections."""
+
+    async def start(self) -> None:
+        self.env.context = self.ctx
+        self.env.child = asyncio.create_task(self._later())
+
+    async def _later(self) -> None:
+        await asyncio.sleep(5)
+        self.env.effects.append("later")
+
+    async def abort(self) -> None:
+        self.ctx.abort("the object gave up")
+
+    async def start_in_section(self) -> None:
+        """A section that leaves a task behind, and then a section in which nothing else may run."""
+
+        async def first() -> None:
+            self.env.child = asyncio.create_task(self._tick())
+            await asyncio.sleep(0.5)
+
+        async def second() -> None:
+            self.env.inside = True
+            await asyncio.sleep(5)
+            self.env.inside = False
+
+        await self.ctx.block_concurrency_while(first)
+        await self.ctx.block_concurrency_while(second)
+
+    async def _tick(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.4)
+            self.env.effects.append(self.env.inside)
+
+
+async def test_a_reset_ends_the_tasks_that_the_code_has_started(tmp_path: Path) -> None:
+    """Nothing of the old instance acts beside the new one; its context gives no section any more."""
+    async with objects(tmp_path, Parent) as made:
+        made.env.effects = []
+        await made.stub().start()
+        with pytest.raises(ObjectReset, match="the object gave up"):
+            await made.stub().abort()
+        await asyncio.sleep(10)
+        with pytest.raises(ObjectReset, match="the object gave up"):
+            made.env.context.block_concurrency_while(lambda: asyncio.sleep(0))
+
+    assert made.env.effects == []
+    assert made.env.child.cancelled()
+
+
+async def test_a_task_that_outlives_its_section_waits_for_the_next_one(tmp_path: Path) -> None:
+    """It belongs to what is around the section then, and does not run within another."""
+    async with objects(tmp_path, Parent) as made:
+        made.env.effects, made.env.inside = [], False
+        await made.stub().start_in_section()
+        await made.env.child
+
+    assert len(made.env.effects) == 20
+    assert not any(made.env.effects)
+
+
+async def test_answered_calls_are_not_remembered(tmp_path: Path) -> None:
+    """However many there were: a busy object lives for weeks."""
+    async with objects(tmp_path, Counted) as made:
+        for number in range(20):
+            await made.stub().put("k", number)
+        await asyncio.sleep(0)
+        [live] = made.runtime._live.values()
+
+        assert (len(live._replies), len(live._tasks)) == (0, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have another call")
+async def test_an_answer_leaves_after_a_sync_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the system call: the file that was synced is the log that has the write."""
+    synced: list[str] = []
+    sync = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    async with objects(tmp_path, Counted) as made:
+        await made.stub().get("k")
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        await made.stub().get("k")
+        before = len(synced)
+        await made.stub().put("k", 1)
+
+    assert before == 0
+    assert synced[0] == "objects.sqlite-wal"
+
+
+async def test_who_waits_for_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them, also one that comes later; one that waits no more does no harm. Nothing is committed any more."""
+    fatal: list[OSError] = []
+
+    def fail(_fd: int) -> float:
+        raise OSError(5, "Input/output error")
+
+    store = object_store.ObjectStore(make_objects_file(tmp_path), logger=CapturedLog(), on_fatal=fatal.append)
+    store.open()
+    owner, changes = object_store.Owner("a", "TEST", "a"), object_store.Changes(entries={"k": "1"})
+    monkeypatch.setattr(object_store, "_timed_sync", fail)
+    number = store.commit(owner, changes)
+    waiting = [store.durable(number) for _ in range(3)]
+    assert waiting[0] is not None
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    ended = await asyncio.gather(*(each for each in waiting[1:] if each is not None), return_exceptions=True)
+    late = store.durable(number)
+    assert late is not None
+    with pytest.raises(OSError, match="Input/output error"):
+        await late
+    with pytest.raises(OSError, match="Input/output error"):
+        store.commit(owner, changes)
+    await store.close()
+
+    assert [str(error) for error in ended] == ["[Errno 5] Input/output error"] * 2
+    assert len(fatal) == 1
+
+
+async def test_the_log_is_copied_now_and_then_and_restarted_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here after every second commit, and at every fourth the writer waits for it; a reader puts that off."""
+    steps: list[str] = []
+    free = [True]
+
+    def copy_log(_connection: Any, mode: str) -> None:
+        steps.append(f"{made.runtime.store.synced} {mode}")
+
+    def restart_log(_connection: Any) -> bool:
+        steps.append(f"{made.runtime.store.synced} restart")
+        return free[0]
+
+    monkeypatch.setattr(object_store, "CHECKPOINT_COMMITS", 2)
+    monkeypatch.setattr(object_store, "LOG_RESTART_COMMITS", 4)
+    monkeypatch.setattr(object_store, "_copy_log", copy_log)
+    monkeypatch.setattr(object_store, "_restart_log", restart_log)
+    async with objects(tmp_path, Counted) as made:
+        for number in range(12):
+            free[0] = number != 7
+            await made.stub().put("k", number)
+            await asyncio.sleep(0.01)
+
+    assert steps == ["2 PASSIVE", "4 restart", "6 PASSIVE", "8 restart", "10 restart", "12 PASSIVE"]
