@@ -88,7 +88,8 @@ async def test_without_a_watchdog_only_the_status_is_sent(receiver: socket.socke
 
 
 @pytest.mark.parametrize(
-    ("watchdog_us", "count"), [(None, 3), ("0", 3), ("x", 3), ("60000000", 3), ("12000000", 8), ("15000000", 6)]
+    ("watchdog_us", "count"),
+    [(None, 3), ("0", 3), ("x", 3), ("60000000", 3), ("12000000", 8), ("15000000", 6)],
 )
 async def test_the_status_is_sent_every_ten_seconds_or_three_times_in_a_watchdog(
     receiver: socket.socket, watchdog_us: str | None, count: int

@@ -341,7 +341,9 @@ async def test_answered_calls_are_not_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have another call")
-async def test_an_answer_leaves_after_a_sync_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_leaves_after_a_sync_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At the system call: the file that was synced is the log that has the write."""
     synced: list[str] = []
     sync = os.fdatasync
@@ -361,7 +363,9 @@ async def test_an_answer_leaves_after_a_sync_of_the_log(tmp_path: Path, monkeypa
     assert synced[0] == "objects.sqlite-wal"
 
 
-async def test_who_waits_for_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_a_sync_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of them, also one that comes later; one that waits no more does no harm. Nothing is committed any more."""
     fatal: list[OSError] = []
 
