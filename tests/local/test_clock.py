@@ -1,6 +1,7 @@
 """The timer on the wall clock: once, at its time, never after it was disarmed. With timerfd and without."""
 
 import asyncio
+import ctypes
 import errno
 import os
 import sys
@@ -128,7 +129,7 @@ def really(work: Callable[[asyncio.Event, SystemClock], Awaitable[T]]) -> T:
 def timer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With timerfd where the system has it, and without it."""
     if request.param != "timerfd":
-        monkeypatch.setattr(clock_module.ctypes, "CDLL", lambda *_arguments, **_options: object())
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_arguments, **_options: object())
 
 
 @pytest.mark.usefixtures("timer")
@@ -155,7 +156,7 @@ def test_a_system_that_refuses_timerfd_gets_a_timer_of_the_loop(monkeypatch: pyt
         def timerfd_create(self, *_arguments: int) -> int:
             return -1
 
-    monkeypatch.setattr(clock_module.ctypes, "CDLL", lambda *_arguments, **_options: Refusing())
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_arguments, **_options: Refusing())
     rang_at, set_for = really(in_real_time)
 
     assert 0 <= rang_at - set_for < 4_000

@@ -46,7 +46,7 @@ def pending(at: int, attempts: int = 0) -> Alert:
 async def test_an_answer_of_the_two_hundreds_takes_an_alert(status: int, *, taken: bool) -> None:
     """A redirect is none of them: nobody has read the alert."""
 
-    async def fetch(_url: str, **_options: Any) -> FetchResponse:
+    async def fetch(url: str, **_options: Any) -> FetchResponse:
         return FetchResponse(status, {}, b"")
 
     problem = await exchange(fetch, "https://alerts.test")
@@ -124,7 +124,8 @@ class Receiver:
         self.at_once = 0
         self.at_once_max = 0
 
-    async def __call__(self, _url: str, **_options: Any) -> FetchResponse:
+    async def __call__(self, url: str, **_options: Any) -> FetchResponse:
+        assert url == TARGET.url
         self.posts += 1
         self.at_once += 1
         self.at_once_max = max(self.at_once_max, self.at_once)

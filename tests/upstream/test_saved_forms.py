@@ -124,7 +124,7 @@ def test_what_a_shortened_body_lacks_is_filled_in() -> None:
     events = [
         {name: value for name, value in event.items() if name != "event_index"} for event in V1["events"]
     ]
-    complete = any_transaction({**copy.deepcopy(body), "events": copy.deepcopy(events)})
+    complete = any_transaction(changed(body, events=events))
 
     assert short.transaction.canonical
     assert complete.transaction.event_count == 3
@@ -170,7 +170,7 @@ def test_an_amount_of_somebody_else_need_not_be_readable_to_name_the_transaction
 
 def test_events_of_a_v3_body_are_used_only_if_all_are_there() -> None:
     """A page beside the transaction, as a list or as Hiro's page; each once."""
-    events = [v3_event(0), v3_event(1, amount="7")]
+    events: Any = [v3_event(0), v3_event(1, amount="7")]
     listed = any_transaction(changed(V3, event_count=2, events=copy.deepcopy(events)))
     page = any_transaction(changed(V3, event_count=2, events={"results": copy.deepcopy(events)}))
     beside = any_transaction({"transaction": changed(V3, event_count=2), "events": copy.deepcopy(events)})

@@ -64,18 +64,18 @@ async def test_the_storage_of_a_reset_object_is_broken_with_it(tmp_path: Path) -
         storage = made.env.leaked
         with pytest.raises(ObjectReset, match="the object gave up"):
             await made.stub().put_and_abort("k")
-        uses = [
-            lambda: storage.get("k"),
-            lambda: storage.put("k", 2),
-            lambda: storage.delete("k"),
-            lambda: storage.list(),
-            lambda: storage.get_alarm(),
-            lambda: storage.delete_alarm(),
-            lambda: storage.transaction_sync(lambda: None),
+        uses: list[tuple[Any, ...]] = [
+            (storage.get, "k"),
+            (storage.put, "k", 2),
+            (storage.delete, "k"),
+            (storage.list,),
+            (storage.get_alarm,),
+            (storage.delete_alarm,),
+            (storage.transaction_sync, dict),
         ]
-        for use in uses:
+        for use, *arguments in uses:
             with pytest.raises(ObjectReset, match="the object gave up"):
-                await use()
+                await use(*arguments)
         kept = await made.stub().get("k")
 
     assert kept == 1
