@@ -12,6 +12,7 @@ from tocsin.bindings import FetchResponse
 from tocsin.budget.budget import Quota
 from tocsin.errors import FetchFailed
 from tocsin.upstream.answer import BadRequest, Limited, Malformed, Ok, Unavailable
+from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.retry import RetryPolicy
 
 
@@ -78,7 +79,7 @@ async def test_after_five_calls_without_an_answer_nothing_is_asked_any_more() ->
     assert len(wired.fetch.requests) == 10
 
 
-@pytest.mark.parametrize("retry_after", ["69.9", "70.1"])
+@pytest.mark.parametrize("retry_after", ["69.9", "70"])
 async def test_a_retry_waits_only_as_long_as_the_patience_of_its_session(retry_after: str) -> None:
     """70 seconds for a task: a 503 that asks for more ends the call at once."""
     answers = [response({}, status=503, headers={"retry-after": retry_after}), response({"a": 1})]
@@ -90,6 +91,16 @@ async def test_a_retry_waits_only_as_long_as_the_patience_of_its_session(retry_a
         assert (answer, took_s) == (Ok({"a": 1}), 69.9)
     else:
         assert (type(answer), took_s, len(wired.fetch.requests)) == (Unavailable, 0, 1)
+
+
+@pytest.mark.parametrize(("retry_after", "count"), [("69", 2), ("69.95", 2), ("71", 1)])
+async def test_a_429_is_waited_for_within_the_patience_of_its_session(retry_after: str, count: int) -> None:
+    """One that takes longer ends the call at once: the task runs again when it is over."""
+    answers = chain([response({}, status=429, headers={"retry-after": retry_after})], repeat(response({})))
+    wired = wired_hiro(in_turn(answers))
+    answer = await ask(wired)
+
+    assert (type(answer), len(wired.fetch.requests)) == (Ok if count == 2 else Limited, count)
 
 
 async def test_a_limited_call_says_when_the_next_can_be_made() -> None:
@@ -248,3 +259,12 @@ async def test_an_operators_call_goes_through_a_closed_limiter_once() -> None:
 
     assert (before, len(wired.fetch.requests)) == (1, 2)
     assert not session.may_probe
+
+
+async def test_a_call_without_a_wait_is_tried_again_at_once() -> None:
+    """Chance may say so, and nothing else makes it wait."""
+    wired = wired_hiro(in_turn(iter([response({}, status=503), response({"a": 1})])))
+    client = UpstreamClient(wired.upstream, wired.fetch, wired.limiter, wired.clock, lambda: 0.0)
+
+    assert await client.get("/x", lambda body: body, wired.task()) == Ok({"a": 1})
+    assert wired.clock.monotonic() == 0
