@@ -21,7 +21,15 @@ from tools.mutation.runner import MutationRun
 # Tests in this process only: a process that a test starts does not have the mutant.
 TESTS = {
     "budget": ("budget", "tasks", "upstream"),
-    "competition": ("competition",),
+    "competition": (
+        "competition",
+        "commands/test_import_for_d1.py",
+        "web/test_agent_questions.py",
+        "web/test_news_streams.py",
+        "web/test_web_agents.py",
+        "web/test_web_chainhook.py",
+        "web/test_web_competition.py",
+    ),
     "platform/local": ("local", "contract", "conformance"),
     "prices": ("prices", "tasks"),
     "scheduler": ("scheduler",),
