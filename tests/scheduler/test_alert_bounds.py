@@ -159,6 +159,25 @@ async def test_runs_that_end_while_an_alert_is_sent_send_no_second_one(tmp_path:
     assert [line["attempts"] for line in made.log.named("alert.sent")] == [2]
 
 
+async def test_a_change_while_an_alert_is_sent_is_sent_after_it(tmp_path: Path) -> None:
+    """Never two at a time: the receiver might take the older one for the newer."""
+    well = [False]
+
+    async def work(_context: TaskContext) -> TaskResult:
+        return TaskResult({}, error=None if well[0] else "the upstream is on fire")
+
+    receiver = Receiver(takes_s=9)
+    async with scheduler(tmp_path, job(work), fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+        await asyncio.sleep(1)
+        well[0] = True
+        await made.client().refresh("tenero")
+        await asyncio.sleep(30)
+        sent = [line["ready"] for line in made.log.named("alert.sent")]
+
+    assert sent == [False, True]
+    assert (receiver.posts, receiver.at_once_max) == (2, 1)
+
+
 async def test_a_scheduler_that_was_never_armed_can_be_refreshed(tmp_path: Path) -> None:
     """With alerts on, too: nothing is overdue of what was never set up, and nothing is told."""
 
@@ -172,6 +191,8 @@ async def test_a_scheduler_that_was_never_armed_can_be_refreshed(tmp_path: Path)
 
     assert (result.run.outcome, receiver.posts) == ("ok", 0)
     assert status.tasks["tenero"].overdue is False
+    assert status.next_alarm_at is not None
+    assert made.log.of("wait_until.failed") == []
 
 
 class Process:

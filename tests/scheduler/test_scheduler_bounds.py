@@ -320,18 +320,52 @@ async def test_when_the_oldest_run_leaves(
     assert kept is is_kept
 
 
-async def test_a_question_looks_at_five_thousand_runs(tmp_path: Path) -> None:
-    """Exactly: the answer says where to go on, and the next question finds the rest."""
+async def test_a_question_looks_at_so_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here 50: the answer says where to go on, and the next question finds the rest."""
+    monkeypatch.setattr("tocsin.scheduler.run_history.SCANNED_MAX", 50)
     clock = VirtualClock(START_MS + DAY)
     runs: dict[str, Any] = {}
-    for number in range(1, 5_003):
+    for number in range(1, 53):
         runs |= old_run(number, START_MS + number * 1_000)
-    await store_entries(
-        tmp_path, clock, {"version": 2, "runSeq": 5_002, "daysCountedSince": START_MS, **runs}
-    )
+    await store_entries(tmp_path, clock, {"version": 2, "runSeq": 52, "daysCountedSince": START_MS, **runs})
     async with scheduler(tmp_path, prices(), clock=clock, arm=False) as made:
         first = await made.client().runs(None, 50, "failed")
         rest = await made.client().runs(None, 50, None, None, first.next)
 
     assert (first.runs, first.next) == ([], 3)
     assert [run.id for run in rest.runs] == [2, 1]
+
+
+async def test_what_operators_decide_outlives_the_process(tmp_path: Path) -> None:
+    """A pause, and the end of one."""
+    clock, paused = VirtualClock(), []
+    for act in ("pause", "resume", "nothing"):
+        async with scheduler(tmp_path, prices(), clock=clock) as made:
+            paused.append((await made.client().status()).paused_until is not None)
+            if act == "pause":
+                await made.client().pause_until(clock.now() + DAY)
+            elif act == "resume":
+                await made.client().resume()
+
+    assert paused == [False, True, False]
+
+
+async def test_what_a_run_logs_is_in_the_log(tmp_path: Path) -> None:
+    """At its level and with its task; what is kept with the run is a copy."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        logger = context.logger.bind(unit=7)
+        for write in (logger.debug, logger.info, logger.warn, logger.error):
+            write("unit.seen", a=1)
+        return TaskResult({})
+
+    async with scheduler(tmp_path, prices(work)) as made:
+        await asyncio.sleep(1)
+        lines = made.log.of("unit.seen")
+        kept = (await made.client().run(1)).log.lines
+
+    assert [line.level for line in lines] == ["DEBUG", "INFO", "WARN", "ERROR"]
+    assert {(line.fields["task"], line.fields["unit"], line.fields["a"]) for line in lines} == {
+        ("tenero", 7, 1)
+    }
+    assert [line.level for line in kept] == ["INFO", "WARN", "ERROR"]
