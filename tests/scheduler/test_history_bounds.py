@@ -1,27 +1,23 @@
-"""What is remembered, and how much of it: newest runs, pages and days without a limit, audit records, counts."""
+"""What is remembered, and how much of it: newest runs, pages and days without a limit, counts."""
 
 import asyncio
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import pytest
 
-from support.captured_log import CapturedLog
-from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
+from support.scheduler import MINUTE, Job, scheduler, store_entries
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import RequestRefused, UsageError
+from tocsin.errors import UsageError
 from tocsin.moments import Moment
-from tocsin.scheduler.audited import audited
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.run_history import RunQuery, _numbered, counted, day_of
 from tocsin.scheduler.state import SchedulerState, TaskState
-from tocsin.shapes.operators import AuditEntry, AuditRecord
 from tocsin.shapes.run_days import DayTotals, TaskTotals
 from tocsin.shapes.scheduler import Outcome, RunRecord
 
 DAY = 86_400_000
-Role: TypeAlias = Literal["operator", "cron"]
 NOW = Moment(START_MS, 1_000_000, "a boot")
 
 
@@ -255,123 +251,27 @@ def test_a_run_that_was_cut_off_is_not_measured() -> None:
     assert (counted_so_far.measures().run_seconds, counted_so_far.is_new) == ({}, False)
 
 
-def audit_records(role: Role, count: int) -> dict[str, Any]:
-    return {
-        f"audit:{role}:{number:012}": AuditRecord(
-            f"{role}-{number}",
-            START_MS + number,
-            "alice",
-            role,
-            "192.0.2.7",
-            "resume",
-            None,
-            None,
-        ).to_json()
-        for number in range(1, count + 1)
-    }
+async def test_the_totals_of_a_week_are_kept_day_by_day(tmp_path: Path) -> None:
+    """Memory holds the newest days only; each of them is stored with its own runs."""
+    async with scheduler(tmp_path, Job("tenero", 8 * 3_600_000)) as made:
+        await asyncio.sleep(7 * 86_400)
+        days = (await made.client().days(30)).days
+        failed = made.runtime.metrics.alarms_failed
+
+    assert [day.tasks["tenero"].runs for day in days[1:-1]] == [3] * 6
+    assert failed == 0
 
 
-def entry(role: Role = "operator", **texts: str) -> AuditEntry:
-    return AuditEntry("alice", role, "192.0.2.7", "pause", **texts)
-
-
-@pytest.mark.parametrize(("role", "kept_max"), [("operator", 1_000), ("cron", 100)])
-async def test_the_oldest_action_makes_room_for_a_new_one(tmp_path: Path, role: Role, kept_max: int) -> None:
-    """A thousand of operators and a hundred of cron are kept, not one more and not one less."""
+async def test_a_run_of_a_task_that_is_gone_is_ended_for_good(tmp_path: Path) -> None:
+    """A release without that task starts: the run was interrupted, and nothing else is made of it."""
     clock = VirtualClock(START_MS + DAY)
-    await store_entries(tmp_path, clock, {"version": 2, **audit_records(role, kept_max - 1)})
-    async with scheduler(tmp_path, clock=clock, arm=False) as made:
-        full = await made.client().audit_begin(entry(role))
-        first = sorted(key for key in made.entries() if key.startswith("audit:"))
-        await made.client().audit_begin(entry(role))
-        second = sorted(key for key in made.entries() if key.startswith("audit:"))
+    running = RunRecord(7, "gone", "alarm", START_MS, 0, START_MS)
+    entries = {"version": 2, "runSeq": 7, "daysCountedSince": START_MS, "run:000000000007": running.to_json()}
+    await store_entries(tmp_path, clock, entries)
+    async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
+        await made.client().status()
+        stored = made.entries()["run:000000000007"]
+        lines = made.log.named("run.interrupted")
 
-    assert full == f"{role}-{kept_max}"
-    assert (len(first), first[0]) == (kept_max, f"audit:{role}:000000000001")
-    assert (len(second), second[0]) == (kept_max, f"audit:{role}:000000000002")
-
-
-async def test_the_newest_actions_of_all_are_shown_and_an_unreadable_one_is_left_out(tmp_path: Path) -> None:
-    """By their time, whoever did them; the log names the record that cannot be read."""
-    clock = VirtualClock(START_MS + DAY)
-    damaged = {"audit:cron:000000000002": {"id": 7}}
-    await store_entries(
-        tmp_path, clock, {"version": 2, **audit_records("operator", 3), **audit_records("cron", 1), **damaged}
-    )
-    async with scheduler(tmp_path, clock=clock, arm=False) as made:
-        shown = [each.id for each in (await made.client().audit(2)).records]
-        lines = made.log.named("audit.record_unreadable")
-        long = await made.client().audit_begin(entry(reason="r" * 301, target="t" * 300))
-        await made.client().audit_end(long, "refused", "d" * 400)
-        newest = (await made.client().audit(1)).records[0]
-        [acted] = made.log.of("admin.acted")
-
-    assert shown == ["operator-3", "operator-2"]
-    assert [line["key"] for line in lines] == ["audit:cron:000000000002"]
-    assert (newest.reason, newest.target, newest.detail) == ("r" * 300, "t" * 300, "d" * 300)
-    assert acted.level == "WARN"
-
-
-async def action(made: Scheduler, log: CapturedLog, error: Exception | None) -> str | None:
-    """An action that ends like this; returns the error that reached the caller."""
-
-    async def work() -> int:
-        if error is not None:
-            raise error
-        return 3
-
-    try:
-        result = await audited(made.client, log, entry(), work, lambda count: f"{count} agents")
-    except Exception as caught:  # noqa: BLE001 - the caller gets whatever it was
-        return str(caught)
-    assert result == 3
-    return None
-
-
-async def test_how_an_action_ended_is_on_record(tmp_path: Path) -> None:
-    """Done with what was done; refused when the caller was wrong, failed when we were; the caller gets the error."""
-    log = CapturedLog()
-    endings: list[Exception | None] = [
-        None,
-        UsageError("give another time"),
-        RequestRefused(499, "gone", "the client left"),
-        RequestRefused(500, "broken", "our fault"),
-        ValueError(),
-    ]
-    async with scheduler(tmp_path, arm=False) as made:
-        reached = [await action(made, log, error) for error in endings]
-        records = (await made.client().audit(50)).records
-
-    ended = sorted((int(each.id.partition("-")[2]), each.outcome, each.detail) for each in records)
-    assert reached == [None, "give another time", "the client left", "our fault", ""]
-    assert ended == [
-        (1, "done", "3 agents"),
-        (2, "refused", "give another time"),
-        (3, "refused", "the client left"),
-        (4, "failed", "our fault"),
-        (5, "failed", "ValueError"),
-    ]
-    assert log.lines == []
-
-
-async def test_an_end_that_cannot_be_recorded_is_in_the_log(tmp_path: Path) -> None:
-    """The record stays begun, and the caller still gets the result of what was done."""
-    log = CapturedLog()
-    async with scheduler(tmp_path, arm=False) as made:
-
-        async def work() -> int:
-            made.runtime.store.refusal = "the disk is full " * 40
-            return 3
-
-        result = await audited(made.client, log, entry(), work, lambda _count: None)
-        made.runtime.store.refusal = None
-        [kept] = (await made.client().audit(50)).records
-
-    [line] = log.named("audit.end_failed")
-    assert (result, kept.outcome) == (3, "begun")
-    assert (line["record"], line["action"], line["outcome"], len(line["error"])) == (
-        "operator-1",
-        "pause",
-        "done",
-        300,
-    )
+    assert (stored["outcome"], stored["endedAt"]) == ("interrupted", START_MS + DAY)
+    assert [(line["task"], line["run"]) for line in lines] == [("gone", 7)]
