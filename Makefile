@@ -104,11 +104,11 @@ mcp: .venv-mcp ## questions of an agent to a running service, with MCP's officia
 	@$@/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-mutation: .venv-mutation ## would the tests notice a bug? PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1]
+mutation: .venv-mutation ## would the tests notice a bug? PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
 	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=budget))
 	@PYTHONPATH=tests nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
 	  $(foreach name,$(MODULE),--module $(name)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(AGAIN),--again) $(if $(REPORT),--report)
+	  $(if $(AGAIN),--again) $(if $(REPORT),--report) $(if $(SLOW),--slow)
 
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))

@@ -222,3 +222,31 @@ async def test_a_pool_that_is_closed_early_leaves_nothing_running() -> None:
     assert first == UnitResult(1, "done", 1)
     assert begun == [1, 2, 3, 4, 5, 6, 7]
     assert sorted(cancelled) == [2, 3, 4, 5, 6, 7]
+
+
+async def test_calls_that_both_refuse_are_refused_by_the_upstream() -> None:
+    """Our own budget is to blame only if nobody else is; the later end counts, whatever comes first."""
+    for order in ([True, False], [False, True], [True, True]):
+        pool, _ = pool_with_log()
+
+        async def work(unit: int, order: list[bool] = order) -> int:
+            await asyncio.sleep(unit)
+            raise NoAnswer(Limited(START_MS + 5_000 - unit, f"no {unit}", by_budget=order[unit]))
+
+        await results_of(pool, [0, 1], work)
+        assert pool.stop == StopReason("no 1", START_MS + 5_000, by_budget=all(order))
+
+
+async def test_the_first_failure_is_kept_up_to_two_hundred_characters() -> None:
+    """With its unit; the log has the others."""
+    pool, log = pool_with_log()
+
+    async def work(unit: int) -> int:
+        await asyncio.sleep(unit)
+        raise ValueError("x" * 400)
+
+    await results_of(pool, [0, 1], work)
+
+    assert pool.first_failure == ("0: ValueError('" + "x" * 400)[:200]
+    assert pool.threw == 2
+    assert [len(line.fields["reason"]) for line in log.of("sweep.unit_threw")] == [300, 300]

@@ -87,6 +87,32 @@ async def test_without_a_watchdog_only_the_status_is_sent(receiver: socket.socke
     feeding.cancel()
 
 
+@pytest.mark.parametrize(
+    ("watchdog_us", "count"),
+    [(None, 3), ("0", 3), ("x", 3), ("60000000", 3), ("12000000", 8), ("15000000", 6)],
+)
+async def test_the_status_is_sent_every_ten_seconds_or_three_times_in_a_watchdog(
+    receiver: socket.socket, watchdog_us: str | None, count: int
+) -> None:
+    """Whichever comes first: a watchdog of a minute does not make the status older."""
+    environment = {"NOTIFY_SOCKET": receiver.getsockname(), "WATCHDOG_PID": "7"}
+    if watchdog_us is not None:
+        environment["WATCHDOG_USEC"] = watchdog_us
+    made, clock = Supervisor(environment, 7, CapturedLog()), VirtualClock()
+    feeding = asyncio.create_task(made.keep_informed(clock, lambda: "ready"))
+    await clock.sleep(29.5)
+    feeding.cancel()
+
+    assert len(messages(receiver)) == count
+
+
+def test_a_status_is_one_line_of_three_hundred_characters(receiver: socket.socket) -> None:
+    """A line break would begin another message."""
+    Supervisor({"NOTIFY_SOCKET": receiver.getsockname()}, 7, CapturedLog()).ready("a\n\tb " + "c" * 400)
+
+    assert messages(receiver) == ["READY=1\nSTATUS=a b " + "c" * 296]
+
+
 async def test_without_a_supervisor_nothing_happens() -> None:
     """And nothing goes on in the background."""
     log = CapturedLog()

@@ -55,7 +55,7 @@ def _ignore(_stored: object) -> None:
     pass
 
 
-@pytest.mark.parametrize("status", [200, 202, 204])
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
 async def test_a_change_is_sent_once_with_its_body_and_our_key(status: int) -> None:
     """The answer to it need not have a body."""
     wire = Wire([response(b"", status=status)])

@@ -188,3 +188,36 @@ async def test_no_tokens_no_calls() -> None:
 
     assert (result.prices, result.failures, result.unasked) == ({}, {}, ())
     assert wired.fetch.requests == []
+
+
+async def test_a_token_counts_as_unlisted_only_when_the_list_was_read() -> None:
+    """Not when no page was asked for, not when the list failed, not when a row that cannot be read may be its own."""
+    wanted = OTHERS[0]
+    serve = listed(["x"])
+    own_row = {"address": token_address(wanted), "price_usd": {}, "decimals": 6}
+    rows: list[dict[str, object]] = [{"address": "x", "price_usd": 1, "decimals": 6}]
+
+    def with_row(*more: dict[str, object]) -> Callable[[Request], FetchResponse]:
+        return lambda r: response({"data": {"rows": [*rows, *more]}}) if "/tokens?" in r.url else serve(r)
+
+    async def unlisted(handler: Callable[[Request], FetchResponse], pages_max: int = 3) -> bool:
+        wired = wired_tenero(handler)
+        session = wired.task(retries_max=0)
+        result = await wired.tenero.prices([wanted], session, pages_max=pages_max, singles_max=0)
+        return wanted in result.unlisted
+
+    assert await unlisted(serve)
+    assert await unlisted(with_row({"address": "y", "price_usd": {}, "decimals": 6}))
+    assert not await unlisted(serve, pages_max=0)
+    assert not await unlisted(lambda _: response({}, status=500))
+    assert not await unlisted(with_row(own_row))
+    assert not await unlisted(with_row({"price_usd": 1}))
+
+
+async def test_pages_that_were_read_are_counted() -> None:
+    """And no more are read than were allowed, nor after the last one."""
+    for pages_max, expected in ((0, 0), (1, 1), (2, 2), (9, 3)):
+        wired = wired_tenero(listed(["x"], ["y"], ["z"]))
+        result = await wired.tenero.prices([OTHERS[0]], wired.task(), pages_max=pages_max, singles_max=0)
+        assert (result.pages, len(wired.fetch.requests)) == (expected, expected)
+        assert result.unasked == (OTHERS[0],)

@@ -21,7 +21,15 @@ from tools.mutation.runner import MutationRun
 # Tests in this process only: a process that a test starts does not have the mutant.
 TESTS = {
     "budget": ("budget", "tasks", "upstream"),
-    "competition": ("competition",),
+    "competition": (
+        "competition",
+        "commands/test_import_for_d1.py",
+        "web/test_agent_questions.py",
+        "web/test_news_streams.py",
+        "web/test_web_agents.py",
+        "web/test_web_chainhook.py",
+        "web/test_web_competition.py",
+    ),
     "platform/local": ("local", "contract", "conformance"),
     "prices": ("prices", "tasks"),
     "scheduler": ("scheduler",),
@@ -44,6 +52,7 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=10, help="run at most so many seconds of tests for a mutant"
     )
+    parser.add_argument("--slow", action="store_true", help="run tests that are marked slow, too")
     parser.add_argument("--tests", action="append", help="files or directories, instead of the package's own")
     parser.add_argument("--report", action="store_true", help="print what is known and run nothing")
     options = parser.parse_args()
@@ -59,7 +68,8 @@ def main() -> int:
     results = {path: Results(path) for path in paths}
     if not options.report:
         run = MutationRun(mutants, results, options.again, options.processes, options.seconds)
-        code = tests_with(run, options.tests or [f"tests/{name}" for name in TESTS[options.package]])
+        tests = options.tests or [f"tests/{name}" for name in TESTS[options.package]]
+        code = tests_with(run, tests, slow=options.slow)
         if code:
             return code
     show(mutants, results)
@@ -77,13 +87,12 @@ def drawn(mutants: dict[Path, list[Mutant]], size: int, seed: int) -> dict[Path,
     return {path: [mutant for of, mutant in chosen if of == path] for path in mutants}
 
 
-def tests_with(run: MutationRun, tests: list[str]) -> int:
-    """Collect the fast tests once; the run then takes over from pytest."""
+def tests_with(run: MutationRun, tests: list[str], *, slow: bool) -> int:
+    """Collect the tests once; the run then takes over from pytest."""
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(KEPT / "hypothesis")
     arguments = [
         *tests,
-        "-m",
-        "not slow",
+        *([] if slow else ["-m", "not slow"]),
         "-o",
         "addopts=",
         "-p",

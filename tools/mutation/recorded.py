@@ -38,15 +38,19 @@ def place_of(test_file: Path) -> Path:
     return KEPT / "recorded" / (str(test_file.relative_to(ROOT)).replace("/", "__") + ".json")
 
 
-def is_current(test_file: Path) -> bool:
-    """The test file and all modules that it runs are what they were."""
+def is_current(test_file: Path, tests: Iterable[str]) -> bool:
+    """The test file and all modules that it runs are what they were, and all of these tests were run."""
     place = place_of(test_file)
     if not place.exists():
         return False
     stored = json.loads(place.read_text())
-    return stored["digest"] == digest(test_file) and all(
-        (SOURCE / name).exists() and digest(SOURCE / name) == known
-        for name, (known, _) in stored["lines"].items()
+    return (
+        stored["digest"] == digest(test_file)
+        and stored["seconds"].keys() >= set(tests)
+        and all(
+            (SOURCE / name).exists() and digest(SOURCE / name) == known
+            for name, (known, _) in stored["lines"].items()
+        )
     )
 
 

@@ -100,7 +100,7 @@ class MutationRun:
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in items:
             files[item.path].append(item)
-        stale = [path for path in files if not is_current(path)]
+        stale = [path for path in files if not is_current(path, (item.nodeid for item in files[path]))]
         for number, path in enumerate(stale, 1):
             print(f"recording {number} of {len(stale)}: {path.relative_to(ROOT)}", flush=True)
             child = os.fork()

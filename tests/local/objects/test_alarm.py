@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.platform.local.objects.alarm import BACKOFF_MAX, RETRY_COUNT_MAX, Alarm, after_failure, rings_at
+from tocsin.platform.local.objects.alarm import Alarm, after_failure, rings_at
 
 NOW = 1_778_700_600_000
 ALARM = Alarm(scheduled_at=NOW, due_at=NOW, decided_at=NOW - 5_000, generation=1)
@@ -25,7 +25,7 @@ def test_a_failing_handler_is_run_seven_times_over_126_to_158_seconds(chosen: li
 
     assert all(2000 * 2**n <= wait <= 2500 * 2**n for n, wait in enumerate(waits))
     assert 126_000 <= sum(waits) <= 157_500
-    assert alarm.retry_count == RETRY_COUNT_MAX
+    assert alarm.retry_count == 6
     assert alarm.scheduled_at == ALARM.scheduled_at
     assert after_failure(alarm, counted=True, now=NOW, chance=chosen[6]) is None
 
@@ -38,7 +38,7 @@ def test_failures_before_the_handler_never_end_an_alarm(chosen: list[float]) -> 
         retry = after_failure(alarm, counted=False, now=NOW, chance=chance)
         assert retry is not None
         assert retry.retry_count == 0
-        shortest = 2000 * 2 ** min(n, BACKOFF_MAX)
+        shortest = min(2000 * 2**n, 1_024_000)
         assert shortest <= retry.due_at - NOW <= shortest * 1.25
         alarm = retry
 
@@ -66,3 +66,26 @@ def test_an_alarm_is_due_when_its_time_has_come(delay: int, passed: int) -> None
     alarm = Alarm(NOW + delay, NOW + delay, NOW, 1)
 
     assert rings_at(alarm, NOW + passed) == NOW + delay
+
+
+def test_the_longest_back_off_is_1024_seconds() -> None:
+    """Reached after nine failures before the handler, and never exceeded; at the most unlucky a quarter more."""
+    waits = []
+    for chance in (0.0, 0.999999):
+        alarm = ALARM
+        for _ in range(15):
+            retry = after_failure(alarm, counted=False, now=NOW, chance=chance)
+            assert retry is not None
+            alarm = retry
+            waits.append((alarm.due_at - NOW) / 1000)
+
+    assert waits[:15] == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024, 1024, 1024, 1024]
+    assert max(waits[15:]) == 1280
+
+
+def test_a_clock_set_back_by_more_than_a_second_starts_the_wait_again() -> None:
+    """At exactly a second the alarm stays where it is; a millisecond more and its five seconds begin now."""
+    alarm = Alarm(NOW + 5_000, NOW + 5_000, NOW, 1)
+
+    assert rings_at(alarm, NOW - 1_000) == NOW + 5_000
+    assert rings_at(alarm, NOW - 1_001) == NOW - 1_001 + 5_000

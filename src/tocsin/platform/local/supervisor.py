@@ -66,7 +66,9 @@ class Supervisor:
         """Send a sign of life from the event loop, so that a blocked loop sends none, and the newest status."""
         if self._address is None:
             return
-        every_s = min(STATUS_EVERY_S, (self._watchdog_s or STATUS_EVERY_S) / BEATS_PER_WATCHDOG)
+        every_s = STATUS_EVERY_S
+        if self._watchdog_s is not None:
+            every_s = min(every_s, self._watchdog_s / BEATS_PER_WATCHDOG)
         alive = [] if self._watchdog_s is None else ["WATCHDOG=1"]
         while True:
             self._tell(*alive, _status(status()))

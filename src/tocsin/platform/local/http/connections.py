@@ -65,11 +65,12 @@ class Connections:
     def open(self, host: str, close: Callable[[], None]) -> Place | None:
         """A place for a new connection, which waits for a request; None when there is none."""
         place = Place(client_network(host), close)
-        client = self._clients.setdefault(place.client, _Client())
-        if client.count >= self.per_client_max and not self._is_trusted(host) and not self._drop(client):
+        known = self._clients.get(place.client, _Client())
+        if known.count >= self.per_client_max and not self._is_trusted(host) and not self._drop(known):
             return None
         if self.count >= self.total_max and not self._drop(self._largest()):
             return None
+        client = self._clients.setdefault(place.client, _Client())  # it may have given up its only connection
         self.count += 1
         client.count += 1
         client.waiting[place] = None

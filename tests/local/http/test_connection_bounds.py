@@ -1,0 +1,137 @@
+"""Room for connections: whose goes, what is remembered, how many files the process may open."""
+
+import resource
+from collections.abc import Callable
+
+import pytest
+
+from tocsin.platform.local.http.connections import Connections, Place, raise_descriptor_limit
+
+
+class Open:
+    """Connections by name, and which of them were closed to make room."""
+
+    def __init__(self, total_max: int, *proxies: str) -> None:
+        self.all = Connections(total_max, proxies)
+        self.dropped: list[str] = []
+
+    def open(self, name: str, host: str, *, busy: bool = False) -> Place | None:
+        place = self.all.open(host, self._closer(name))
+        if place is not None and busy:
+            self.all.busy(place)
+        return place
+
+    def _closer(self, name: str) -> Callable[[], None]:
+        return lambda: self.dropped.append(name)
+
+
+def test_a_client_that_gives_up_its_own_connection_keeps_its_place() -> None:
+    """All places are taken by one connection each: its own is the one that goes, and the new one counts."""
+    made = Open(64)
+    first = made.open("first", "192.0.2.1")
+    for number in range(63):
+        made.open("busy", f"198.51.100.{number}", busy=True)
+    second = made.open("second", "192.0.2.1")
+
+    assert first is not None
+    assert second is not None
+    assert (made.dropped, made.all.count, made.all.dropped) == (["first"], 64, 1)
+    made.all.busy(second)
+    made.all.waits(second)
+    made.all.closed(second)
+    assert made.all.count == 63
+
+
+def test_a_client_that_is_refused_is_not_remembered() -> None:
+    """However many come while all places are busy."""
+    made = Open(64)
+    for number in range(64):
+        made.open("busy", f"198.51.100.{number}", busy=True)
+    refused = [made.open("more", f"203.0.113.{number}") for number in range(200)]
+
+    assert refused == [None] * 200
+    assert (made.all.count, len(made.all._clients)) == (64, 64)
+
+
+def test_who_has_most_connections_waiting_makes_room_the_longest_first() -> None:
+    """Busy ones count for nothing: they are not dropped."""
+    made = Open(64)
+    for number in range(30):
+        made.open(f"busy {number}", "192.0.2.1", busy=True)
+    for number in range(20):
+        made.open(f"waits {number}", "192.0.2.2")
+    for number in range(14):
+        made.open(f"few {number}", f"198.51.100.{number}")
+    for number in range(3):
+        made.open("new", f"203.0.113.{number}")
+
+    assert made.dropped == ["waits 0", "waits 1", "waits 2"]
+    assert made.all.count == 64
+
+
+@pytest.mark.parametrize(("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (10_000, 2_500)])
+def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
+    """At least 32. One more takes the place of its own that waits the longest; if all are busy, it is refused."""
+    made = Open(total_max)
+    places = [made.open(str(number), "192.0.2.1") for number in range(expected)]
+    made.open("one more", "192.0.2.1")
+    assert (made.dropped, made.all.count) == (["0"], expected)
+
+    for place in places[1:]:
+        assert place is not None
+        made.all.busy(place)
+    made.open("and more", "192.0.2.1", busy=True)
+    assert made.dropped == ["0", "one more"]
+    assert made.open("too many", "192.0.2.1") is None
+    assert made.open("another", "192.0.2.2") is not None
+
+
+def test_a_connection_that_waits_again_waits_behind_the_others() -> None:
+    """The one that has waited the longest goes first."""
+    made = Open(64)
+    first = made.open("first", "192.0.2.1")
+    for number in range(31):
+        made.open(str(number), "192.0.2.1")
+    assert first is not None
+    made.all.busy(first)
+    made.all.waits(first)
+    made.open("one more", "192.0.2.1")
+
+    assert made.dropped == ["0"]
+
+
+def test_only_the_named_proxies_speak_for_many() -> None:
+    """A host that is no address is none of them."""
+    made = Open(200, "10.0.0.0/8")
+    proxy = [made.open("proxy", "10.1.2.3", busy=True) for _ in range(60)]
+    other = [made.open("other", "11.1.2.3", busy=True) for _ in range(60)]
+    odd = [made.open("odd", "unknown", busy=True) for _ in range(60)]
+
+    assert [sum(place is not None for place in each) for each in (proxy, other, odd)] == [60, 50, 50]
+
+
+INFINITE = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised_to", "expected"),
+    [
+        (1_024, 1_048_576, 65_536, 65_536),
+        (1_024, 4_096, 4_096, 4_096),
+        (1_024, INFINITE, 65_536, 65_536),
+        (4_096, 4_096, None, 4_096),
+        (65_536, 1_048_576, None, 65_536),
+        (100_000, 1_048_576, None, 100_000),
+        (INFINITE, INFINITE, None, 65_536),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised_to: int | None, expected: int
+) -> None:
+    """To 65,536 or what the system allows; never lowered."""
+    changed: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, limits: changed.append(limits))
+
+    assert raise_descriptor_limit() == expected
+    assert changed == ([] if raised_to is None else [(raised_to, hard)])

@@ -1,0 +1,190 @@
+"""Which alarm rings when, and what the one timer waits for. Virtual time, no storage."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import permutations
+
+import pytest
+
+from support.virtual_time import VirtualClock
+from tocsin.platform.local.objects.alarm import Alarm
+from tocsin.platform.local.objects.alarm_schedule import AlarmSchedule
+from tocsin.platform.local.objects.object_store import Owner
+
+
+class Timer(VirtualClock):
+    """A clock that keeps what its timer was set to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_for: int | None = None
+
+    def ring_at(self, at_ms: int | None) -> None:
+        self.waits_for = at_ms
+        super().ring_at(at_ms)
+
+
+class Schedule:
+    """A schedule on a virtual clock, and what rang when, in milliseconds since the start."""
+
+    def __init__(self) -> None:
+        self.clock = Timer()
+        self.rung: list[tuple[str, int]] = []
+        self.alarms = AlarmSchedule(self.clock, self._ring)
+        self._generation = 0
+
+    def open(self) -> None:
+        self.began_at = self.clock.now()
+        self.alarms.open()
+
+    def _ring(self, owner: Owner, _alarm: Alarm) -> None:
+        self.rung.append((owner.object, self.since_start()))
+
+    def since_start(self) -> int:
+        return self.clock.now() - self.began_at
+
+    def set(self, name: str, after_ms: int | None) -> None:
+        """Set the alarm of an object so long after the start; None deletes it."""
+        alarm = None
+        if after_ms is not None:
+            self._generation += 1
+            at = self.began_at + after_ms
+            alarm = Alarm(at, at, self.clock.now(), self._generation)
+        self.alarms.set(Owner(name, "TEST", name), alarm)
+
+    def waits_for(self) -> int | None:
+        at = self.clock.waits_for
+        return None if at is None else at - self.began_at
+
+
+@asynccontextmanager
+async def schedule() -> AsyncIterator[Schedule]:
+    made = Schedule()
+    made.open()
+    try:
+        yield made
+    finally:
+        made.alarms.close()
+
+
+@pytest.mark.parametrize("order", list(permutations([1_000, 2_000, 3_000])))
+async def test_the_timer_waits_for_the_earliest_alarm(order: tuple[int, ...]) -> None:
+    """In whatever order they are set; after each ring, for the next one; each rings at its time."""
+    async with schedule() as made:
+        for after_ms in order:
+            made.set(str(after_ms), after_ms)
+        waits = []
+        for _ in range(3):
+            waits.append(made.waits_for())
+            await asyncio.sleep(1)
+        await asyncio.sleep(1)
+
+    assert waits == [1_000, 2_000, 3_000]
+    assert made.rung == [("1000", 1_000), ("2000", 2_000), ("3000", 3_000)]
+
+
+async def test_an_alarm_that_is_set_while_another_rings_gets_the_timer() -> None:
+    """The timer is free then: it takes what is set next, also when that is later than what rang."""
+    async with schedule() as made:
+        made.set("a", 1_000)
+        await asyncio.sleep(2)
+        made.set("b", 5_000)
+        waits = made.waits_for()
+        await asyncio.sleep(4)
+
+    assert waits == 5_000
+    assert made.rung == [("a", 1_000), ("b", 5_000)]
+
+
+async def test_a_replaced_or_deleted_alarm_does_not_ring_and_nobody_wakes_up_for_it() -> None:
+    """After the first ring the timer passes over the times at which nothing is to be done."""
+    async with schedule() as made:
+        made.set("first", 1_000)
+        made.set("deleted", 2_000)
+        made.set("moved", 3_000)
+        made.set("last", 5_000)
+        made.set("deleted", None)
+        made.set("moved", 9_000)
+        await asyncio.sleep(1.5)
+        waits = made.waits_for()
+        await asyncio.sleep(10)
+
+    assert waits == 5_000
+    assert made.rung == [("first", 1_000), ("last", 5_000), ("moved", 9_000)]
+
+
+async def test_an_alarm_more_than_a_second_late_waits_behind_others_of_its_kind() -> None:
+    """Those that are a second late or less ring at once, the others 5 ms apart, the first of them at once."""
+    async with schedule() as made:
+        for name in ("late 1", "late 2", "late 3"):
+            made.set(name, 60_000 - 1_001)
+        made.set("on time 1", 60_000 - 1_000)
+        made.set("on time 2", 60_000)
+        made.clock.jump(60_000)
+        made.began_at += 60_000
+        await asyncio.sleep(1)
+
+    assert made.rung == [("on time 1", 0), ("on time 2", 0), ("late 1", 0), ("late 2", 5), ("late 3", 10)]
+
+
+async def test_overdue_alarms_that_come_later_join_the_row() -> None:
+    """A second jump while the first row rings starts no second row beside it."""
+    async with schedule() as made:
+        for n in range(4):
+            made.set(f"first {n}", 10_000)
+        for n in range(2):
+            made.set(f"second {n}", 100_000)
+        made.clock.jump(20_000)
+        await asyncio.sleep(0.006)  # two have rung
+        made.clock.jump(100_000)
+        await asyncio.sleep(1)
+
+    names = [name for name, _ in made.rung]
+    times = [at % 10_000 for _, at in made.rung]
+    assert names == ["first 0", "first 1", "first 2", "first 3", "second 0", "second 1"]
+    assert times == [0, 5, 10, 15, 20, 25]
+
+
+async def test_after_the_end_nothing_rings() -> None:
+    """Neither what was due later nor the rest of a row of overdue ones."""
+    async with schedule() as made:
+        made.set("late 1", 1_000)
+        made.set("late 2", 1_000)
+        made.set("later", 70_000)
+        made.clock.jump(60_000)
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(60)
+
+    assert [name for name, _ in made.rung] == ["late 1"]
+
+
+async def test_a_clock_that_is_set_back_starts_the_wait_again() -> None:
+    """An hour back: what was to ring in 10 s and in 20 s rings after 10 s and after 20 s, by the present clock."""
+    async with schedule() as made:
+        made.set("b", 20_000)
+        made.set("a", 10_000)
+        began_s = made.clock.monotonic()
+        made.clock.jump(-3_600_000)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waits = made.waits_for()
+        await asyncio.sleep(30)
+        times = [at for _, at in made.rung]
+        took_s = made.clock.monotonic() - began_s
+
+    assert took_s == 30
+    assert waits == 10_000 - 3_600_000
+    assert times == [10_000 - 3_600_000, 20_000 - 3_600_000]
+
+
+async def test_an_alarm_that_is_set_again_and_again_takes_no_more_memory() -> None:
+    """An object moves its alarm at every call: a hundred thousand times leave a few hundred entries."""
+    async with schedule() as made:
+        for n in range(2_000):
+            made.set("a", 600_000 - n)
+        entries = len(made.alarms._heap)
+        await asyncio.sleep(600)
+
+    assert entries <= 258
+    assert made.rung == [("a", 600_000 - 1_999)]

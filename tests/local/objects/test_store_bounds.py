@@ -1,0 +1,139 @@
+"""The store at its bounds: when an answer may leave, who is told of a failed sync, when the log is copied."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.captured_log import CapturedLog
+from support.local_store import make_objects_file
+from support.objects import objects
+from tocsin.bindings import DurableObject
+from tocsin.platform.local.objects import object_store
+
+
+class Register(DurableObject):
+    """Reads and writes."""
+
+    async def put(self, key: str, value: Any) -> None:
+        await self.ctx.storage.put(key, value)
+
+    async def get(self, key: str) -> Any:
+        return await self.ctx.storage.get(key)
+
+
+class Disk:
+    """Syncs that take as long as a test says, by their own measure."""
+
+    def __init__(self, *took_s: float) -> None:
+        self.took_s = list(took_s)
+        self.in_thread: list[bool] = []
+
+    def sync(self, _fd: int) -> float:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.in_thread.append(True)
+        else:
+            self.in_thread.append(False)
+        return self.took_s.pop(0) if self.took_s else 0.0001
+
+
+async def test_after_a_slow_sync_the_next_ones_are_made_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A millisecond is slow; when syncs stay quick, they return to the loop after a while."""
+    disk = Disk(0.0009, 0.0011)
+    async with objects(tmp_path, Register) as made:
+        await made.stub().get("k")
+        monkeypatch.setattr(object_store, "_timed_sync", disk.sync)
+        for number in range(12):
+            await made.stub().put("k", number)
+
+    assert disk.in_thread[:3] == [False, False, True]
+    assert not disk.in_thread[-1]
+    assert sum(disk.in_thread) == 5  # until 0.0011 s has decayed by 2 % for each sync
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have another call")
+async def test_an_answer_leaves_after_a_sync_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the system call: the file that was synced is the log that has the write."""
+    synced: list[str] = []
+    sync = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    async with objects(tmp_path, Register) as made:
+        await made.stub().get("k")
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        await made.stub().get("k")
+        before = len(synced)
+        await made.stub().put("k", 1)
+
+    assert before == 0
+    assert synced[0] == "objects.sqlite-wal"
+
+
+async def test_who_waits_for_a_sync_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them, also one that comes later; one that waits no more does no harm. Nothing is committed any more."""
+    fatal: list[OSError] = []
+
+    def fail(_fd: int) -> float:
+        raise OSError(5, "Input/output error")
+
+    store = object_store.ObjectStore(make_objects_file(tmp_path), logger=CapturedLog(), on_fatal=fatal.append)
+    store.open()
+    owner, changes = object_store.Owner("a", "TEST", "a"), object_store.Changes(entries={"k": "1"})
+    monkeypatch.setattr(object_store, "_timed_sync", fail)
+    number = store.commit(owner, changes)
+    waiting = [store.durable(number) for _ in range(3)]
+    assert waiting[0] is not None
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    ended = await asyncio.gather(*(each for each in waiting[1:] if each is not None), return_exceptions=True)
+    late = store.durable(number)
+    assert late is not None
+    with pytest.raises(OSError, match="Input/output error"):
+        await late
+    with pytest.raises(OSError, match="Input/output error"):
+        store.commit(owner, changes)
+    await store.close()
+
+    assert [str(error) for error in ended] == ["[Errno 5] Input/output error"] * 2
+    assert len(fatal) == 1
+
+
+async def test_the_log_is_copied_now_and_then_and_restarted_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here after every second commit, and at every fourth the writer waits for it; a reader puts that off."""
+    steps: list[str] = []
+    free = [True]
+
+    def copy_log(_connection: Any, mode: str) -> None:
+        steps.append(f"{made.runtime.store.synced} {mode}")
+
+    def restart_log(_connection: Any) -> bool:
+        steps.append(f"{made.runtime.store.synced} restart")
+        return free[0]
+
+    monkeypatch.setattr(object_store, "CHECKPOINT_COMMITS", 2)
+    monkeypatch.setattr(object_store, "LOG_RESTART_COMMITS", 4)
+    monkeypatch.setattr(object_store, "_copy_log", copy_log)
+    monkeypatch.setattr(object_store, "_restart_log", restart_log)
+    async with objects(tmp_path, Register) as made:
+        for number in range(12):
+            free[0] = number != 7
+            await made.stub().put("k", number)
+            await asyncio.sleep(0.01)
+
+    assert steps == ["2 PASSIVE", "4 restart", "6 PASSIVE", "8 restart", "10 restart", "12 PASSIVE"]
