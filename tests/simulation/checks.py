@@ -4,7 +4,6 @@ import sqlite3
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tocsin.bindings import JSON
 from tocsin.shapes.scheduler import Status
@@ -225,9 +224,3 @@ def readiness(
     if not ready and fine and not disk_is_full and checks.excuses.cover(now_s - SETTLE_S, now_s) is None:
         return f"not ready, but every task was complete within its cadence: {reasons}"
     return None
-
-
-def rows_of(database: sqlite3.Connection, sql: str) -> list[dict[str, Any]]:
-    cursor = database.execute(sql)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]

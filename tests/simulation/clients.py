@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Coroutine, Mapping
-from contextlib import closing
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,6 @@ from simulation.plan import Event
 from simulation.process import ADMIN, CHAINHOOK, SimulatedProcess
 from support.asgi import Answer, ask
 from support.competition_site import push_1, push_2
-from tocsin.commands.data_files import DB_FILE
 from tocsin.simulator.chain_records import ChainTransaction
 
 if TYPE_CHECKING:
@@ -51,7 +48,7 @@ class Clients:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _recorded(self) -> set[str]:
-        with closing(sqlite3.connect(self._history.directory / DB_FILE)) as database:
+        with self._history.reader.at_one_instant() as database:
             return {txid for (txid,) in database.execute("SELECT txid FROM swaps")}
 
     def _submit(self, event: Event, process: SimulatedProcess, rng: Random) -> None:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulation.actions import Actions
 from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, has_alarm, readiness
+from simulation.database_reader import DatabaseReader
 from simulation.disk import CallFault, Disk
 from simulation.ending import check_ending
 from simulation.outside import Outside
@@ -29,11 +30,13 @@ from simulation.round_checks import RoundChecks
 from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
 from support.asgi import ask
 from tocsin.bindings import JSON
+from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import TocsinError
 from tocsin.platform.local.objects import live_object
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL
 
+_in_order = json.JSONEncoder(default=str, sort_keys=True).encode
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
 RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
@@ -75,6 +78,7 @@ class History:
         self.calls: dict[str, CallChecks] = {}
         self.happened: Counter[str] = Counter()
         self.directory = directory
+        self.reader = DatabaseReader(directory / DB_FILE)
         self.process: SimulatedProcess | None = None
         self.actions = Actions(self)
         self.rounds = RoundChecks(self)
@@ -92,7 +96,7 @@ class History:
 
     def note(self, what: str, /, **fields: object) -> None:
         """A line of the trace."""
-        line = f"{self.time.now_s:.6f} {what} {json.dumps(fields, default=str, sort_keys=True)}"
+        line = f"{self.time.now_s:.6f} {what} {_in_order(fields)}"
         self._hash.update(line.encode())
         self._trace.append(line)
 
@@ -195,9 +199,11 @@ class History:
             process.loop.run_until_complete(self._main(process, until_s))
             process.loop.abandon()
         except ProcessKilled:
+            self._close_reader()
             process.lose()
             self.note("killed")
             self.happened["killed"] += 1
+        self._close_reader()
         self.process = None
         self.actions.process_ended()
         if self.reboots:
@@ -211,6 +217,10 @@ class History:
             self.broken("quiet-loop", f"{process.loop.errors[0]} {shown}")
         if self.time.now_s < until_s and not self.checks.violations:
             self._down(min(until_s, self.time.now_s + self.restart_after_s), began_s)
+
+    def _close_reader(self) -> None:
+        self.reader.close()
+        self.rounds.connection_closed()
 
     def _down(self, until_s: float, _began_s: float) -> None:
         """Nothing of ours runs. The world goes on."""
@@ -246,6 +256,7 @@ class History:
         if self.is_calm and not self.checks.violations and not process.stopped.is_set():
             await check_ending(self, process)
         await self.actions.finish()
+        self._close_reader()
         await process.close()
 
     async def _stopped_before(self, process: SimulatedProcess, seconds: float) -> bool:
