@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tocsin.bindings import JSON
+from tocsin.settings import Settings
 from tocsin.shapes.scheduler import Status
 
 LATE_S = 2.0  # how late a run may start without an excuse
@@ -202,6 +203,20 @@ class CallChecks:
             if calls > limit:
                 return f"{calls} calls in {length_s:g} s, the plan allows {limit}"
         return None
+
+
+def cadences_of(settings: Settings) -> dict[str, float]:
+    """The tasks that are enabled, and how often they run."""
+    cadences = {}
+    if settings.tenero_enabled:
+        cadences["tenero"] = settings.tenero_cadence / 1000
+    if settings.feed_enabled:
+        cadences["feed"] = settings.feed_cadence / 1000
+    if settings.sweep_enabled:
+        cadences["sweep"] = settings.sweep_cadence / 1000
+    if settings.chainhook_id is not None:
+        cadences["chainhook"] = 3_600.0
+    return cadences | {"snapshot": 3_600.0}
 
 
 def has_alarm(connection: sqlite3.Connection) -> bool:
