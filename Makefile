@@ -113,8 +113,10 @@ mutation: .venv-mutation ## would the tests notice a bug? PACKAGE=budget [MODULE
 soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
-sim: $(DEV) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 DAYS=1000 JOBS=1 EVERY_CALL=1]
-	@cd tests && ../$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(JOBS),--jobs $(JOBS)) \
+# With COVERAGE it uses the environment of `make mutation`, which has coverage.py.
+sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
+	@cd tests && ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(EVERY_CALL),--every-call)
 
 mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]

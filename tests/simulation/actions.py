@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.clients import ADMIN_PATH, OPERATOR
 from simulation.plan import Event, drawn_settings, upstream_fault
@@ -62,6 +62,10 @@ class Actions(RoundOperators):
             "settings": self._settings,
             "second_process": self._second_process,
             "visit": self._visit,
+            "read": self._read,
+            "recheck": self._recheck,
+            "odd_request": self._odd_request,
+            "odd_push": self._odd_push,
         }
         action = inside.get(event.kind)
         if action is None:
@@ -93,6 +97,21 @@ class Actions(RoundOperators):
                 outside.move_market(values["what"], rng)
             case "network_list":
                 outside.simulator.hiro.set_network_list(values["mode"])
+            case kind:
+                self._do_beside(kind, values)
+
+    def _do_beside(self, kind: str, values: Mapping[str, Any]) -> None:
+        """What is neither chain nor market."""
+        outside = self._outside
+        match kind:
+            case "spoilt":
+                spoilt = outside.spoilt
+                spoilt.upstream, spoilt.share = values["upstream"], values["share"]
+                spoilt.until_s = self._history.time.now_s + values["for_s"]
+            case "receiver":
+                outside.receiver.mode = values["mode"]
+            case "hook":
+                outside.simulator.hiro.hooks.set_state(values["state"])
 
     # The process
 
@@ -267,7 +286,10 @@ class Actions(RoundOperators):
             history.settings = new
             process.stopped.set()
             return
-        kept = ("hiro_api_key", "hiro_plan_minute", "breaker_failures")
+        kept = (
+            *("hiro_api_key", "hiro_plan_minute", "breaker_failures"),
+            *("chainhook_id", "chainhook_reenable"),
+        )
         history.settings = replace(new, **{name: getattr(now, name) for name in kept})
         self.spawn(self._reload(process))
 

@@ -4,9 +4,9 @@ import sqlite3
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tocsin.bindings import JSON
+from tocsin.settings import Settings
 from tocsin.shapes.scheduler import Status
 
 LATE_S = 2.0  # how late a run may start without an excuse
@@ -205,6 +205,20 @@ class CallChecks:
         return None
 
 
+def cadences_of(settings: Settings) -> dict[str, float]:
+    """The tasks that are enabled, and how often they run."""
+    cadences = {}
+    if settings.tenero_enabled:
+        cadences["tenero"] = settings.tenero_cadence / 1000
+    if settings.feed_enabled:
+        cadences["feed"] = settings.feed_cadence / 1000
+    if settings.sweep_enabled:
+        cadences["sweep"] = settings.sweep_cadence / 1000
+    if settings.chainhook_id is not None:
+        cadences["chainhook"] = 3_600.0
+    return cadences | {"snapshot": 3_600.0}
+
+
 def has_alarm(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM alarms LIMIT 1").fetchone() is not None
 
@@ -225,9 +239,3 @@ def readiness(
     if not ready and fine and not disk_is_full and checks.excuses.cover(now_s - SETTLE_S, now_s) is None:
         return f"not ready, but every task was complete within its cadence: {reasons}"
     return None
-
-
-def rows_of(database: sqlite3.Connection, sql: str) -> list[dict[str, Any]]:
-    cursor = database.execute(sql)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]

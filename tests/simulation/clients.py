@@ -2,17 +2,16 @@
 
 import asyncio
 import json
-import sqlite3
-from collections.abc import Coroutine, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from simulation.plan import Event
 from simulation.process import ADMIN, CHAINHOOK, SimulatedProcess
+from simulation.spoilt_answers import with_odd_part
 from support.asgi import Answer, ask
 from support.competition_site import push_1, push_2
-from tocsin.commands.data_files import DB_FILE
 from tocsin.simulator.chain_records import ChainTransaction
 
 if TYPE_CHECKING:
@@ -23,6 +22,55 @@ OPERATOR = {"x-admin-key": ADMIN.secret}
 PUSH = {"content-type": "application/json", "authorization": f"Bearer {CHAINHOOK.secret}"}
 FETCHED_LATE_MS = 10_000  # a slow disk may delay the moment that counts as fetched
 PATHS = ("/api/competition/leaderboard", "/api/prices", "/metrics", "/healthz", ADMIN_PATH)
+
+READ_PATHS = (
+    "/api/competition/trades?limit={limit}",
+    "/api/competition/trades?address={address}&limit={limit}",
+    "/api/competition/trades/{txid}",
+    "/api/competition/agents/{address}",
+    "/api/competition/status",
+    "/api/competition/tracked-tokens",
+    "/api/competition/leaderboard.csv",
+    "/api/competition/history",
+    "/api/competition/curves",
+    "/api/competition/rounds?limit={limit}",
+    "/api/competition/rounds/current",
+    "/api/competition/rounds/{round}",
+    "/api/competition/rounds/{round}/file",
+    "/api/competition/rounds/{round}/results/{address}",
+    "/api/admin/competition/refusals?limit={limit}",
+    "/api/admin/competition/refusals?sender={address}",
+    "/api/admin/prices/history?token=stx",
+    f"{ADMIN_PATH}/runs?limit={{limit}}",
+    f"{ADMIN_PATH}/runs?task={{task}}&outcome={{outcome}}",
+    f"{ADMIN_PATH}/runs?since={{since}}&limit={{limit}}",
+    f"{ADMIN_PATH}/runs/{{number}}",
+    f"{ADMIN_PATH}/days",
+    f"{ADMIN_PATH}/audit?limit={{limit}}",
+    "/api/competition/leaderboard?period=24h&sort=volume",
+    "/api/competition/leaderboard?period=7d&limit={limit}&dir=asc",
+    "/api/competition/leaderboard?period=round",
+)
+ODD_PATHS = (
+    "/api/competition/leaderboard?period=never",
+    "/api/competition/leaderboard?sort=luck",
+    "/api/competition/leaderboard?dir=up",
+    "/api/competition/leaderboard?limit=0",
+    "/api/competition/leaderboard?cursor=odd",
+    "/api/competition/trades?cursor=odd",
+    "/api/competition/trades/odd",
+    "/api/competition/agents/odd",
+    "/api/admin/competition/refusals?cursor=odd",
+    f"{ADMIN_PATH}/runs?task=odd",
+    f"{ADMIN_PATH}/runs/odd",
+)
+ODD_ACTIONS = (
+    "action=pause&until=1",
+    "action=pause&until=99999999999999",
+    "action=refresh&task=odd",
+    "action=odd",
+)
+ODD_BODIES = (b"", b"{}", b"[]", b'{"txid": 7}', b'{"txid": "odd"}', b'{"txid": ')
 
 
 class Clients:
@@ -51,7 +99,7 @@ class Clients:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _recorded(self) -> set[str]:
-        with closing(sqlite3.connect(self._history.directory / DB_FILE)) as database:
+        with self._history.reader.at_one_instant() as database:
             return {txid for (txid,) in database.execute("SELECT txid FROM swaps")}
 
     def _submit(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
@@ -83,8 +131,60 @@ class Clients:
         path = rng.choice(PATHS)
         self.spawn(self._do_visit(process, path))
 
+    def _read(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
+        """Any other page of the API, about something that exists or not."""
+        transactions, agents = (
+            self._outside.recent(1, rng),
+            [*self._outside.agents, *self._outside.chain.strangers[:3]],
+        )
+        rounds = [
+            row["round_id"] for row in self._history.reader.rows("SELECT round_id FROM competition_rounds")
+        ]
+        names = {
+            "txid": transactions[0].tx_id if transactions and rng.random() < 0.9 else "0x" + "0" * 64,
+            "address": rng.choice(agents).address if rng.random() < 0.9 else "nobody",
+            "round": rng.choice(rounds) if rounds else "none",
+            "task": rng.choice(("tenero", "feed", "sweep", "rounds", "nothing")),
+            "outcome": rng.choice(("ok", "limited", "failed", "interrupted")),
+            "number": rng.randrange(1, 400),
+            "limit": rng.choice((1, 3, 50)),
+            "since": process.clock.now() - rng.choice((3_600_000, 86_400_000)),
+        }
+        self.spawn(self._do_visit(process, rng.choice(READ_PATHS).format(**names)))
+
+    def _odd_request(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
+        """A request that means nothing."""
+        if rng.random() < 0.5:
+            self.spawn(self._do_visit(process, rng.choice(ODD_PATHS)))
+        elif rng.random() < 0.5:
+            path = f"{ADMIN_PATH}?{rng.choice(ODD_ACTIONS)}"
+            self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+        else:
+            headers, body = {"content-type": "application/json"}, rng.choice(ODD_BODIES)
+            asked = self._ask(process, "/api/competition/trades", "POST", headers, body)
+            self.spawn(self._ignore(asked))
+
+    def _odd_push(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
+        """A push that comes in pieces, is written in another way, ends too early, or has odd parts."""
+        push = rng.choice((push_1, push_2))(apply=self._outside.recent(rng.choice((1, 4)), rng))
+        if rng.random() < 0.5:
+            push = with_odd_part(push, rng)
+        text = json.dumps(push, indent=rng.choice((None, 2)), ensure_ascii=rng.random() < 0.5)
+        body = text.replace('"', '\\"', 1 if rng.random() < 0.1 else 0).encode()
+        if rng.random() < 0.3:
+            body = body[: rng.randrange(len(body))] + rng.choice((b"", b"]", b"}}", b'"'))
+        cuts = sorted(rng.randrange(len(body) + 1) for _ in range(rng.choice((0, 1, 5, 40))))
+        pieces = [body[begin:end] for begin, end in pairwise([0, *cuts, len(body)])]
+        self.spawn(self._ignore(self._ask(process, "/api/chainhook", "POST", PUSH, _sent(pieces))))
+
+    def _recheck(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
+        """An operator has a refused or an unknown transaction looked at again."""
+        for transaction in self._outside.recent(1, rng):
+            path = f"{ADMIN_PATH}?action=recheck&txid={transaction.tx_id}&reason=an+agent+asks"
+            self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+
     async def _do_visit(self, process: SimulatedProcess, path: str) -> None:
-        headers = OPERATOR if path == ADMIN_PATH else {}
+        headers = OPERATOR if path.startswith("/api/admin") else {}
         answer = await self._ask(process, path, "GET", headers)
         if answer.status >= 500 and not self._in_trouble(process):
             self._history.broken("serves", f"{path}: {answer.status} {answer.body[:200]!r}")
@@ -137,7 +237,7 @@ class Clients:
         path: str,
         method: str,
         headers: Mapping[str, str],
-        body: bytes = b"",
+        body: bytes | AsyncIterator[bytes] = b"",
         client: str = "203.0.113.7",
     ) -> Answer:
         answer = await ask(process.app, path, method=method, headers=headers, body=body, client=client)
@@ -146,3 +246,8 @@ class Clients:
 
     async def _ignore(self, work: Coroutine[Any, Any, Answer]) -> None:
         await work
+
+
+async def _sent(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece

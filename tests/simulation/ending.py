@@ -25,6 +25,9 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
     health = health_of(process.health.seen(), process.clock.now())
     if not health.ready or health.state != "ready":
         history.broken("readiness", f"after the calm it is {health.state}: {health.reasons} {health.notes}")
+    receiver = history.outside.receiver
+    if not receiver.says_ready and not receiver.given_up:
+        history.broken("alerts", f"after the calm, the last of {receiver.taken} alerts says: not ready")
     held = {name: at for name, at in status.next_run_after.items() if at is not None}
     if held or any(status.consecutive_failures.values()):
         history.broken("back-off", f"after the calm: {held}, failures {status.consecutive_failures}")

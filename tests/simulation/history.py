@@ -11,7 +11,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulation.actions import Actions
-from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, has_alarm, readiness
+from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, cadences_of, has_alarm, readiness
+from simulation.database_reader import DatabaseReader
 from simulation.disk import CallFault, Disk
 from simulation.ending import check_ending
 from simulation.outside import Outside
@@ -29,11 +30,13 @@ from simulation.round_checks import RoundChecks
 from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
 from support.asgi import ask
 from tocsin.bindings import JSON
+from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import TocsinError
 from tocsin.platform.local.objects import live_object
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL
 
+_in_order = json.JSONEncoder(default=str, sort_keys=True).encode
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
 RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
@@ -41,6 +44,7 @@ COLLECT_AFTER = (
     100_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
 )
 SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
+COMMITS_MAX = 300  # of the scheduler in a second: an alarm that rings again at once makes more
 BREAKER_S = 3_600.0  # how long it holds a task back
 PRICES_SHARE = 0.4  # of looks that look at the prices too
 
@@ -65,7 +69,7 @@ class History:
         self, plan: Plan, directory: Path, call_faults: Mapping[int, CallFault] | None = None
     ) -> None:
         self.plan = plan
-        self.time = SimulatedTime()
+        self.time = SimulatedTime(plan.world.start_ms)
         self.clock = MachineClock(self.time)
         self.rng = Random(f"{plan.seed}:history")
         self.disk = Disk(self.time, Random(f"{plan.seed}:disk"), faults=dict(call_faults or {}))
@@ -75,12 +79,14 @@ class History:
         self.calls: dict[str, CallChecks] = {}
         self.happened: Counter[str] = Counter()
         self.directory = directory
+        self.reader = DatabaseReader(directory / DB_FILE)
         self.process: SimulatedProcess | None = None
         self.actions = Actions(self)
         self.rounds = RoundChecks(self)
         self.restart_after_s = RESTART_S
         self.is_calm = False
         self._armed = False
+        self._commits: deque[float] = deque(maxlen=COMMITS_MAX)
         self._hash = hashlib.sha256()
         self._trace: deque[str] = deque(maxlen=TRACE_KEPT)
         self._events: deque[Event] = deque(plan.events)
@@ -92,7 +98,7 @@ class History:
 
     def note(self, what: str, /, **fields: object) -> None:
         """A line of the trace."""
-        line = f"{self.time.now_s:.6f} {what} {json.dumps(fields, default=str, sort_keys=True)}"
+        line = f"{self.time.now_s:.6f} {what} {_in_order(fields)}"
         self._hash.update(line.encode())
         self._trace.append(line)
 
@@ -122,8 +128,10 @@ class History:
             self.checks.excuses.add(now_s, now_s + SETTLE_S, event)
             if event == "object.reset":
                 self.checks.lost_runs()
-        elif event in {"sweep.threw", "verify.threw", "alarm.exhausted", "alarm.dropped"}:
+        elif event in {"sweep.threw", "verify.threw", "alarm.exhausted", "alarm.dropped", "alert.sent"}:
             self.happened[event] += 1
+        elif event == "alert.given_up":
+            self.outside.receiver.given_up += 1
 
     def fetching(self, url: str) -> None:
         upstream = "hiro" if url.startswith(HIRO_URL) else "tenero"
@@ -132,12 +140,18 @@ class History:
         if too_many is not None and not self.disk.is_slow:
             self.broken("windows", f"{upstream}: {too_many}")
 
+    def calling(self, url: str) -> None:
+        self.note("call", url=url)
+
     def fetched(self, url: str, status: int) -> None:
         self.note("fetched", url=url, status=status)
         if url.startswith(HIRO_URL) is False and status == 200:
             self.outside.last_prices_ms = self.clock.now()
 
     def committing(self, connection: sqlite3.Connection) -> None:
+        self._commits.append(self.time.now_s)
+        if len(self._commits) == COMMITS_MAX and self._commits[0] > self.time.now_s - 1.0:
+            self.broken("restraint", f"{COMMITS_MAX} commits of the scheduler within a second")
         has = has_alarm(connection)
         if self._armed and not has:
             self.broken("armed", "a commit leaves the scheduler without an alarm")
@@ -187,6 +201,8 @@ class History:
             clock=self.clock,
             disk=self.disk,
             fetch=self.outside.fetch,
+            receiver=self.outside.receiver,
+            spoilt=self.outside.spoilt,
             observer=self,
             rounds_every_s=self.plan.world.rounds_every_s,
         )
@@ -195,9 +211,11 @@ class History:
             process.loop.run_until_complete(self._main(process, until_s))
             process.loop.abandon()
         except ProcessKilled:
+            self._close_reader()
             process.lose()
             self.note("killed")
             self.happened["killed"] += 1
+        self._close_reader()
         self.process = None
         self.actions.process_ended()
         if self.reboots:
@@ -211,6 +229,10 @@ class History:
             self.broken("quiet-loop", f"{process.loop.errors[0]} {shown}")
         if self.time.now_s < until_s and not self.checks.violations:
             self._down(min(until_s, self.time.now_s + self.restart_after_s), began_s)
+
+    def _close_reader(self) -> None:
+        self.reader.close()
+        self.rounds.connection_closed()
 
     def _down(self, until_s: float, _began_s: float) -> None:
         """Nothing of ours runs. The world goes on."""
@@ -246,6 +268,7 @@ class History:
         if self.is_calm and not self.checks.violations and not process.stopped.is_set():
             await check_ending(self, process)
         await self.actions.finish()
+        self._close_reader()
         await process.close()
 
     async def _stopped_before(self, process: SimulatedProcess, seconds: float) -> bool:
@@ -318,23 +341,15 @@ class History:
         self.disk.full_until_s = self.disk.slow_until_s = 0.0
         self.disk.sync_fails = False
         self.outside.calm()
+        usual = Settings()  # a plan that can pay for the cadences
+        self.settings = replace(
+            self.settings, hiro_plan_month=usual.hiro_plan_month, tenero_plan_month=usual.tenero_plan_month
+        )
         self.note("calm")
 
     def _forget(self) -> None:
         """Have the collector end what killed processes left, here and not in somebody else's code."""
         gc.collect()
-
-
-def cadences_of(settings: Settings) -> dict[str, float]:
-    """The tasks that are enabled, and how often they run."""
-    cadences = {}
-    if settings.tenero_enabled:
-        cadences["tenero"] = settings.tenero_cadence / 1000
-    if settings.feed_enabled:
-        cadences["feed"] = settings.feed_cadence / 1000
-    if settings.sweep_enabled:
-        cadences["sweep"] = settings.sweep_cadence / 1000
-    return cadences | {"snapshot": 3_600.0}
 
 
 @contextmanager

@@ -8,7 +8,9 @@ from typing import Any
 
 from simulation.checks import CallChecks
 from simulation.plan import Plan
-from simulation.time_and_loop import START_MS, SimulatedTime, TrueClock
+from simulation.receiver import AlertReceiver
+from simulation.spoilt_answers import SpoiltAnswers
+from simulation.time_and_loop import SimulatedTime, TrueClock
 from tocsin.settings import Settings
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import ChainTransaction
@@ -39,7 +41,7 @@ class Outside:
         world = plan.world
         self.time = time
         self.clock = TrueClock(time)
-        chain = Chain(seed=plan.seed, start_ms=START_MS - LEAD_S * 1000, wallets=world.wallets)
+        chain = Chain(seed=plan.seed, start_ms=time.start_ms - LEAD_S * 1000, wallets=world.wallets)
         traffic = Traffic(
             swaps=world.swaps_per_hour,
             strangers=world.swaps_per_hour / 3,
@@ -49,7 +51,7 @@ class Outside:
             network=world.network_per_hour,
         )
         start_traffic(chain, traffic)
-        chain.advance(START_MS)
+        chain.advance(time.start_ms)
         self.chain = chain
         self.simulator = Simulator(
             chain,
@@ -58,17 +60,21 @@ class Outside:
             tenero_rate_limit=TeneroRateLimit(TENERO_ANONYMOUS, TENERO_ANONYMOUS),
         )
         self.fetch = SimulatedFetch(self.simulator)
+        self.receiver = AlertReceiver(self.clock)
+        self.spoilt = SpoiltAnswers()
         self.rng = Random(f"{plan.seed}:outside")
         self.eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
         self.agents = list(chain.wallets)
-        self.campaign_start_s = START_MS // 1000 + (CAMPAIGN_AFTER_S if plan.days >= 1 else -CAMPAIGN_AFTER_S)
+        self.campaign_start_s = time.start_ms // 1000 + (
+            CAMPAIGN_AFTER_S if plan.days >= 1 else -CAMPAIGN_AFTER_S
+        )
         self.has_longer_list = False
         self.last_prices_ms: int | None = None
         self.rules_changed_s = 0.0
         self.demoted: set[str] = set()  # who ever was
         self._new_ids = count(1_001)
         self._ids = {wallet.address: wallet.erc8004_agent_id for wallet in chain.wallets}
-        self._eligible_since = dict.fromkeys(self.eligible, START_MS // 1000 - LEAD_S)
+        self._eligible_since = dict.fromkeys(self.eligible, time.start_ms // 1000 - LEAD_S)
 
     def truth(self, senders: Collection[str] = ()) -> list[TrueSwap]:
         """What must be recorded: of the eligible and of these senders, by the rules in force."""
@@ -136,7 +142,7 @@ class Outside:
 
     def counted_since_s(self, sender: str) -> float:
         """Since when the rules in force and the sender's tier make its swaps count (unix s)."""
-        return max(self._eligible_since[sender], START_MS / 1000 + self.rules_changed_s)
+        return max(self._eligible_since[sender], self.time.start_ms / 1000 + self.rules_changed_s)
 
     def mined_s(self, txid: str) -> int:
         block = self.chain.transactions[txid].block
@@ -161,9 +167,16 @@ class Outside:
         simulator.faults.clear()
         simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
         simulator.hiro.set_network_list("served")
+        simulator.hiro.hooks.set_state("streaming")
+        self.receiver.mode = "takes"
+        self.spoilt.until_s = 0.0
         simulator.advance()
         simulator._chain_origin_ms = simulator.chain.now_ms
         simulator.speed = 0.0
 
     def counts(self) -> dict[str, Any]:
-        return {"transactions": len(self.chain.transactions), "swaps": len(self.truth())}
+        return {
+            "transactions": len(self.chain.transactions),
+            "alerts": self.receiver.taken,
+            "swaps": len(self.truth()),
+        }

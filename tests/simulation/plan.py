@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from simulation.receiver import with_receivers
+from simulation.time_and_loop import START_MS
 from tocsin.settings import Settings
 from tocsin.simulator.faults import FAULT_KINDS, SimulatedFault
 
@@ -16,6 +18,7 @@ NEVER_S = 10.0**9
 EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
 RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
+TIGHT_SHARE, MONTH_END_SHARE = 0.15, 0.25  # with few calls a month, at the end of a month
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
 # How often each kind of event happens on a usual day.
@@ -55,6 +58,16 @@ ROUND_RATES: Mapping[str, float] = {
     "demote": 0.4,
     "market": 1.5,
 }
+OTHER_RATES: Mapping[str, float] = {
+    "read": 8.0,
+    "odd_request": 1.0,
+    "odd_push": 1.0,
+    "spoilt": 1.5,
+    "recheck": 1.0,
+    "receiver": 1.0,
+    "hook": 1.0,
+}
+MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,7 @@ class World:
     calm_s: float  # at the end
     idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
     rounds_every_s: float = 3_600.0  # how often the service looks at rounds, besides at their ends
+    start_ms: int = START_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,15 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
     events += _drawn_events(rng, scale, days)
     if days >= 1 and rng.random() < RULED_SHARE:
         events.append(Event(RULED_FROM_S, "round_rule", 0, _values("round_rule", rng)))
+    rng = Random(f"{seed}:others")
+    events += _drawn_events(rng, OTHER_RATES, days)
+    settings = with_receivers(rng, world.settings)
+    if rng.random() < TIGHT_SHARE:
+        settings = replace(settings, hiro_plan_month=rng.choice((1_500, 6_000)))
+    if rng.random() < TIGHT_SHARE:
+        settings = replace(settings, tenero_plan_month=rng.choice((500, 3_000)))
+    start_ms = MONTH_ENDS_MS if rng.random() < MONTH_END_SHARE else START_MS
+    world = replace(world, settings=settings, start_ms=start_ms)
     return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
 
 
@@ -147,17 +170,20 @@ def drawn_settings(rng: Random, now: Settings) -> Settings:
         feed = rng.choice((30, 120, 240)) * MINUTE_MS
         prices = rng.choice((60, 240, 360)) * MINUTE_MS
         sweep = rng.choice((120, 480, 720)) * MINUTE_MS
+    feed_enabled, key = rng.random() < 0.85, "a-key-for-hiro" if rng.random() < 0.8 else None
     return replace(
         now,
-        feed_enabled=rng.random() < 0.85,
+        feed_enabled=feed_enabled,
         feed_cadence=feed,
         tenero_cadence=prices,
         tenero_slice=min(prices * 4 // 5, 4 * MINUTE_MS),
         sweep_cadence=sweep,
         sweep_slice=min(sweep * 9 // 10, 14 * MINUTE_MS),
-        hiro_api_key="a-key-for-hiro" if rng.random() < 0.8 else None,
+        hiro_api_key=key,
         hiro_plan_minute=rng.choice((50, 500, 500)),
-        breaker_failures=rng.choice((0, 0, 6)),
+        breaker_failures=rng.choice((0, 2, 6)),
+        chainhook_id=now.chainhook_id if key else None,  # Hiro shows a hook to its owner only
+        chainhook_reenable=now.chainhook_reenable and key is not None,
     )
 
 
@@ -260,6 +286,13 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
         ),
         "dry_run": rng.random() < 0.25,
     },
+    "spoilt": lambda rng: {
+        "upstream": rng.choice(("hiro", "hiro", "tenero")),
+        "share": rng.choice((0.05, 0.3, 1.0)),
+        "for_s": round(rng.uniform(60, 7_200), 1),
+    },
+    "receiver": lambda rng: {"mode": rng.choice(("takes", "takes", "refuses", "silent", "cut"))},
+    "hook": lambda rng: {"state": rng.choice(("streaming", "streaming", "interrupted", "expired"))},
     "market": lambda rng: {"what": rng.choice(("thin", "untold", "spike", "crash", "usual", "usual"))},
     "settings": lambda rng: {
         "restart": rng.random() < 0.5,

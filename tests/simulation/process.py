@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +11,8 @@ from random import Random
 from typing import Any, Protocol
 
 from simulation.disk import Disk
+from simulation.receiver import RECEIVER_URL, AlertReceiver
+from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import MachineClock, SimulatedLoop, SimulatedTime
 from tocsin import __version__
 from tocsin.access_keys import AccessKey
@@ -25,11 +27,13 @@ from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.health_watch import HealthWatch
+from tocsin.scheduler.process_alerts import ProcessAlerts
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.scheduler.task import Task
 from tocsin.settings import Settings
-from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.tasks import request_jobs, tasks
 from tocsin.upstream.registry import upstreams
 from tocsin.web.app import create_app
@@ -37,6 +41,7 @@ from tocsin.web.deps import InForce, Keys, WebDeps
 
 ADMIN = AccessKey(name="alice", secret="the-admin-key-of-alice", role="operator")
 CHAINHOOK = AccessKey(name="chainhook", secret="the-secret-of-chainhook", role="chainhook")
+BASE_URLS = {"hiro": HIRO_URL, "tenero": TENERO_URL}
 LATENCY_S = (0.02, 0.3)
 MIGRATIONS = load_migrations()
 
@@ -47,6 +52,7 @@ class Observer(Protocol):
     def failed(self, error: BaseException) -> None: ...
     def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...
     def fetching(self, url: str) -> None: ...
+    def calling(self, url: str) -> None: ...
     def fetched(self, url: str, status: int) -> None: ...
     def committing(self, connection: sqlite3.Connection) -> None: ...
 
@@ -95,6 +101,8 @@ class SimulatedProcess:
         clock: MachineClock,
         disk: Disk,
         fetch: SimulatedFetch,
+        receiver: AlertReceiver,
+        spoilt: SpoiltAnswers,
         observer: Observer,
         rounds_every_s: float,
     ) -> None:
@@ -109,6 +117,8 @@ class SimulatedProcess:
         self._rounds_every_ms = int(rounds_every_s * 1000)
         self._directory = directory
         self._simulated_fetch = fetch
+        self._receiver = receiver
+        self._spoilt = spoilt
         self._stack = AsyncExitStack()
         self._connections: list[sqlite3.Connection] = []
         self._files: list[int] = []
@@ -179,7 +189,9 @@ class SimulatedProcess:
         self._files.append(store._log_fd)
 
     def _open_web(self) -> None:
-        self.health = HealthWatch(self.scheduler, self.kv, self.clock, self._data.fault)
+        self.health = HealthWatch(
+            self.scheduler, self.kv, self.clock, self._data.fault, self._process_alerts()
+        )
         keys = Keys((ADMIN,), (), (CHAINHOOK,))
         self.in_force = InForce(keys, rules_of(self.settings))
         self.app = create_app(
@@ -196,6 +208,14 @@ class SimulatedProcess:
                 runtime_metrics=lambda: asdict(self.runtime.metrics),
             )
         )
+
+    def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
+        config = scheduler_config(self.settings)
+        if config.alert_target is None:
+            return lambda _: None
+        return ProcessAlerts(
+            config.alert_target, config.instance, fetch=self._fetch, clock=self.clock, logger=self.logger
+        ).look
 
     def _tasks(self) -> tuple[Task, ...]:
         """As the settings want them. Rounds are looked at less often, so that days are cheap to simulate."""
@@ -220,6 +240,9 @@ class SimulatedProcess:
 
     async def _fetch(self, url: str, **options: Any) -> FetchResponse:
         await output_gate()
+        if url.startswith(RECEIVER_URL):
+            self.observer.calling(url)
+            return await self._receiver.receive(url, **options)
         self.observer.fetching(url)
         self._simulated_fetch.latency_s = self.rng.uniform(*LATENCY_S)
         try:
@@ -227,6 +250,9 @@ class SimulatedProcess:
         except Exception as error:
             self.observer.fetched(f"{url} {type(error).__name__}", 0)
             raise
+        spoilt = self._spoilt
+        if spoilt.until_s > self.loop.time() and url.startswith(BASE_URLS[spoilt.upstream]):
+            answer = spoilt.spoil(answer, url, self.rng)
         self.observer.fetched(url, answer.status)
         return answer
 

@@ -4,16 +4,15 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from simulation.checks import LATE_S, rows_of
+from simulation.checks import LATE_S
+from simulation.database_reader import rows_of
 from tocsin.bindings import JSON
-from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import TocsinError
 from tocsin.prices.pricing import peg_of
 from tocsin.rounds.discrepancies import difference
@@ -32,6 +31,14 @@ _FILES = """
 SELECT f.round_id, f.version, f.text FROM competition_round_files f
 JOIN competition_rounds r ON r.round_id = f.round_id AND (f.version < r.version OR r.digest IS NOT NULL)
 ORDER BY f.round_id, f.version, f.part"""
+_CHANGES = "PRAGMA data_version"
+_VERSIONS = "SELECT round_id, version, digest FROM competition_rounds ORDER BY round_id"
+_RESULTS = "SELECT round_id, exact_json FROM competition_round_results ORDER BY rowid"
+_REWARDS = "SELECT round_id, category, rank, stx_address, amount_sats FROM competition_rewards ORDER BY rowid"
+_NEWS = "SELECT id, kind, txid FROM news WHERE id > ? ORDER BY id"
+_RECORDED = "SELECT group_concat(txid, ' ') FROM swaps"
+_REFUSED = "SELECT group_concat(txid, ' ') FROM refusals"
+_DAYS = "SELECT day, agent_id, points FROM agent_days"
 _POINTS = """
 SELECT p.at, p.price_usd, p.decimals FROM price_points p JOIN price_tokens t ON t.id = p.token WHERE t.token = ?
 AND p.at <= ? ORDER BY p.at DESC LIMIT 1"""
@@ -47,6 +54,9 @@ class RoundChecks:
         self._ended: set[tuple[str, int]] = set()
         self._snapshot_hours: set[int] = set()
         self._last_news = 0
+        self._answers: dict[str, list[tuple[Any, ...]]] = {}  # of the last look, by the question
+        self._rounds: dict[str, dict[str, Any]] = {}
+        self._right_days: set[tuple[Any, ...]] = set()
         self._told: set[str] = set()  # the swaps that the news have told of
         self._refusals_told: set[str] = set()
         self.clock_wrong_s = -1.0  # when the machine's clock was wrong last
@@ -78,7 +88,7 @@ class RoundChecks:
         if late_s < 0:
             history.broken("round-on-time", f"{round_id} was closed {-late_s:.1f} s before its grace ended")
         task = history.checks.tasks.get("rounds")
-        with self._database() as database:
+        with self._history.reader.at_one_instant() as database:
             made_ms = _ms(self._round(database, round_id)["created_at"])
         known_s = (history.clock.now() - made_ms) / 1000
         if task is None or late_s <= LATE_S or known_s - late_s < task.cadence_s + LATE_S:
@@ -89,7 +99,7 @@ class RoundChecks:
     def _captured(self, round_id: str) -> None:
         """What was mined before the grace ended, and listed, was captured."""
         history, outside = self._history, self._history.outside
-        with self._database() as database:
+        with self._history.reader.at_one_instant() as database:
             round_ = self._round(database, round_id)
             captured = {row["txid"] for row in self._of_round(database, "swaps", round_id)}
             agents = {row["stx_address"] for row in self._of_round(database, "agents", round_id)}
@@ -113,15 +123,30 @@ class RoundChecks:
     def look(self) -> None:
         if self._history.clock.is_wrong:
             self.clock_wrong_s = self._history.time.now_s
-        with self._database() as database:
-            database.execute("BEGIN")
-            rounds = {row["round_id"]: row for row in rows_of(database, _ROUNDS)}
-            for round_ in rounds.values():
-                self._on_time(round_)
-            for version, text in self._texts(database).items():
-                self._same(database, rounds[version[0]], version, text)
-            self._news(database)
-            self._hours(database)
+        with self._history.reader.at_one_instant() as database:
+            if self._are_new(database, _CHANGES):
+                self._rounds = {row["round_id"]: row for row in rows_of(database, _ROUNDS)}
+                if self._are_new(database, _VERSIONS, _FILES, _RESULTS, _REWARDS):
+                    for version, text in self._texts().items():
+                        self._same(database, self._rounds[version[0]], version, text)
+                news = database.execute(_NEWS, (self._last_news,)).fetchall()
+                if self._are_new(database, _RECORDED, _REFUSED) or news:
+                    self._news(news)
+                if self._are_new(database, _DAYS):
+                    self._hours()
+        for round_ in self._rounds.values():
+            self._on_time(round_)
+
+    def _are_new(self, database: sqlite3.Connection, *questions: str) -> bool:
+        """Whether an answer is another one than at the last look: what was right and is the same is right."""
+        before = [self._answers.get(sql) for sql in questions]
+        now = [database.execute(sql).fetchall() for sql in questions]
+        self._answers.update(zip(questions, now, strict=True))
+        return before != now
+
+    def connection_closed(self) -> None:
+        """Another one numbers what it sees of changes in another way."""
+        self._answers.pop(_CHANGES, None)
 
     def _on_time(self, round_: dict[str, Any]) -> None:
         """It closes when its grace is over; then it ends, or says what it waits for."""
@@ -144,9 +169,9 @@ class RoundChecks:
         if history.checks.excuse(task, since_s, history.time.now_s) is None:
             history.broken("round-on-time", f"{round_['round_id']} is {round_['status']} {late_s:.0f} s late")
 
-    def _texts(self, database: sqlite3.Connection) -> dict[tuple[str, int], str]:
+    def _texts(self) -> dict[tuple[str, int], str]:
         texts: dict[tuple[str, int], str] = {}
-        for round_id, version, text in database.execute(_FILES):
+        for round_id, version, text in self._answers[_FILES]:
             texts[round_id, version] = texts.get((round_id, version), "") + text
         return texts
 
@@ -160,7 +185,7 @@ class RoundChecks:
         if version not in self._files:
             self._first_seen(database, round_, version, text)
         elif version[1] == round_["version"]:
-            self._same_rows(database, version)
+            self._same_rows(version)
 
     def _first_seen(
         self, database: sqlite3.Connection, round_: dict[str, Any], version: tuple[str, int], text: str
@@ -180,20 +205,19 @@ class RoundChecks:
                 history.broken(
                     "round-once", f"{version} has the digest {round_['digest']}, not {file.digest}"
                 )
-            self._same_rows(database, version)
+            self._same_rows(version)
             self._prices_of_end(database, round_, file)
 
-    def _same_rows(self, database: sqlite3.Connection, version: tuple[str, int]) -> None:
+    def _same_rows(self, version: tuple[str, int]) -> None:
         """The stored results and prizes are those of the file."""
         round_id, outcome = version[0], self._files[version].outcome
-        results = [json.loads(row["exact_json"]) for row in self._of_round(database, "results", round_id)]
+        results = [json.loads(text) for of_round, text in self._answers[_RESULTS] if of_round == round_id]
         wanted = [result.to_json() for result in outcome.results]
         if sorted(results, key=lambda result: int(result["rank"])) != wanted:
             self._history.broken("round-final", f"the results of {version} are not those of its file")
         names = ("category", "rank", "stx_address", "amount_sats")
-        rows = rows_of(database, f"SELECT * FROM competition_rewards WHERE round_id = '{round_id}'")
-        rewards = sorted(tuple(row[name] for name in names) for row in rows)
-        if rewards != sorted(tuple(reward.to_json()[name] for name in names) for reward in outcome.rewards):
+        rewards = sorted(row for of_round, *row in self._answers[_REWARDS] if of_round == round_id)
+        if rewards != sorted([reward.to_json()[name] for name in names] for reward in outcome.rewards):
             self._history.broken("round-final", f"the prizes of {version} are not those of its file")
 
     def _prices_of_end(self, database: sqlite3.Connection, round_: dict[str, Any], file: RoundFile) -> None:
@@ -216,31 +240,30 @@ class RoundChecks:
 
     # The history and the news
 
-    def _news(self, database: sqlite3.Connection) -> None:
+    def _news(self, news: list[tuple[int, str, str]]) -> None:
         """Told in order, they lead to what is recorded."""
         broken = self._history.broken
-        query = f"SELECT id, kind, txid FROM news WHERE id > {self._last_news} ORDER BY id"
-        for row in rows_of(database, query):
-            txid, kind = row["txid"], row["kind"]
-            self._last_news = row["id"]
+        for number, kind, txid in news:
+            self._last_news = number
             if kind == "refused":
                 self._refusals_told.add(txid)
             elif (kind == "counted") == (txid in self._told):
-                broken("news", f"{row['id']}: {txid} is {kind} twice")
+                broken("news", f"{number}: {txid} is {kind} twice")
             else:
                 self._told.symmetric_difference_update({txid})
-        recorded = {txid for (txid,) in database.execute("SELECT txid FROM swaps")}
+        recorded = set((self._answers[_RECORDED][0][0] or "").split())
         if recorded != self._told:
             broken("news", f"not as the news tell: {sorted(recorded ^ self._told)[:3]}")
-        refused = {txid for (txid,) in database.execute("SELECT txid FROM refusals")}
+        refused = set((self._answers[_REFUSED][0][0] or "").split())
         if not refused <= self._refusals_told:
             broken("news", f"refused without news: {sorted(refused - self._refusals_told)[:3]}")
 
-    def _hours(self, database: sqlite3.Connection) -> None:
-        for row in rows_of(database, "SELECT day, agent_id, points FROM agent_days"):
-            hours = [row["day"] * 24 + point[0] // 60 for point in json.loads(f"[{row['points']}]")]
+    def _hours(self) -> None:
+        right, self._right_days = self._right_days, set(self._answers[_DAYS])
+        for day, agent_id, points in self._right_days - right:
+            hours = [day * 24 + point[0] // 60 for point in json.loads(f"[{points}]")]
             if hours != sorted(set(hours)):
-                self._history.broken("history", f"agent {row['agent_id']} has two points of an hour: {hours}")
+                self._history.broken("history", f"agent {agent_id} has two points of an hour: {hours}")
             if not self._snapshot_hours.issuperset(hours):
                 self._history.broken("history", f"a point of an hour without a snapshot: {hours}")
 
@@ -267,7 +290,7 @@ class RoundChecks:
     def ending(self) -> None:
         """Everything that differs from what was captured is listed, and nothing else."""
         self.look()
-        with self._database() as database:
+        with self._history.reader.at_one_instant() as database:
             self._capital(database)
             for round_ in rows_of(database, _ROUNDS):
                 file = self._files.get((round_["round_id"], round_["version"]))
@@ -321,15 +344,14 @@ class RoundChecks:
 
     # Reading
 
-    def _database(self) -> "closing[sqlite3.Connection]":
-        return closing(sqlite3.connect(self._history.directory / DB_FILE, isolation_level=None))
-
-    def _round(self, database: sqlite3.Connection, round_id: str) -> dict[str, Any]:
-        return rows_of(database, f"{_ROUNDS} WHERE round_id = '{round_id}'")[0]
+    @staticmethod
+    def _round(database: sqlite3.Connection, round_id: str) -> dict[str, Any]:
+        return rows_of(database, f"{_ROUNDS} WHERE round_id = ?", (round_id,))[0]
 
     @staticmethod
     def _of_round(database: sqlite3.Connection, table: str, round_id: str) -> list[dict[str, Any]]:
-        return rows_of(database, f"SELECT * FROM competition_round_{table} WHERE round_id = '{round_id}'")
+        sql = f"SELECT * FROM competition_round_{table} WHERE round_id = ?"
+        return rows_of(database, sql, (round_id,))
 
     def _clock_was_wrong_since(self, wall_ms: int) -> bool:
         history = self._history

@@ -2,16 +2,12 @@
 
 import asyncio
 import json
-import sqlite3
-from contextlib import closing
 from random import Random
 from typing import Any
 
-from simulation.checks import rows_of
 from simulation.clients import OPERATOR, Clients
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
-from tocsin.commands.data_files import DB_FILE
 from tocsin.shapes.rounds import CATEGORIES
 
 ROUNDS_PATH = "/api/admin/competition/finalize"
@@ -102,8 +98,7 @@ class RoundOperators(Clients):
             self._history.broken("serves", f"{action}: {answer.status} {answer.body[:200]!r}")
 
     def _rounds(self) -> list[dict[str, Any]]:
-        with closing(sqlite3.connect(self._history.directory / DB_FILE)) as database:
-            return rows_of(database, "SELECT * FROM competition_rounds ORDER BY round_id")
+        return self._history.reader.rows("SELECT * FROM competition_rounds ORDER BY round_id")
 
     # When everything is calm
 

@@ -36,12 +36,13 @@ class Stuck(RuntimeError):
 class SimulatedTime:
     """The time of everything outside the process: of the chain, the upstreams and the machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, start_ms: int = START_MS) -> None:
+        self.start_ms = start_ms
         self.now_s = 0.0
 
     @property
     def now_ms(self) -> int:
-        return START_MS + int(self.now_s * 1000 + 1e-6)
+        return self.start_ms + int(self.now_s * 1000 + 1e-6)
 
 
 class TrueClock:

@@ -6,6 +6,7 @@ that makes a request checks the document too: the status is listed, and the body
 
 import gzip
 import json
+from functools import cache
 from typing import Any
 
 from starlette.applications import Starlette
@@ -80,12 +81,17 @@ class CheckedApp:
         return _documents[DOCUMENT]
 
 
+@cache
+def _patterns(paths: tuple[str, ...]) -> PathPatterns:
+    return PathPatterns(paths)
+
+
 def check_response(document: Any, method: str, path: str, start: Message, body: bytes) -> None:
     """Assert that a response is one that the document lists, with a body that fits."""
     status = start["status"]
     headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
     media_type = headers.get("content-type", "").partition(";")[0]
-    route = PathPatterns(document["paths"]).find(path)
+    route = _patterns(tuple(document["paths"])).find(path)
     operation = document["paths"].get(route, {}).get("get" if method == "HEAD" else method.lower())
     if operation is None:  # a page, one of its files, or nothing that exists
         content = {"application/json": {"schema": ERROR}} if status >= 400 else {}

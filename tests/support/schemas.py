@@ -66,8 +66,18 @@ def _wrong_type(schema: Any, value: Any, at: str) -> Iterator[str]:
         yield f"{at}: {json.dumps(value)[:80]} is not of type {' or '.join(names)}"
 
 
+class _Shown:
+    """A value in a sentence; most are never shown."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return json.dumps(self._value)[:80]
+
+
 def _wrong_value(schema: Any, value: Any, at: str) -> Iterator[str]:
-    shown = json.dumps(value)[:80]
+    shown = _Shown(value)
     if "enum" in schema and value not in schema["enum"]:
         yield f"{at}: {shown} is not one of {schema['enum']}"
     if "const" in schema and value != schema["const"]:

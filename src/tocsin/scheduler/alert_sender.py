@@ -14,13 +14,15 @@ from typing import Any
 from tocsin.bindings import JSON, Storage
 from tocsin.moments import moment_of
 from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_delivery import exchange, post_alert
+from tocsin.scheduler.alert_delivery import TIMEOUT_S, exchange, post_alert
 from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.service_health import HealthSnapshot, health_of
 from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState, wall_time
 from tocsin.shapes.scheduler import Health, Status
+
+ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
 
 Background = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -75,7 +77,10 @@ class AlertSender:
             return None
         moment, armed_ms = moment_of(self._env.clock), self._state.armed_ms
         armed_at = None if armed_ms is None else wall_time(armed_ms, moment)
-        return alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
+        at = alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
+        if at is None or not self._sending:
+            return at
+        return max(at, moment.wall_ms + ATTEMPT_MAX_MS)  # the attempt under way ends by then, and looks again
 
     def _health(self, status: Status) -> Health:
         """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""

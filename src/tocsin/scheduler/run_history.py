@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 from tocsin.bindings import Logger, Storage
@@ -51,7 +52,12 @@ def log_key(number: int) -> str:
 
 def day_of(at_ms: int) -> str:
     """The day in UTC."""
-    return datetime.fromtimestamp(min(max(at_ms, 0), LAST_DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
+    return _named_day(min(max(at_ms, 0), LAST_DAY_MS) // DAY_MS)
+
+
+@lru_cache(maxsize=64)
+def _named_day(number: int) -> str:
+    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:

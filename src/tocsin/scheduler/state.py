@@ -60,6 +60,7 @@ from tocsin.shapes.run_days import DayTotals
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
 RECENT_MAX = 12  # runs from which a task's usual calls are known
+NOT_WRITTEN = object()  # differs from every value
 CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
 LAST_JOB_KEY = "lastJobAt"
@@ -136,6 +137,7 @@ class SchedulerState:
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
     measured: Measurements = field(default_factory=Measurements)
+    written: dict[str, JSON] = field(default_factory=dict)  # by this instance; runs and days are not among it
 
     def recent_calls(self, task: str) -> list[int]:
         """How many calls the newest successful runs made."""
@@ -220,7 +222,10 @@ class SchedulerState:
         return sum(1 for _ in takewhile(lambda run: run.outcome == "interrupted", before))
 
     def save(self, storage: Storage, moment: Moment, *records: RunRecord) -> None:
-        """Write everything, and these runs. It takes effect at once and is committed with the turn."""
+        """Write what has changed, and these runs. It takes effect at once and is committed with the turn.
+
+        What this instance has not written yet counts as changed. If a commit fails, the instance is gone too.
+        """
         entries: dict[str, JSON] = {
             VERSION_KEY: STATE_VERSION,
             "pausedUntil": self.paused_until,
@@ -235,6 +240,10 @@ class SchedulerState:
         for name, task in self.tasks.items():
             entries[run_at_name(name)] = task.last_run_at
             entries[result_name(name)] = task.last_result
+        entries = {
+            key: value for key, value in entries.items() if self.written.get(key, NOT_WRITTEN) != value
+        }
+        changed = dict(entries)
         for record in records:
             entries[run_key(record.id)] = record.to_json()
         if self.measured.is_new and any(record.outcome != "running" for record in records):
@@ -246,6 +255,7 @@ class SchedulerState:
             entries[COUNTED_KEY] = self.count_since
             self.count_since = None
         storage.put(entries)
+        self.written |= changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +267,8 @@ class _Column:
 
     def write(self, task: TaskState) -> JSON:
         value = getattr(task, self.attribute)
+        if isinstance(value, dict):
+            return dict(value)  # as it is now: it is changed in place
         return value.to_json() if isinstance(value, LastError) else value
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import lru_cache
 from typing import TypeAlias
 
 from tocsin.errors import UsageError, ValueRefused
@@ -9,6 +10,7 @@ from tocsin.errors import UsageError, ValueRefused
 Value: TypeAlias = str | int | float | bytes | None
 
 INT_MAX = 2**63 - 1  # SQLite's largest integer
+STATEMENTS_MAX = 512  # texts that are remembered: a service has some hundred statements
 
 # What SQLite skips before a statement: white space, a byte order mark, comments. The group is atomic and its
 # repetitions are possessive, so that no text makes the match slow.
@@ -36,12 +38,14 @@ _ALLOWED_PRAGMAS = frozenset(
 )
 
 
+@lru_cache(maxsize=STATEMENTS_MAX)
 def first_word(sql: str) -> str:
     """The first word of a statement in upper case, or "" if there is none."""
     match = _FIRST_WORDS.match(sql)
     return match[1].upper() if match else ""
 
 
+@lru_cache(maxsize=STATEMENTS_MAX)
 def refuse_reserved(sql: str) -> None:
     """Raise for a statement that would control transactions, files or settings, which the platform does."""
     match = _FIRST_WORDS.match(sql)

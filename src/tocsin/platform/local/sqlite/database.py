@@ -18,7 +18,7 @@ from pathlib import Path
 from tocsin.bindings import DBMeta, DBResult
 from tocsin.errors import StoreUnavailable
 from tocsin.platform.local.objects.output_gate import output_gate
-from tocsin.platform.local.sqlite.sqlite_file import SqliteThread, store_errors
+from tocsin.platform.local.sqlite.sqlite_file import SqliteThread, translated
 from tocsin.platform.shared.sql_rules import first_word
 from tocsin.platform.shared.statement import PreparedStatement, StatementDatabase
 
@@ -62,19 +62,25 @@ class SqliteDatabase(StatementDatabase):
 def _execute(
     connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]
 ) -> list[DBResult]:
-    with store_errors("DB: transaction"):
+    sql = "transaction"
+    try:
         connection.execute(begin)
-        results = [_execute_one(connection, statement) for statement in statements]
+        results = []
+        for statement in statements:
+            sql = statement.sql
+            results.append(_execute_one(connection, statement))
+        sql = "transaction"
         connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise translated(error, f"DB: {' '.join(sql.split())[:80]}") from error
     return results
 
 
 def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:
     changes_before = connection.total_changes
-    with store_errors(f"DB: {' '.join(statement.sql.split())[:80]}"):
-        cursor = connection.execute(statement.sql, statement.values)
-        names = [column[0] for column in cursor.description or ()]
-        rows = [dict(zip(names, values, strict=True)) for values in cursor]
+    cursor = connection.execute(statement.sql, statement.values)
+    names = [column[0] for column in cursor.description or ()]
+    rows = [dict(zip(names, values, strict=True)) for values in cursor]
     changes = connection.total_changes - changes_before
     # The sqlite3 module does not expose SQLite's counters of visited rows: rows_read counts returned rows,
     # rows_written changed rows. `changes` includes rows changed by triggers and cascades.

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 
 from tocsin.errors import MigrationFailed, SchemaMismatch, UsageError
@@ -178,14 +179,22 @@ def describe(connection: sqlite3.Connection) -> list[str]:
 
 def schema_of(statements: Iterable[str]) -> list[str]:
     """What `describe` returns for a database that these statements made."""
+    return list(_schema_of(tuple(statements)))
+
+
+@cache
+def _schema_of(statements: tuple[str, ...]) -> tuple[str, ...]:
+    """A start asks for it several times, always for the same few migrations."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
-        return describe(connection)
+        return tuple(describe(connection))
 
 
 def difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
     """The missing and the unexpected lines."""
+    if list(expected) == list(actual):
+        return []
     lines = []
     for _, i1, i2, j1, j2 in SequenceMatcher(None, expected, actual, autojunk=False).get_opcodes():
         if expected[i1:i2] != actual[j1:j2]:

@@ -15,6 +15,7 @@ from tocsin.errors import ConstraintKind, ConstraintViolated, StoreError, StoreU
 
 T = TypeVar("T")
 
+STATEMENTS_KEPT = 512  # prepared, by a connection: more than the service has
 _PRAGMAS = (
     "journal_mode = WAL",  # a reader never waits for the writer, nor the writer for a reader
     "synchronous = FULL",  # a commit that returned survives a power cut; one fsync each
@@ -89,7 +90,9 @@ def sync_directory(path: Path) -> None:
 def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
     """Open an existing database. Transactions are explicit. Only one thread at a time may use it."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
+    )
     for pragma in (*_PRAGMAS, "query_only = ON") if query_only else _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     return connection
@@ -156,10 +159,11 @@ def store_errors(subject: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _translated(error, subject) from error
+        raise translated(error, subject) from error
 
 
-def _translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
+def translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
+    """SQLite's error as one of Tocsin's."""
     code = getattr(error, "sqlite_errorcode", None)
     text = str(error)
     if code is None:  # an error of the sqlite3 module itself, before SQLite was called
