@@ -12,7 +12,7 @@ from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
-from tocsin.platform.local.sqlite.migrations import load, migrate
+from tocsin.platform.local.sqlite.migrations import last_applied, load, migrate
 
 ITEMS = """
 CREATE TABLE items (
@@ -46,7 +46,8 @@ def migrated(path: Path, migrations: Path) -> Path:
     """A file with these migrations: new, or one that was there and may have had fewer."""
     if path.exists():
         with closing(sqlite_file.connect(path)) as connection:
-            migrate(connection, _loaded(migrations), path.name, now=0)
+            if last_applied(connection) != _loaded(migrations)[-1].name:
+                migrate(connection, _loaded(migrations), path.name, now=0)
     else:
         path.touch(0o600)
         path.write_bytes(_new_file(migrations))
