@@ -257,7 +257,8 @@ def _project() -> bytes:
             (TESTS, "cloudflare"),
         ):
             for file in sorted((root / folder).rglob("*")):
-                if file.suffix in {".py", ".json"} and "node_modules" not in file.parts:
+                is_test = file.name.startswith("test_")
+                if file.suffix in {".py", ".json"} and "node_modules" not in file.parts and not is_test:
                     archive.write(file, file.relative_to(root))
         _add_libraries(archive)
     return packed.getvalue()
