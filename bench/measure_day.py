@@ -226,8 +226,8 @@ def cost(workerd: Workerd, batches: Sequence[Batch]) -> tuple[int, int]:
 def measure(wallets: int, hours: float, swaps_an_hour: float) -> Day:
     with TemporaryDirectory() as scratch:
         (local := Path(scratch) / "local").mkdir()
-        day = run_virtual(run_day(local, wallets, hours * 3_600, swaps_an_hour))
-        with running(Path(scratch) / "workerd", {}) as workerd:
+        day = run_virtual(run_day(local, wallets, hours * 3_600, swaps_an_hour), real_threads=True)
+        with running(Path(scratch) / "workerd", {}, optimised=True) as workerd:
             workerd.migrate()
             cost(workerd, day.batches[: day.begins])
             billed = cost(workerd, day.batches[day.begins :])

@@ -105,7 +105,7 @@ def print_month() -> None:
     split = Table("calls in 30 days", *KINDS[:-1], "all", "hours", "network a day")
     for wallets in SIZES:
         with TemporaryDirectory() as scratch:
-            costs = run_virtual(month(Path(scratch), wallets))
+            costs = run_virtual(month(Path(scratch), wallets), real_threads=True)
         for name, limit in (
             ("every minute", 60_000),
             ("every 15 minutes", 20_000),
@@ -161,7 +161,7 @@ async def growth(scratch: Path) -> dict[str, Costs]:
 
 def print_growth() -> None:
     with TemporaryDirectory() as scratch:
-        costs = run_virtual(growth(Path(scratch)))
+        costs = run_virtual(growth(Path(scratch)), real_threads=True)
     table = Table(
         "looks every minute", "calls in 30 days", "compared", "goal", *KINDS[:-1], "mean s", "missing"
     )
@@ -209,7 +209,7 @@ def is_omitted(txid: str) -> bool:
 
 def print_omissions() -> None:
     with TemporaryDirectory() as scratch:
-        whole, holed, found_h, count = run_virtual(omissions(Path(scratch)))
+        whole, holed, found_h, count = run_virtual(omissions(Path(scratch)), real_threads=True)
     ratio, longest = holed.calls / whole.calls - 1, max(found_h)
     table = Table("430 wallets, 3 days, the list omits 1 %", "", "goal")
     table.add_row("omitted swaps, and found of them", f"{count}, {len(found_h)}", "all")
@@ -265,7 +265,7 @@ def print_throttle() -> None:
         "hour", "calls", "new transactions", "read", "blocks behind at its end", "swaps recorded: mean, max s",
         "missing for 20 min",
     )  # fmt: skip
-    for row in run_virtual(throttle(8)):
+    for row in run_virtual(throttle(8), real_threads=True):
         table.add_row(*row)
     CONSOLE.print(table)
 
@@ -343,7 +343,7 @@ async def read_backlog(
 
 
 def print_rows() -> None:
-    ours, simulator, memory = run_virtual(rows())
+    ours, simulator, memory = run_virtual(rows(), real_threads=True)
     table = Table(f"a backlog of {BACKLOG:,} transactions", "", "goal")
     table.add_row("CPU ms per 1,000 rows read: the service", f"{ours:.0f}", "")
     table.add_row("CPU ms per 1,000 rows read: the simulator", f"{simulator:.0f}", "")

@@ -256,9 +256,9 @@ async def share_of_sweep(directory: Path) -> float:
 
 def shares() -> None:
     with TemporaryDirectory() as name:
-        price_run = run_virtual(share_of_price_run(Path(name)))
+        price_run = run_virtual(share_of_price_run(Path(name)), real_threads=True)
     with TemporaryDirectory() as name:
-        sweep = run_virtual(share_of_sweep(Path(name)))
+        sweep = run_virtual(share_of_sweep(Path(name)), real_threads=True)
     print(f"history adds {price_run:.1%} to the CPU time of a price run, {sweep:.1%} to that of a sweep")
 
 

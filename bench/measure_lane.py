@@ -36,7 +36,7 @@ def main() -> None:
     )  # fmt: skip
     rows = [(kind, True) for kind in KINDS] + [("one address", False)]
     for kind, shares in rows:
-        figures = run_virtual(month(kind, days, shares=shares))
+        figures = run_virtual(month(kind, days, shares=shares), real_threads=True)
         table.add_row(
             kind if shares else f"{kind}, without shares",
             f"{figures.honest:,}",

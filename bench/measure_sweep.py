@@ -157,13 +157,13 @@ def main() -> None:
     parser.add_argument("--part", choices=("pages", "day"))
     part = parser.parse_args().part
     if part in {None, "pages"}:
-        run_virtual(pages(None))
-        run_virtual(pages(HIRO_PLAN))
+        run_virtual(pages(None), real_threads=True)
+        run_virtual(pages(HIRO_PLAN), real_threads=True)
     if part in {None, "day"}:
         print("\na day, sweeps every 15 min, under 20 calls a second, 500 a minute, 150,000 a month; minutes")
         print(f"{'wallets':>7}{'swaps':>8}{'calls':>8}{'mean':>8}{'max':>7}   reference: calls, mean, max")
         for wallets in REFERENCE_PASS_MIN:
-            run_virtual(day(wallets))
+            run_virtual(day(wallets), real_threads=True)
 
 
 if __name__ == "__main__":

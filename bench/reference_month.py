@@ -18,10 +18,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from inline_loop import run_inline
 from month_incidents import month_of_incidents
 from month_report import INCIDENT_HEAD, incident_rows, table, write_docs
 from month_services import MonthOutcome, live_through
+
+from support.virtual_time import run_virtual
 
 FULL_DAYS = 30
 MEMORY = Path("/dev/shm")
@@ -30,7 +31,7 @@ MEMORY = Path("/dev/shm")
 def one_service(name: str, days: float, seed: int) -> MonthOutcome:
     """The month of one service, in this process."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as scratch:
-        return run_inline(live_through(name, Path(scratch), month_of_incidents(), days=days, seed=seed))
+        return run_virtual(live_through(name, Path(scratch), month_of_incidents(), days=days, seed=seed))
 
 
 def main() -> None:

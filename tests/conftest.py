@@ -22,15 +22,18 @@ MEMORY_FREE_MIN = 2 * 1024**3  # a container often has 64 MB there
 TESTS = Path(__file__).parent
 # A worker takes one file after the other. Long ones come first: none is left to one worker at the end.
 LONG_FIRST = (
-    "tasks/test_prices_scheduled.py",
+    "simulation",
+    "pages/test_page_quality.py",
+    "service/test_feed_service.py",
     "cloudflare/test_scheduler_on_workerd.py",
     "cloudflare/test_site_on_workerd.py",
+    "cloudflare/test_wrangler.py",
     "cloudflare",
     "contract",  # the runtime that test_objects_on_workerd.py has started is still there
-    "service/test_service_process.py",
-    "service/test_true_in_failure.py",
     "pages",
     "service",
+    "tasks/test_prices_scheduled.py",
+    "commands/test_cli.py",
     "competition",
     "conformance",
     "commands",
@@ -57,7 +60,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
-    run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    threads = pyfuncitem.get_closest_marker("real_threads") is not None
+    run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}), real_threads=threads)
     return True
 
 

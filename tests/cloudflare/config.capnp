@@ -4,6 +4,7 @@
 using Workerd = import "/workerd/workerd.capnp";
 
 const config :Workerd.Config = (
+  v8Flags = [$v8_flags],
   services = [
     (name = "main", worker = .worker),
     (name = "logs", worker = .logs),

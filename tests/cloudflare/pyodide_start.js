@@ -6,6 +6,7 @@ import stdlib from "python_stdlib.zip";
 import project from "project.zip";
 
 const BUNDLE = "http://bundle/";
+const PAGE = 65_536;
 
 // Options are Pyodide's own. The files in project.zip are found by `import`.
 export async function startPyodide(options) {
@@ -13,7 +14,7 @@ export async function startPyodide(options) {
     loadPyodide({
       indexURL: BUNDLE,
       lockFileContents: { info: { abi_version: "2026_0", arch: "wasm32", platform: "emscripten", version }, packages: {} },
-      createPyodideModule: (settings) => createPyodideModule({ ...settings, instantiateWasm }),
+      createPyodideModule: (settings) => createPyodideModule({ ...settings, instantiateWasm: instantiator(options._loadSnapshot?.byteLength ?? 0) }),
       ...options,
     }),
   );
@@ -37,10 +38,15 @@ async function bundled(load) {
   }
 }
 
-function instantiateWasm(imports, receive) {
+// Pyodide copies a snapshot into the memory that it has, and does not enlarge it for that.
+const instantiator = (memoryMin) => (imports, receive) => {
   const marker = Symbol("error marker");
   imports.env.Jsv_GetError_import = () => marker;
   imports.env.JsvError_Check = (value) => value === marker;
-  WebAssembly.instantiate(wasm, imports).then((instance) => receive(instance, wasm));
+  WebAssembly.instantiate(wasm, imports).then((instance) => {
+    const { memory } = instance.exports;
+    memory.grow(Math.max(0, Math.ceil((memoryMin - memory.buffer.byteLength) / PAGE)));
+    receive(instance, wasm);
+  });
   return {};
-}
+};

@@ -1,4 +1,4 @@
-"""The command, as a process of its own, against a served app."""
+"""The command against a served app, sometimes as a process of its own."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from support.processes import running as process
 from support.scripted_scheduler import ADMIN_KEY
 from support.simulator_process import running_simulator
 from support.statuses import run_record, task_status
-from support.tocsin_command import TOCSIN, tocsin, tocsin_here
+from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
 from support.virtual_time import START_MS
 from support.web_thread import NAME, Running, served_in_thread
 from tocsin.cli import app
@@ -52,7 +52,7 @@ def running(served: Running) -> Iterator[Running]:
 
 def test_status_shows_tasks_and_budgets(running: Running) -> None:
     """State, next slot, failures and the last error of each task."""
-    done = tocsin("status", port=running.port)
+    done = tocsin_process("status", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
     parts = ("Next alarm:", "tenero", "hiro said 503", "48,211")
@@ -96,7 +96,7 @@ def test_refresh_runs_a_task_and_prints_its_result(running: Running) -> None:
 
 def test_a_failed_refresh_exits_with_1(running: Running) -> None:
     """Alone or among all, and its error is printed."""
-    done, every = (tocsin("refresh", task, port=running.port) for task in ("sweep", "all"))
+    done, every = (tocsin_process("refresh", task, port=running.port) for task in ("sweep", "all"))
 
     assert (done.returncode, every.returncode) == (1, 1)
     assert "sweep: failed scanned=430" in done.stdout
@@ -329,7 +329,7 @@ def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signal
 def test_a_port_in_use_is_a_sentence() -> None:
     """The simulator cannot start there, and prints why."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = tocsin("simulate", "--port", str(taken.getsockname()[1]), port=1)
+        done = tocsin_process("simulate", "--port", str(taken.getsockname()[1]), port=1)
 
     assert done.returncode == 1
     assert "cannot listen on" in done.stderr

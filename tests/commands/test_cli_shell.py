@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from support.tocsin_command import tocsin
+from support.tocsin_command import tocsin_process
 from tocsin import __version__
 
 
 @pytest.mark.slow
 def test_the_version_is_printed() -> None:
     """The one of the package."""
-    done = tocsin("--version", port=1)
+    done = tocsin_process("--version", port=1)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")
 
@@ -29,8 +29,10 @@ def test_the_version_is_printed() -> None:
 def test_a_shell_completes_the_commands(shell: str, typed: Mapping[str, str]) -> None:
     """What `tocsin --show-completion` prints is a script that asks the command itself."""
     # A test need not have been started by a shell.
-    script = tocsin("--show-completion", shell, port=1, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    done = tocsin(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
+    script = tocsin_process(
+        "--show-completion", shell, port=1, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    )
+    done = tocsin_process(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
 
     assert (script.returncode, script.stderr) == (0, "")
     assert "_TOCSIN_COMPLETE" in script.stdout

@@ -15,7 +15,7 @@ from support.loopback import Request, serving
 from support.ports import held_port
 from support.processes import ask
 from support.simulator_process import root_of, running_simulator
-from support.tocsin_command import tocsin
+from support.tocsin_command import tocsin_process
 from tocsin.bindings import FetchResponse
 from tocsin.commands.data_files import load_migrations
 from tocsin.commands.doctor import disk, doctor, open_files, permissions, proxy
@@ -39,7 +39,7 @@ def examined(
 ) -> tuple[int, dict[str, tuple[str, str]], str]:
     """Exit code, verdict and sentence by name (the worst of several), and all that was printed."""
     with held_port() as port:
-        done = tocsin("doctor", "--json", *options, port=port, directory=directory, **environment)
+        done = tocsin_process("doctor", "--json", *options, port=port, directory=directory, **environment)
     order = ["skipped", "ok", "warning", "problem"]
     checks = sorted(json.loads(done.stdout)["checks"], key=lambda one: order.index(one["verdict"]))
     return (

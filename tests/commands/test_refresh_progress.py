@@ -85,10 +85,14 @@ def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
         scheduler.statuses_per_refresh = 10**6
         ours, theirs = pty.openpty()
         environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "ADMIN_KEY": ADMIN_KEY}
+        inherited = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a shell's background job ignores it
         process = subprocess.Popen(
             [TOCSIN, "refresh", "tenero", "--port", str(served.port)],
             stderr=theirs, stdout=subprocess.DEVNULL, env=environment,
         )  # fmt: skip
+        signal.signal(signal.SIGINT, inherited)
         os.close(theirs)
         shown = b""
         ends = time.monotonic() + PATIENCE_S

@@ -340,9 +340,9 @@ async def test_a_transaction_that_is_never_mined_is_dismissed(tmp_path: Path) ->
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)
         await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
-        for _ in range(8 * 24):
+        for _ in range(8 * 12):
             await sweep(world)
-            await world.clock.sleep(HOUR_S)
+            await world.clock.sleep(2 * HOUR_S)
         looks = world.calls("tx/multiple")
         left = await world.all("SELECT * FROM candidates")
         chain.mine(tx)

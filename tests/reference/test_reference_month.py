@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from inline_loop import run_inline
 from month_incidents import HOUR_MS, Incident, month_of_incidents
 from month_plot import plot
 from month_report import BEGIN, END, calls_of, delays, table, write_docs
 from month_services import MonthOutcome, live_through
 
+from support.virtual_time import run_virtual
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.traffic import Traffic
 
@@ -25,7 +25,7 @@ BAD_HOURS = (
 
 def hours_of(name: str, directory: Path) -> MonthOutcome:
     directory.mkdir(exist_ok=True)
-    return run_inline(
+    return run_virtual(
         live_through(
             name,
             directory,

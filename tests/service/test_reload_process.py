@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.processes import Process, ask, until
-from support.tocsin_command import tocsin
+from support.tocsin_command import tocsin_process
 
 OLD, NEW, VIEWER = "an-old-key-of-this-test", "a-new-key-of-this-test", "a-viewers-key-of-this-test"
 CONTRACT = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.a-new-router"
@@ -68,7 +68,7 @@ def test_keys_the_allow_list_and_cadences_change_without_a_restart(tmp_path: Pat
 
         # Wrong: refused as a whole, every problem named, by both ways.
         write_env(tmp_path, "short", TOCSIN_SWEEP_CADENCE="fast", TOCSIN_VIEWER_KEY=f"carol:{VIEWER}")
-        refused = tocsin("reload", port=port, directory=tmp_path, ADMIN_KEY=OLD)
+        refused = tocsin_process("reload", port=port, directory=tmp_path, ADMIN_KEY=OLD)
         service.signal(signal.SIGHUP)
         line = service.event("settings.not_reloaded")
 
@@ -89,7 +89,7 @@ def test_keys_the_allow_list_and_cadences_change_without_a_restart(tmp_path: Pat
             TOCSIN_DATA_DIR="elsewhere",
             TOCSIN_PORT="1",
         )
-        done = tocsin(
+        done = tocsin_process(
             "reload", "--json", "--reason", f"my key is {NEW}", port=port, directory=tmp_path, ADMIN_KEY=OLD
         )
 
@@ -115,7 +115,7 @@ def test_keys_the_allow_list_and_cadences_change_without_a_restart(tmp_path: Pat
 
         # Everything is on record, and no key is anywhere.
         kept = ask(f"{service.url}/api/admin/scheduler/audit", headers={"X-Admin-Key": NEW})[1]["records"]
-        shown = tocsin("audit", port=port, directory=tmp_path, ADMIN_KEY=f"alice:{NEW}").stdout
+        shown = tocsin_process("audit", port=port, directory=tmp_path, ADMIN_KEY=f"alice:{NEW}").stdout
         assert [record["key"] for record in kept] == ["SIGHUP", "admin", "SIGHUP", "admin"]
         assert [record["outcome"] for record in kept] == ["done", "done", "refused", "refused"]
         assert kept[1]["reason"] == "my key is [redacted]"

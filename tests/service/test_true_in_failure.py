@@ -184,12 +184,12 @@ async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)
     spy = Spy(SimulatedFetch(simulator), clock, events_hidden=True)
-    rarely = Settings(tenero_cadence=6 * 3_600_000)  # prices do not matter here
+    rarely = Settings(tenero_cadence=6 * 3_600_000, feed_cadence=SWEEP_S * 1000)  # neither matters here
     async with service(tmp_path, simulator, fetch=spy, settings=rarely) as made:
         await asyncio.sleep(60)
         simulator.chain.burst(simulator.chain.wallets[0], 3)
         simulator.chain.mine()
-        await asyncio.sleep(4 * SWEEP_S)
+        await asyncio.sleep(12 * SWEEP_S)
         refused = len((await made.db.prepare("SELECT txid FROM refusals").all()).results)
         spy.events_hidden = False
         await asyncio.sleep(86_400)

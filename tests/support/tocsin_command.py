@@ -17,10 +17,16 @@ from tocsin.cli import main
 TOCSIN = Path(sys.executable).parent / "tocsin"
 
 
-def tocsin(
+def tocsin(*arguments: str, port: int, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command in this process, with the port and the key unless the environment has others."""
+    known = {"TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
+    return tocsin_here(*arguments, environment=known)
+
+
+def tocsin_process(
     *arguments: str, port: int, directory: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command, with the port and the key unless the environment has others."""
+    """The same in a process of its own, whose start takes most of the time."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     known = {**kept, "TZ": "UTC", "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
     return subprocess.run(
@@ -35,7 +41,7 @@ def tocsin(
 
 
 def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """The same without a process, whose start takes most of the time: in an empty directory."""
+    """Run the command in this process, in an empty directory, with this environment only."""
     out, error = io.StringIO(), io.StringIO()
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -89,15 +89,20 @@ class Workerd:
         bound: Bound = "well",
         *,
         from_snapshot: bool = True,
+        optimised: bool = False,
     ) -> None:
-        """`bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings."""
+        """`bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings.
+
+        Not `optimised`: V8 compiles Pyodide once, quickly. To optimise it takes longer than most tests run.
+        """
         self._directory = directory
         self._log = directory / "log"
         for name in ("objects", "blobs"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         (directory / "project.zip").write_bytes(_project())
         (directory / "snapshot.bin").write_bytes(snapshot() if from_snapshot else b"")
-        (directory / "config.capnp").write_text(_config(directory, settings, bound))
+        flags = [] if optimised else ["--liftoff-only"]
+        (directory / "config.capnp").write_text(_config(directory, settings, bound, flags))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -214,9 +219,14 @@ class Workerd:
 
 @contextmanager
 def running(
-    directory: Path, settings: Mapping[str, str], bound: Bound = "well", *, from_snapshot: bool = True
+    directory: Path,
+    settings: Mapping[str, str],
+    bound: Bound = "well",
+    *,
+    from_snapshot: bool = True,
+    optimised: bool = False,
 ) -> Iterator[Workerd]:
-    workerd = Workerd(directory, settings, bound, from_snapshot=from_snapshot)
+    workerd = Workerd(directory, settings, bound, from_snapshot=from_snapshot, optimised=optimised)
     workerd.start()
     try:
         yield workerd
@@ -247,7 +257,8 @@ def _project() -> bytes:
             (TESTS, "cloudflare"),
         ):
             for file in sorted((root / folder).rglob("*")):
-                if file.suffix in {".py", ".json"} and "node_modules" not in file.parts:
+                is_test = file.name.startswith("test_")
+                if file.suffix in {".py", ".json"} and "node_modules" not in file.parts and not is_test:
                     archive.write(file, file.relative_to(root))
         _add_libraries(archive)
     return packed.getvalue()
@@ -260,7 +271,7 @@ def _add_libraries(archive: zipfile.ZipFile) -> None:
                 archive.writestr(name, packed.read(name))
 
 
-def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
+def _config(directory: Path, settings: Mapping[str, str], bound: Bound, v8_flags: Sequence[str]) -> str:
     """The configuration of workerd. Paths are relative to its directory."""
     embed = partial(_embed, directory)
     deployed = wrangler_config()
@@ -275,6 +286,7 @@ def _config(directory: Path, settings: Mapping[str, str], bound: Bound) -> str:
         '(name = "snapshot.bin", data = embed "snapshot.bin")',
     ]
     return Template((RIG / "config.capnp").read_text()).substitute(
+        v8_flags=", ".join(map(_text, v8_flags)),
         modules=", ".join(modules),
         bindings=", ".join(bindings),
         date=deployed["compatibility_date"],
@@ -307,14 +319,12 @@ def _embed(directory: Path, path: Path) -> str:
 
 @functools.cache
 def snapshot() -> bytes:
-    """The memory of Pyodide with its libraries imported. Made once, until the libraries or this rig change."""
-    made_from = [
-        RIG / "package-lock.json",
-        RIG / "requirements.txt",
-        RIG / "pyodide_start.js",
-        RIG / "snapshot.js",
-    ]
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()[:16]
+    """The memory of Pyodide with the libraries and our core imported. Made once, until one of these changes."""
+    made_from = [RIG / name for name in ("package-lock.json", "pyodide_start.js", "snapshot.js")]
+    with zipfile.ZipFile(io.BytesIO(_project())) as archive:
+        content = [f"{file.filename} {file.CRC}" for file in archive.infolist()]
+    parts = [*(path.read_bytes() for path in made_from), *map(str.encode, content)]
+    key = hashlib.sha256(b"\n".join(parts)).hexdigest()[:16]
     file = SNAPSHOTS / f"{key}.bin"
     SNAPSHOTS.mkdir(exist_ok=True)
     with (SNAPSHOTS / "lock").open("w") as lock:
@@ -331,8 +341,7 @@ def snapshot() -> bytes:
 
 
 def _make_snapshot(directory: Path) -> bytes:
-    with zipfile.ZipFile(directory / "project.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        _add_libraries(archive)
+    (directory / "project.zip").write_bytes(_project())
     modules = [
         f'(name = "snapshot.js", esModule = {_embed(directory, RIG / "snapshot.js")})',
         *_pyodide_modules(directory),

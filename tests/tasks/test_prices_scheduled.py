@@ -53,7 +53,7 @@ async def priced(
 @pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize(
     ("tokens", "start_day", "days", "plan", "calls_min"),
-    [(13, 25, 7, Quota(minute=10, month=3_400), 1_700), (53, 13, 6, STARTER, 2_000)],
+    [(13, 25, 7, Quota(minute=10, month=3_400), 1_700), (53, 13, 3, STARTER, 1_000)],
     ids=["to the end of a month", "from its middle"],
 )
 async def test_days_on_the_starter_plan(

@@ -99,7 +99,8 @@ def schemas_of(shapes: Iterable[type[SnakeShape]]) -> dict[str, JSON]:
 
     builder = JSONSchemaBuilder(OPEN_API_3_1, ref_prefix=SCHEMA_PREFIX)
     for shape in shapes:
-        builder.build(shape)
+        if shape.__name__ not in builder.context.definitions:  # another shape that refers to it has added it
+            builder.build(shape)
     schemas: dict[str, dict[str, Any]] = builder.get_definitions().to_dict()
     classes = {cls.__name__: cls for cls in _all_shapes(SnakeShape)}
     return {name: _finished(schemas[name], classes[name]) for name in sorted(schemas)}

@@ -12,6 +12,8 @@ from tocsin.errors import ObjectReset, StoreUnavailable
 from tocsin.platform.local.objects.output_gate import GATE
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 
+pytestmark = pytest.mark.real_threads
+
 
 class Hold:
     """The SQL function hold(): waits inside SQLite until it is released. `reached` waits for the call."""
