@@ -3,6 +3,7 @@
 make sim SEED=7            the history of this seed; if it breaks a promise: what remains of its events when all
                            that does not matter is left out, and the trace around the violation
 make sim DAYS=1000         histories from seed 1 on until so many days are simulated [JOBS=2]
+make sim DAYS=60 COVERAGE=1  the branches that no day reached, with `branch_coverage`
 make sim EVERY_CALL=1      a short history, once for every call of its storage and every fault of one
 """
 

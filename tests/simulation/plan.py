@@ -18,7 +18,7 @@ NEVER_S = 10.0**9
 EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
 RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
-TIGHT_SHARE, MONTH_END_SHARE = 0.15, 0.25  # with few calls a month, at the end of a month
+TIGHT_SHARE, MONTH_END_SHARE = 0.3, 0.25  # with few calls a month, at the end of a month
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
 # How often each kind of event happens on a usual day.

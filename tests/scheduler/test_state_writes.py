@@ -1,0 +1,43 @@
+"""A save writes what has changed, and all of that."""
+
+from typing import Any, cast
+
+from tocsin.bindings import Storage
+from tocsin.moments import Moment
+from tocsin.scheduler.state import SchedulerState, TaskState
+from tocsin.shapes.scheduler import RunRecord
+
+
+class Written:
+    """A storage that keeps what each save put."""
+
+    def __init__(self) -> None:
+        self.puts: list[dict[str, Any]] = []
+
+    def put(self, entries: dict[str, Any]) -> None:
+        self.puts.append(entries)
+
+
+def test_a_save_writes_what_has_changed() -> None:
+    """The first one writes everything; a run that ends changes the entries of its task, a counter in place too."""
+    written = Written()
+    storage = cast("Storage", written)
+    state = SchedulerState({"tenero": TaskState(), "sweep": TaskState()})
+    state.save(storage, Moment(1_000, 1_000))
+    record = RunRecord(id=1, task="tenero", trigger="alarm", slot_at=1_000, missed_slots=0, started_at=1_000)
+    state.begin(record)
+    state.save(storage, Moment(2_000, 2_000), record)
+    for number in (1, 2):
+        ended = RunRecord(
+            id=number, task="tenero", trigger="alarm", slot_at=1_000, missed_slots=0, started_at=1_000
+        )
+        state.end(ended.ended("ok", 3_000), Moment(3_000, 3_000))
+        state.save(storage, Moment(3_000, 3_000), ended)
+    first, begun, *ends = written.puts
+
+    assert {"version", "runCounts", "lastSweepRunAt", "pausedUntil", "rerun"} <= first.keys()
+    assert begun.keys() == {"savedAt", "runSeq", "lastSlotAt", "lastTeneroRunAt", "run:000000000001"}
+    assert begun["lastSlotAt"] == {"tenero": 1_000, "sweep": 0}
+    assert [end["runCounts"]["tenero"] for end in ends] == [{"ok": 1}, {"ok": 2}]
+    assert all("lastSweepRunAt" not in end and "missedSlots" not in end for end in ends)
+    assert "lastOutcome" not in ends[1]  # it is the same as before
