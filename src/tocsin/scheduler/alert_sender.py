@@ -14,7 +14,7 @@ from typing import Any
 from tocsin.bindings import JSON, Storage
 from tocsin.moments import moment_of
 from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_delivery import exchange, post_alert
+from tocsin.scheduler.alert_delivery import TIMEOUT_S, exchange, post_alert
 from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import SchedulerEnv
@@ -75,7 +75,11 @@ class AlertSender:
             return None
         moment, armed_ms = moment_of(self._env.clock), self._state.armed_ms
         armed_at = None if armed_ms is None else wall_time(armed_ms, moment)
-        return alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
+        state, now = self._state.alert, moment.wall_ms
+        if self._sending and state.pending is not None:  # it waits for the one that is being sent
+            try_at = max(state.pending.try_at, now + int(TIMEOUT_S * 1000))
+            state = replace(state, pending=replace(state.pending, try_at=try_at))
+        return alerts.ring_at(state, self._status().tasks.values(), armed_at, now)
 
     def _health(self, status: Status) -> Health:
         """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""
