@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 
+from support.competition import open_world
 from support.local_store import open_competition
 from tocsin.bindings import Database
 from tocsin.chain_model import ContractCall, MinedAt, Transaction
 from tocsin.competition import page_token, refusal_list, swap_store
 from tocsin.competition.allowlist import built_in
+from tocsin.competition.chainhook import receive
 from tocsin.competition.codes import Code
 from tocsin.competition.explain import explain_refusal
 from tocsin.competition.news_reader import newest_id, read_news, trim_news
+from tocsin.competition.queue_verifier import _groups
 from tocsin.competition.rules import Check, Rules
 from tocsin.competition.swap_store import Candidate, Known
 from tocsin.competition.triage import relevant_calls, relevant_to, triage
@@ -265,3 +268,30 @@ async def test_the_newest_ten_thousand_news_are_kept(tmp_path: Path) -> None:
         left = [each["id"] for each in (await db.prepare("SELECT id FROM news ORDER BY id").all()).results]
 
     assert (removed, left) == (1, [2, 10_001])
+
+
+def test_twenty_are_verified_together_and_those_that_keep_failing_alone() -> None:
+    """After four attempts; nobody is left out, and nobody comes twice."""
+    candidates = [Candidate(str(n), "cron", attempts=n % 6) for n in range(60)]
+    groups = _groups(candidates)
+
+    assert [len(group) for group in groups] == [20, 20, *[1] * 20]
+    assert {each.attempts for group in groups[2:] for each in group} == {4, 5}
+    assert sorted(int(each.txid) for group in groups for each in group) == list(range(60))
+
+
+async def test_a_push_without_usable_ids_is_reported(tmp_path: Path) -> None:
+    """Counted as ignored, with a line of the log; one with ids has none."""
+    async with open_world(tmp_path) as world:
+        odd = await receive(world.request(), world.rules, {"applied": [], "rolledBack": [], "withoutId": 3})
+        lines = world.log.of("chainhook.ids_unusable")
+        fine = await receive(world.request(), world.rules, {"applied": [], "rolledBack": [], "withoutId": 0})
+
+        assert (odd.ignored, fine.ignored, fine.queued) == (3, 0, 0)
+        assert [(line.level, line.fields["count"]) for line in lines] == [("WARN", 3)]
+        assert len(world.log.of("chainhook.ids_unusable")) == 1
+
+
+def test_who_names_a_candidate_decides_when_it_is_verified() -> None:
+    """Our own lists first, then agents, then pushes; the database sorts by these."""
+    assert (swap_store.LISTED, swap_store.SUBMITTED, swap_store.PUSHED) == (0, 1, 2)

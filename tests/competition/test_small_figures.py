@@ -12,9 +12,9 @@ from support.pages_world import sample_row
 from tocsin.competition import page_token
 from tocsin.competition.agent_stats import TradingStats, ValuedSwap, trading_stats
 from tocsin.competition.agent_view import MISSING, BoardRanks, ranks_of
-from tocsin.competition.board import board_query, page_of, percent_of, ranked, unit_prices
+from tocsin.competition.board import BoardQuery, board_query, page_of, percent_of, ranked, unit_prices
 from tocsin.competition.client_shares import ClientShares
-from tocsin.competition.published_board import PublishedBoard
+from tocsin.competition.published_board import PeriodFigures, PeriodRows, PublishedBoard
 from tocsin.errors import UsageError
 from tocsin.shapes.competition import BoardRow
 
@@ -203,6 +203,20 @@ def test_an_agent_has_a_rank_in_every_order() -> None:
     again = found.find(newer, "a")
     assert again is not None
     assert again[1]["pnl"] == 1
+
+
+def test_the_rows_of_a_period_have_its_figures() -> None:
+    """In the order of the board; of a period that nothing is known of there are none."""
+    rows = [row("a", 1.0, capital_usd=10.0, unpriced_tokens=["x"]), row("b", 2.0, unpriced_tokens=["x"])]
+    week = PeriodFigures(NOW, [5.0, None], [7.0, 8.0], [1.5, 2.5], [3, 4], [2, 4])
+    board, made = PublishedBoard(rows, NOW, None, final=False, periods={"7d": week}), PeriodRows()
+    first, second = made.of(board, "7d")
+
+    assert (first.pnl_usd, first.pnl_percent, first.volume_usd, first.trade_count) == (5.0, 50.0, 7.0, 3)
+    assert (first.uncounted_trade_count, first.unpriced_tokens) == (1, ["x"])
+    assert (second.pnl_usd, second.uncounted_trade_count, second.unpriced_tokens) == (None, 0, [])
+    assert (list(made.of(board, "24h")), list(made.of(board, "all"))) == ([], rows)
+    assert page_of(rows, BoardQuery()).rows[0].stx_address == "b"
 
 
 def test_what_an_agent_still_has_to_do() -> None:

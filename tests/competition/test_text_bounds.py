@@ -215,6 +215,17 @@ async def test_a_value_that_is_passed_over_hides_nothing_after_it() -> None:
     assert most <= 300
 
 
+async def test_a_number_is_taken_without_what_follows_it() -> None:
+    """However much that is: memory holds no more than a piece of it."""
+    raw = b"[17, " + b"1, " * 5_000 + b"2]"
+    stream = JsonStream(pieces_of(raw, 100))
+    await stream.kind()
+    await anext(stream.items())
+
+    assert await stream.take(10) == b"17"
+    assert len(stream._buffer) <= 200
+
+
 async def test_the_elements_of_a_list_are_numbered_from_nought() -> None:
     """Empty ones have none."""
     stream = JsonStream(pieces_of(b"[7, [], 8]", 3))

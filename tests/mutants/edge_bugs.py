@@ -70,8 +70,8 @@ BUGS = (
     Bug(
         name="one_client_takes_all_connections",
         file="platform/local/http/connections.py",
-        old="        if client.count >= self.per_client_max and not",
-        new="        if client.count >= self.total_max and not",
+        old="        if known.count >= self.per_client_max and not",
+        new="        if known.count >= self.total_max and not",
         origin="security review 2",
         breaks="One client has a part of the connections, not all",
         tests=("local/http/test_front_door.py::test_silent_connections_make_room_for_requests",),

@@ -16,7 +16,7 @@ from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
 from tocsin.budget.call_session import task_session
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Limited, NotFound, Ok, Unauthorised, Unavailable
 from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.hiro import HiroClient, hiro_upstream
 
 
 @dataclass
@@ -98,3 +98,16 @@ async def test_a_redirect_of_a_change_is_not_followed() -> None:
 async def test_a_change_that_was_not_made_has_the_class_of_its_answer(status: int, expected: type) -> None:
     """As for a question."""
     assert isinstance(await Wire([response(b"", status=status)]).patch(), expected)
+
+
+async def test_a_hook_is_enabled_by_a_change() -> None:
+    """Of its own address, to true."""
+    wire = Wire([response(b"", status=200)])
+    clock, random = VirtualClock(), Random(7).random
+    limiter = BudgetLimiter("hiro", restored_budget(ROOMY, None, clock), clock, random, wire.log, _ignore)
+    client = HiroClient(UpstreamClient(hiro_upstream(HIRO_URL, KEY), wire, limiter, clock, random))
+
+    assert await client.enable_hook("/chainhooks/v1/me/7", task_session(wire.log)) == Ok(None)
+    ((method, url, body, _),) = wire.sent
+    assert (method, url) == ("PATCH", f"{HIRO_URL}/chainhooks/v1/me/7/enabled")
+    assert json.loads(body or b"") == {"enabled": True}

@@ -210,6 +210,8 @@ async def test_a_token_counts_as_unlisted_only_when_the_list_was_read() -> None:
     assert await unlisted(with_row({"address": "y", "price_usd": {}, "decimals": 6}))
     assert not await unlisted(serve, pages_max=0)
     assert not await unlisted(lambda _: response({}, status=500))
+    two = listed(["x"], ["y"])
+    assert not await unlisted(lambda r: response({}, status=500) if "cursor" in r.url else two(r))
     assert not await unlisted(with_row(own_row))
     assert not await unlisted(with_row({"price_usd": 1}))
 

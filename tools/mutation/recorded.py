@@ -25,10 +25,12 @@ class Recording:
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
     seconds: dict[str, float] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)  # without a mutant: they tell nothing about one
 
     def add(self, kept: Path) -> None:
         stored = json.loads(kept.read_text())
         self.seconds.update(stored["seconds"])
+        self.failed.update(stored.get("failed", ()))
         for name, (_, lines) in stored["lines"].items():
             for line, tests in lines.items():
                 self.tests[name][int(line)].update(tests)
@@ -89,12 +91,7 @@ class Uses:
                 and node.lineno <= line <= node.body[0].lineno
             ):
                 return {(name, each) for each in _lines(node)}
-        made = [
-            _assigned(each)
-            for each in _outer_statements(tree)
-            if each.lineno <= line <= (each.end_lineno or each.lineno)
-        ]
-        names = {each for each in made if each}
+        names = self.names_at(path, line)
         names |= {  # who makes an object uses the defaults of its fields
             node.name
             for node in ast.walk(tree)
@@ -103,6 +100,16 @@ class Uses:
         for _ in range(3):
             names |= {other for each in names for other in self._derived[each]}
         return {place for each in names for place in self._places[each]}
+
+    @staticmethod
+    def names_at(path: Path, line: int) -> set[str]:
+        """The constants and fields that are assigned on this line of a module or a class."""
+        made = [
+            _assigned(each)
+            for each in _outer_statements(ast.parse(path.read_text()))
+            if each.lineno <= line <= (each.end_lineno or each.lineno)
+        ]
+        return {each for each in made if each}
 
 
 def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> range:

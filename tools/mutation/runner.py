@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -69,6 +70,7 @@ class MutationRun:
         ]
         self._recording = Recording()
         self._report_to: int | None = None
+        self._texts: list[tuple[str, set[str]]] = []  # of each test file, and its tests
         self._failed_plain: list[str] = []  # without a mutant: they tell nothing about one
 
     def pytest_collection(self) -> None:
@@ -108,9 +110,10 @@ class MutationRun:
                 _in_child(record_file, path, files[path], self._failed_plain)
             os.waitpid(child, 0)
             shutil.rmtree(_directory(child), ignore_errors=True)
-        for path in files:
+        for path, of_file in files.items():
             if place_of(path).exists():
                 self._recording.add(place_of(path))
+            self._texts.append((path.read_text(), {item.nodeid for item in of_file}))
 
     def _try_all(self, items: Sequence[pytest.Item]) -> None:
         by_id = {item.nodeid: item for item in items}
@@ -155,6 +158,7 @@ class MutationRun:
                 found |= known.get(other, {}).get(line, set())
             if found:
                 break
+        found |= self._naming(path, uses.names_at(path, mutant.line))
         seconds = self._recording.seconds
         ordered = sorted(found, key=lambda test: (seconds.get(test, 1) + 0.001) / (1 + killers[test]))
         chosen, left = [], self._seconds_max
@@ -164,6 +168,14 @@ class MutationRun:
             if left < 0:
                 break
         return chosen
+
+    def _naming(self, path: Path, names: set[str]) -> set[str]:
+        """Tests of the files that name this module and one of its constants: they may look at its value only."""
+        found: set[str] = set()
+        for text, tests in self._texts if names else ():
+            if path.stem in text and any(re.search(rf"\b{name}\b", text) for name in names):
+                found |= tests - self._recording.failed
+        return found
 
     def _start(self, path: Path, mutant: Mutant, tests: list[pytest.Item], functions: Any) -> Child:
         cpu = CPU_MIN_S + 3 * sum(self._recording.seconds.get(test.nodeid, 1) for test in tests)
@@ -230,7 +242,8 @@ def record_file(path: Path, items: Sequence[pytest.Item], failed: list[str]) -> 
         lines[str(Path(file).relative_to(SOURCE))] = (digest(Path(file)), found)
     place = place_of(path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps({"digest": digest(path), "seconds": seconds, "lines": lines}))
+    kept = {"digest": digest(path), "seconds": seconds, "lines": lines, "failed": failed}
+    place.write_text(json.dumps(kept))
     return 0
 
 

@@ -77,10 +77,11 @@ class AlertSender:
             return None
         moment, armed_ms = moment_of(self._env.clock), self._state.armed_ms
         armed_at = None if armed_ms is None else wall_time(armed_ms, moment)
-        at = alerts.ring_at(self._state.alert, self._status().tasks.values(), armed_at, moment.wall_ms)
-        if at is None or not self._sending:
-            return at
-        return max(at, moment.wall_ms + ATTEMPT_MAX_MS)  # the attempt under way ends by then, and looks again
+        state, now = self._state.alert, moment.wall_ms
+        if self._sending and state.pending is not None:  # it waits for the one that is being sent
+            try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
+            state = replace(state, pending=replace(state.pending, try_at=try_at))
+        return alerts.ring_at(state, self._status().tasks.values(), armed_at, now)
 
     def _health(self, status: Status) -> Health:
         """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tocsin.platform.local.http.connections import Connections, Place, raise_descriptor_limit
+from tocsin.platform.local.http.fetch import HttpFetch
 
 
 class Open:
@@ -135,3 +136,13 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_is_needed(
 
     assert raise_descriptor_limit() == expected
     assert changed == ([] if raised_to is None else [(raised_to, hard)])
+
+
+async def test_so_many_connections_go_out_at_once() -> None:
+    """64 in all and 16 to one host: a slow upstream does not take the connections of the others."""
+    fetch = HttpFetch()
+    connector = fetch._open_session().connector
+    await fetch.close()
+
+    assert connector is not None
+    assert (connector.limit, connector.limit_per_host, connector._keepalive_timeout) == (64, 16, 15)

@@ -67,6 +67,10 @@ async def test_the_storage_of_a_reset_object_is_broken_with_it(tmp_path: Path) -
             (storage.get_alarm,),
             (storage.delete_alarm,),
             (storage.transaction_sync, dict),
+            (storage.delete_all,),
+            (storage.set_alarm, 1),
+            (storage.sync,),
+            (storage.transaction, dict),
         ]
         for use, *arguments in uses:
             with pytest.raises(ObjectReset, match="the object gave up"):
@@ -289,6 +293,88 @@ async def test_a_task_that_outlives_its_section_waits_for_the_next_one(tmp_path:
 
     assert len(made.env.effects) == 20
     assert not any(made.env.effects)
+
+
+class Keys(DurableObject):
+    """Lists what it has."""
+
+    async def fill(self, keys: list[str]) -> None:
+        for key in keys:
+            self.ctx.storage.put(key, 1)
+
+    async def keys(self, options: dict[str, Any]) -> list[str]:
+        return list(await self.ctx.storage.list(**options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"prefix": "b"},
+        {"end": "ba"},
+        {"prefix": "b", "end": "ba"},
+        {"prefix": "b", "end": "c"},
+        {"prefix": "b", "end": "a"},
+        {"prefix": "b", "start": "ba"},
+        {"start_after": "b", "end": "bb"},
+        {"prefix": "b", "limit": 2},
+        {"prefix": "\U0010ffff"},
+    ],
+)
+async def test_a_range_is_the_same_backwards(tmp_path: Path, options: dict[str, Any]) -> None:
+    """From the file, where all of it is committed; the last of it first."""
+    keys = ["a", "b", "ba", "bb", "c", "\U0010ffff", "\U0010ffffx"]
+    expected = [
+        key
+        for key in keys
+        if key.startswith(options.get("prefix", ""))
+        and key >= options.get("start", "")
+        and key > options.get("start_after", "")
+        and key < options.get("end", "\U0010ffff" * 2)
+    ]
+    limit = options.get("limit")
+    async with objects(tmp_path, Keys) as made:
+        await made.stub().fill(keys)
+        forwards = await made.stub().keys(options)
+        backwards = await made.stub().keys({**options, "reverse": True})
+
+    assert forwards == expected[:limit]
+    assert backwards == expected[::-1][:limit]
+
+
+class Failing(DurableObject):
+    """An alarm that fails, and lets a test break the store meanwhile."""
+
+    async def arm(self) -> None:
+        await self.ctx.storage.set_alarm(self.env.now() + 1_000)
+
+    async def alarm(self) -> None:
+        self.env.break_store()
+        raise RuntimeError("as the test asked")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_retry_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path, *, refused: bool) -> None:
+    """It is in memory; the log says so, unless everything is refused, which it has said already."""
+    async with objects(tmp_path, Failing) as made:
+
+        def fail(step: str, _db: Any) -> None:
+            if step == "before commit":
+                raise OSError(28, "No space left on device")
+
+        def break_store() -> None:
+            if refused:
+                made.runtime.store.refusal = "the file was deleted"
+            else:
+                made.runtime.store.crash_point = fail
+
+        made.env.break_store = break_store
+        await made.stub().arm()
+        await asyncio.sleep(10)
+        failed = made.runtime.metrics.alarms_failed
+
+    assert failed >= 2
+    assert bool(made.log.of("alarm.unsaved")) is not refused
 
 
 async def test_answered_calls_are_not_remembered(tmp_path: Path) -> None:

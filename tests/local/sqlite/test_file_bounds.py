@@ -18,10 +18,12 @@ import pytest
 from support.captured_log import CapturedLog
 from support.local_store import make_file, make_objects_file, open_kv
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import DataDirInUse, SchemaMismatch, StoreUnavailable, StoreUnusable
+from tocsin.errors import DataDirInUse, SchemaMismatch, StoreError, StoreUnavailable, StoreUnusable
 from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
 from tocsin.platform.local.sqlite import sqlite_file, store_check
+from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.platform.local.sqlite.data_lock import LOCK_NAME, DataLock, is_in_use
+from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.migrations import Migration, check
 from tocsin.platform.local.sqlite.snapshot import one_instant, row_counts
 from tocsin.platform.local.sqlite.sql_text import after_all_with, plain
@@ -128,6 +130,38 @@ def test_a_file_system_without_locks_is_refused_by_a_start_only(
     with pytest.raises(StoreUnusable, match="is on a file system without locks"):
         DataLock(tmp_path)
     assert not is_in_use(tmp_path)
+
+
+def test_a_directory_that_was_made_for_a_start_that_is_refused_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was there before stays."""
+
+    def flock(_fd: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / "old").mkdir()
+    for name in ("new", "old"):
+        with pytest.raises(StoreUnusable):
+            DataDir(tmp_path / name, {}, now=START_MS, logger=CapturedLog())
+
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+@linux
+async def test_a_closed_database_leaves_no_file_open(tmp_path: Path) -> None:
+    """Neither the reader's nor the writer's; an error names eighty characters of its statement."""
+    path = make_file(tmp_path / "db.sqlite", "CREATE TABLE t (a)")
+    before = open_files()
+    database = SqliteDatabase(path)
+    await database.prepare("INSERT INTO t VALUES (1)").run()
+    with pytest.raises(StoreError) as refused:
+        await database.prepare("SELECT nothing_of_this_name" + " " * 5 + "x" * 200 + " FROM t").all()
+    await database.close()
+
+    assert open_files() == before
+    assert f"DB: SELECT nothing_of_this_name {'x' * 52}:" in str(refused.value)
 
 
 # Syncs
