@@ -38,7 +38,8 @@ async def test_time_stands_still_while_a_thread_works() -> None:
 
 async def test_a_job_of_an_executor_runs_on_the_loop() -> None:
     """One iteration later; a cancelled one never runs, and an error reaches the caller."""
-    loop, ran = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    ran: list[int] = []
     with ThreadPoolExecutor(1) as pool:
         job, cancelled = (
             loop.run_in_executor(pool, threading.get_ident),
