@@ -1,7 +1,8 @@
-"""The virtual loop keeps order, jumps over waiting, and waits for real threads."""
+"""The virtual loop keeps order, jumps over waiting, runs jobs itself, and waits for real threads."""
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -33,6 +34,33 @@ async def test_time_stands_still_while_a_thread_works() -> None:
     timer.cancel()
 
     assert loop.time() == 0
+
+
+async def test_a_job_of_an_executor_runs_on_the_loop() -> None:
+    """One iteration later; a cancelled one never runs, and an error reaches the caller."""
+    loop = asyncio.get_running_loop()
+    ran: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        job, cancelled = (
+            loop.run_in_executor(pool, threading.get_ident),
+            loop.run_in_executor(pool, ran.append, 1),
+        )
+        failing = loop.run_in_executor(pool, int, "x")
+        cancelled.cancel()
+        assert not job.done()
+
+        assert await job == threading.get_ident()
+        with pytest.raises(ValueError, match="invalid literal"):
+            await failing
+    assert ran == []
+
+
+@pytest.mark.real_threads
+async def test_a_job_runs_in_its_thread_if_the_test_asks_for_that() -> None:
+    """As in the service."""
+    with ThreadPoolExecutor(1) as pool:
+        job = asyncio.get_running_loop().run_in_executor(pool, threading.get_ident)
+        assert await job != threading.get_ident()
 
 
 async def test_a_deadlock_is_an_error_not_a_hang() -> None:

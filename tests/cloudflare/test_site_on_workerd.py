@@ -69,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
             "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}",
         }
         settings = {**upstreams, **keys}
-        with running(tmp_path_factory.mktemp("site"), settings) as workerd:
+        with running(tmp_path_factory.mktemp("site"), settings, optimised=True) as workerd:
             simulator = root_of(upstreams)
             workerd.migrate()
             with urlopen(f"{simulator}/_agents") as lines:

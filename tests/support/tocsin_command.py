@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import chdir, redirect_stderr, redirect_stdout
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -44,6 +45,7 @@ def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.
     """Run the command in this process, in an empty directory, with this environment only."""
     out, error = io.StringIO(), io.StringIO()
     with (
+        _time_zone(),
         tempfile.TemporaryDirectory() as directory,
         mock.patch.object(sys, "argv", ["tocsin", *arguments]),
         mock.patch.dict(os.environ, {"TZ": "UTC", **environment}, clear=True),
@@ -51,6 +53,7 @@ def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.
         redirect_stdout(out),
         redirect_stderr(error),
     ):
+        time.tzset()
         try:
             main()
             code: object = 0
@@ -58,3 +61,12 @@ def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.
             code = end.code or 0
     assert isinstance(code, int)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())
+
+
+@contextmanager
+def _time_zone() -> Iterator[None]:
+    """In the end the zone is again what the environment says."""
+    try:
+        yield
+    finally:
+        time.tzset()
