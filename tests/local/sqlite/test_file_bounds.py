@@ -68,6 +68,7 @@ def test_the_holder_is_named_with_its_start(tmp_path: Path) -> None:
         json.dumps({**HOLDER, "pid": 2**22 + 1}),  # no process has this number
         json.dumps({**HOLDER, "host": "h" * 1_000}),  # longer than is read
     ],
+    ids=["empty", "not-json", "list", "nothing", "late", "no-time", "no-pid", "no-process", "long"],
 )
 def test_a_holder_that_cannot_be_read_is_one_that_is_just_starting(tmp_path: Path, text: str) -> None:
     """Whatever the file says: the directory is in use."""
