@@ -77,6 +77,26 @@ BUGS = (
         tests=("local/http/test_front_door.py::test_silent_connections_make_room_for_requests",),
     ),
     Bug(
+        name="place_of_a_client_that_made_room_is_lost",
+        file="platform/local/http/connections.py",
+        old="        client = self._clients.setdefault(place.client, _Client())  # it may",
+        new="        client = known  # it may",
+        origin="mutation",
+        breaks="A client that makes room for itself keeps its new connection",
+        tests=(
+            "local/http/test_connection_bounds.py::test_a_client_that_gives_up_its_own_connection_keeps_its_place",
+        ),
+    ),
+    Bug(
+        name="refused_clients_are_remembered",
+        file="platform/local/http/connections.py",
+        old="        known = self._clients.get(place.client, _Client())",
+        new="        known = self._clients.setdefault(place.client, _Client())",
+        origin="mutation",
+        breaks="A client that is refused takes no memory",
+        tests=("local/http/test_connection_bounds.py::test_a_client_that_is_refused_is_not_remembered",),
+    ),
+    Bug(
         name="guessing_goes_on",
         file="web/client_limits.py",
         old="        self._guesses.check(networks)\n",

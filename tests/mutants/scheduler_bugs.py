@@ -334,4 +334,13 @@ BUGS = (
             "scheduler/test_latches.py::test_after_an_eviction_a_429_does_not_close_the_upstream_for_good",
         ),
     ),
+    Bug(
+        name="alarm_storm_while_an_alert_is_sent",
+        file="scheduler/alert_sender.py",
+        old="        if self._sending and state.pending is not None:",
+        new="        if False and state.pending is not None:",
+        origin="mutation",
+        breaks="The alarm does not ring for an alert that waits for another one",
+        tests=("scheduler/test_alert_bounds.py::test_a_change_while_an_alert_is_sent_is_sent_after_it",),
+    ),
 )
