@@ -206,7 +206,10 @@ def test_an_agent_has_a_rank_in_every_order() -> None:
 
 
 def test_the_rows_of_a_period_have_its_figures() -> None:
-    """In the order of the board; of a period that nothing is known of there are none."""
+    """In the order of the board; of a period that nothing is known of there are none.
+
+    Tokens are named where trades are left out, and where the P&L is not known, perhaps because of them.
+    """
     rows = [row("a", 1.0, capital_usd=10.0, unpriced_tokens=["x"]), row("b", 2.0, unpriced_tokens=["x"])]
     week = PeriodFigures(NOW, [5.0, None], [7.0, 8.0], [1.5, 2.5], [3, 4], [2, 4])
     board, made = PublishedBoard(rows, NOW, None, final=False, periods={"7d": week}), PeriodRows()
@@ -214,7 +217,7 @@ def test_the_rows_of_a_period_have_its_figures() -> None:
 
     assert (first.pnl_usd, first.pnl_percent, first.volume_usd, first.trade_count) == (5.0, 50.0, 7.0, 3)
     assert (first.uncounted_trade_count, first.unpriced_tokens) == (1, ["x"])
-    assert (second.pnl_usd, second.uncounted_trade_count, second.unpriced_tokens) == (None, 0, [])
+    assert (second.pnl_usd, second.uncounted_trade_count, second.unpriced_tokens) == (None, 0, ["x"])
     assert (list(made.of(board, "24h")), list(made.of(board, "all"))) == ([], rows)
     assert page_of(rows, BoardQuery()).rows[0].stx_address == "b"
 
