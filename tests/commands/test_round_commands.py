@@ -97,7 +97,17 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "roundId": "week-1",
                 "tokenId": "stx",
                 "priceUsd": "0.85",
-                "decimals": 6,
+                "reason": "why",
+            },
+        ),
+        (
+            "price week-1 SP1.a::b 0.85 --decimals 8 --reason why",
+            {
+                "action": "price",
+                "roundId": "week-1",
+                "tokenId": "SP1.a::b",
+                "priceUsd": "0.85",
+                "decimals": 8,
                 "reason": "why",
             },
         ),

@@ -132,8 +132,7 @@ async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Pat
 
     assert (wrong.ok, wrong.http_status, wrong.code, status) == (False, 409, "wrong_decimals", "closed")
     assert wrong.detail == (
-        f"decimalsMap gives {STSTX} 8 decimals; its price of the end has 6. "
-        "Leave it out, or set price and decimals with the action price."
+        f"{STSTX} has 6 decimals, not 8: amounts would count wrong. Leave its decimals out."
     )
     assert right.ok
 

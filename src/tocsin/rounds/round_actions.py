@@ -17,11 +17,13 @@ from tocsin.rounds.action_fields import (
 )
 from tocsin.rounds.advance import RoundWork, capture_round, close_round, finalize_round, look_ahead
 from tocsin.rounds.capture import captured_inputs, prices_of_end
+from tocsin.rounds.closing_prices import known_decimals
 from tocsin.rounds.round_store import iso_time, refused, the_round
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import with_pauses
+from tocsin.rounds.token_values import check_price
 from tocsin.shapes.round_views import RoundAction, RoundAnswer, RoundRow
-from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome
+from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome, RoundPrice
 
 KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
 
@@ -111,16 +113,11 @@ class RoundActions:
         return await self._done(action, round_.round_id, "captured")
 
     async def _check_decimals(self, decimals: Mapping[str, int], round_: RoundRow) -> None:
-        """Refuse decimals other than those of the prices of the end: they would make other sums."""
+        """Refuse decimals other than those that are known: they would make other sums."""
         tokens = [checked_token(token) for token in decimals]
         for price in await prices_of_end(self._work.db, round_.rules, tokens):
-            given = decimals.get(price.token_id, price.decimals)
-            if given != price.decimals:
-                sentence = (
-                    f"decimalsMap gives {price.token_id} {given} decimals; its price of the end has {price.decimals}. "
-                    "Leave it out, or set price and decimals with the action price."
-                )
-                raise refused(409, "wrong_decimals", sentence)
+            if decimals.get(price.token_id, price.decimals) != price.decimals:
+                raise _wrong_decimals(price.token_id, decimals[price.token_id], price.decimals)
 
     async def _finalize(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._round(action)
@@ -187,14 +184,27 @@ class RoundActions:
     async def _price(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._in_status(action, "open", "closed")
         reason, token = need_reason(action), checked_token(action.token_id or "")
-        price, decimals = usd_of(action.price_usd, None), action.decimals
-        if decimals is None or not 0 <= decimals <= 40:
-            raise UsageError("decimals is how many the token has, 0 to 40.")
+        price, decimals = usd_of(action.price_usd, None), await self._decimals(action, token, round_)
+        check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
             values = (round_.round_id, token, price, decimals, reason, self._by, self._at())
             made = await self._work.db.prepare(round_store.OVERRIDE).bind(*values).run()
             await self._changed(made.meta.changes, round_.round_id, "closed")
-        return await self._done(action, round_.round_id, f"{token} is {price} USD")
+        detail = f"{token} is {price} USD, with {decimals} decimals"
+        return await self._done(action, round_.round_id, detail)
+
+    async def _decimals(self, action: RoundAction, token: str, round_: RoundRow) -> int:
+        """Those that are known of the token; without any, those that are given. They are never guessed."""
+        known, given = await known_decimals(self._work.db, token, round_.ends_at), action.decimals
+        if given is None:
+            if known is None:
+                raise UsageError(
+                    f"It is not known how many decimals {token} has: no price of it was ever seen. Give decimals."
+                )
+            return known
+        if known is not None and known != given:
+            raise _wrong_decimals(token, given, known)
+        return given
 
     async def _flag(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._in_status(action, "open", "closed")
@@ -256,6 +266,13 @@ class RoundActions:
 def _check_status(round_: RoundRow, *wanted: str) -> None:
     if round_.status not in wanted:
         raise _wrong_status(round_, *wanted)
+
+
+def _wrong_decimals(token: str, given: int, known: int) -> RequestRefused:
+    sentence = (
+        f"{token} has {known} decimals, not {given}: amounts would count wrong. Leave its decimals out."
+    )
+    return refused(409, "wrong_decimals", sentence)
 
 
 def _wrong_status(round_: RoundRow, *wanted: str) -> RequestRefused:
