@@ -171,7 +171,7 @@ BUGS = (
     Bug(
         name="long_wait_is_silent",
         file="tasks/run_rounds.py",
-        old="    late = [each for each in rounds if waited_ms(each, now) >= WAIT_MS]\n",
+        old="    late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]\n",
         new="    late = [each for each in rounds if waited_ms(each, now) < 0]\n",
         origin=_ORIGIN,
         breaks="A round that waits too long is told by the run, and then by /readyz",

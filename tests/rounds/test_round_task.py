@@ -242,3 +242,56 @@ async def test_prices_after_the_end_do_not_matter(tmp_path: Path) -> None:
         ("stx", "1", "tenero"),
         (STSTX, "2", "manual_admin"),
     ]
+
+
+async def test_a_round_that_is_stuck_holds_up_no_other(tmp_path: Path) -> None:
+    """Its problem is what it waits for, and the run says so at once. It can be made void."""
+    async with round_world(tmp_path) as world:
+        await world.act(
+            "add", roundId="other", startsAt=START_S, endsAt=END_S + 60, graceS=GRACE_S - END_S - 60
+        )
+        await (
+            world.db.prepare(
+                "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')"
+            )
+            .bind(ROUND_ID, STSTX)
+            .run()
+        )
+        await world.swept(GRACE_S)
+        first = await world.run(GRACE_S)
+        statuses = (await world.status(), await world.status("other"))
+        await world.unswap(1)
+        second = await world.run(GRACE_S + 300)
+        listed = await world.all(
+            "SELECT waiting_reason, waiting_since FROM competition_rounds WHERE round_id = ?", ROUND_ID
+        )
+        void = await world.act("void", roundId=ROUND_ID, reason="a price of 0")
+        third = await world.run(GRACE_S + 600)
+
+    problem = "its next step failed: A price is above 0. A token without one is left out."
+    assert statuses == ("finalizing", "finalized")
+    assert first.incomplete == f"{ROUND_ID} waits: {problem}"
+    assert first.counters["waiting"] == {ROUND_ID: problem}
+    assert (second.incomplete, second.counters["discrepancies"]) == (first.incomplete, 1)
+    assert listed == [{"waiting_reason": problem, "waiting_since": GRACE_S * 1000}]
+    assert world.log.named("round.waiting") == [{"round": ROUND_ID, "reason": problem}]
+    assert (void.ok, third.incomplete, third.counters["waiting"]) == (True, None, {})
+
+
+async def test_a_step_that_failed_once_leaves_no_trace(tmp_path: Path) -> None:
+    """When the next run succeeds, the round waits for nothing."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        world.clock.at_s = GRACE_S
+        await world.act("close", roundId=ROUND_ID)
+        await world.act("snapshot", roundId=ROUND_ID)
+        prices = "UPDATE competition_round_price_snapshots SET price_usd_exact = ?"
+        await world.db.prepare(prices).bind("0").run()
+        stuck = await world.run(GRACE_S + 300)
+        await world.db.prepare(prices).bind("1").run()
+        done = await world.run(GRACE_S + 600)
+        row = await world.all("SELECT status, waiting_reason, waiting_since FROM competition_rounds")
+
+    assert stuck.incomplete is not None
+    assert (done.incomplete, done.counters["finalized"]) == (None, 1)
+    assert row == [{"status": "finalized", "waiting_reason": None, "waiting_since": None}]

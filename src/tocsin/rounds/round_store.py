@@ -25,7 +25,7 @@ _CLOSE = (
 )
 _WAIT = """
 UPDATE competition_rounds SET waiting_reason = ?1, waiting_since = min(coalesce(waiting_since, ?2), ?2)
-WHERE round_id = ?3 AND status = 'closed'"""
+WHERE round_id = ?3 AND status IN ('open', 'closed', 'finalizing')"""
 _RULE = "SELECT rule_json FROM competition_round_rule WHERE rule_id = 1"
 SET_RULE = """
 INSERT INTO competition_round_rule (rule_id, rule_json, set_by, set_at) VALUES (1, ?, ?, ?)
@@ -95,7 +95,7 @@ def close(db: Database, round_id: str, now: int) -> Statement:
 
 
 def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
-    """Note why a closed round cannot be captured yet, and since when it waits; the clock may have been set back."""
+    """Note why a round does not go on, and since when it waits; the clock may have been set back."""
     return db.prepare(_WAIT).bind(reason, now, round_id)
 
 
