@@ -144,8 +144,8 @@ BUGS = (
     Bug(
         name="sweep_before_the_grace_is_enough",
         file=_COMPLETE,
-        old="    if not by_feed and (facts.swept_at or 0) < grace_ms:\n",
-        new="    if not by_feed and (facts.swept_at or 0) < rules.ends_at * 1000:\n",
+        old="    by_sweep = (facts.swept_at or 0) >= grace_ms\n",
+        new="    by_sweep = (facts.swept_at or 0) >= rules.ends_at * 1000\n",
         origin=_ORIGIN,
         breaks="A round ends when the chain was read completely after its grace",
         tests=("rounds/test_round_task.py::test_a_round_says_why_it_waits_and_for_how_long_it_is_told",),
