@@ -163,6 +163,21 @@ async def test_no_round_is_an_empty_board(tmp_path: Path) -> None:
     assert (board["rows"], board["round"], board["since"]) == ([], None, None)
 
 
+async def test_a_void_round_is_not_shown(tmp_path: Path) -> None:
+    """Its board goes with the next publication: there is none, or the one of the round before."""
+    async with round_site(tmp_path) as site:
+        await site.published(START_S + DAY_S, stx=1.0, ststx=1.0)
+        await site.world.act("void", roundId=ROUND_ID, reason="wrong dates")
+        board = await site.published(START_S + DAY_S + 300, stx=1.0, ststx=1.0)
+        answer = await ask(site.app, f"/api/competition/agents/{AGENTS[0]}")
+        await site.world.add_round(roundId="before", startsAt=START_S - DAY_S, endsAt=START_S + 100)
+        other = await site.published(START_S + DAY_S + 600, stx=1.0, ststx=1.0)
+
+    assert (board["rows"], board["round"], board["since"]) == ([], None, None)
+    assert "round" not in answer.json()["periodRanks"]
+    assert (other["round"]["roundId"], len(other["rows"])) == ("before", 3)
+
+
 async def test_ranks_of_an_agent_in_every_period(tmp_path: Path) -> None:
     """By every order in which it has a value; a period without any of it is left out."""
     async with round_site(tmp_path) as site:
