@@ -263,8 +263,8 @@ BUGS = (
     Bug(
         name="rule_reaches_into_the_past",
         file="rounds/recurring.py",
-        old="    first = running\n",
-        new="    first = 0\n",
+        old="    first = min(_running(rule, set_at_s), running)",
+        new="    first = 0",
         origin=_ORIGIN,
         breaks="A rule adds rounds from the running one on",
         tests=("rounds/test_round_task.py::test_a_rule_does_not_reach_into_the_past",),

@@ -5,13 +5,12 @@ Emits what the steps emit, `round.added` for a round of the rule, and `round.dis
 
 from collections.abc import Collection
 
-from tocsin.bindings import Database
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.errors import BindingMissing, RunStopped, StoreError, TocsinError
 from tocsin.rounds import round_store
 from tocsin.rounds.advance import RoundWork, note_waiting, take_step
 from tocsin.rounds.discrepancies import find_discrepancies
-from tocsin.rounds.recurring import next_start_ms, rounds_until
+from tocsin.rounds.recurring import latest_start, next_start_ms, rounds_until
 from tocsin.rounds.round_steps import TOO_LONG_MS, WAIT_MS, next_look, step_of, waited_ms
 from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -31,8 +30,6 @@ EMPTY_RESULT: FreeForm = {
     "discrepancies": 0,
     "waiting": {},
 }
-
-_NEWEST = "SELECT max(starts_at) AS newest FROM competition_rounds WHERE round_id LIKE ? || '-%'"
 
 
 def feed_runs(settings: Settings) -> bool:
@@ -92,8 +89,10 @@ class RoundsRun:
     async def _follow_rule(self, rule: RoundRule) -> None:
         """Add the rounds that the rule wants, so that the next one is known before it starts."""
         db, now = self._work.db, self._work.clock.now()
-        newest = await _newest_start(db, rule)
-        for rules in rounds_until(rule, newest, now // 1000, self._work.rules.floors):
+        now_s = now // 1000
+        set_at_s = await round_store.rule_set_at(db)
+        newest = await round_store.newest_by_rule(db, rule, latest_start(rule, now_s))
+        for rules in rounds_until(rule, set_at_s, newest, now_s, self._work.rules.floors):
             added = await round_store.add(db, rules, now).run()
             if added.meta.changes:
                 self._count("added")
@@ -135,11 +134,6 @@ class RoundsRun:
         count = self._counters[name]
         assert isinstance(count, int)
         self._counters[name] = count + 1
-
-
-async def _newest_start(db: Database, rule: RoundRule) -> int | None:
-    row = await db.prepare(_NEWEST).bind(rule.prefix).first()
-    return None if row is None else row["newest"]
 
 
 def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str | None:
