@@ -18,7 +18,7 @@ from support.round_world import (
 )
 from tocsin.bindings import Statement
 from tocsin.prices.series import PricePoint, append
-from tocsin.rounds.round_reader import round_detail
+from tocsin.rounds.round_reader import latest_result, round_detail
 
 
 async def finalized(world: RoundWorld) -> None:
@@ -99,6 +99,29 @@ async def test_what_differs_later_is_told(tmp_path: Path) -> None:
         (12, 0.0),
         (11, -10.0),
     ]
+
+
+async def test_each_wallet_of_an_agent_is_looked_at(tmp_path: Path) -> None:
+    """A second wallet that counted and loses its claim is a discrepancy, one that did not trade is none.
+
+    The newest result is found by each wallet that counts in it.
+    """
+    async with round_world(tmp_path) as world:
+        await world.db.prepare("UPDATE agents SET erc8004_agent_id = 10").run()
+        await world.unswap(3)
+        await finalized(world)
+        placed = await round_detail(world.db, ROUND_ID)
+        before = [await latest_result(world.db, wallet) for wallet in AGENTS]
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address <> 'bc1q0'").run()
+        await world.run(GRACE_S + 300)
+        after = await round_detail(world.db, ROUND_ID)
+        unregistered = await latest_result(world.db, AGENTS[1])
+
+    (result,) = placed.results
+    assert (result.stx_address, result.exact.wallets) == (AGENTS[0], [AGENTS[0], AGENTS[1]])
+    assert before == [result, result, None]
+    assert [(each.subject, each.kind) for each in after.discrepancies] == [(AGENTS[1], "agent_ineligible")]
+    assert unregistered == result
 
 
 async def test_what_is_as_it_was_again_is_no_discrepancy(tmp_path: Path) -> None:
