@@ -197,6 +197,30 @@ async def test_ranks_of_an_agent_in_every_period(tmp_path: Path) -> None:
     assert misused.status == 400
 
 
+async def test_a_result_without_a_price_is_unknown_and_not_nothing(tmp_path: Path) -> None:
+    """None of the agent's trades counts: its P&L and volume are null in its rounds, as on the round's board."""
+    unpriced = f"{AGENTS[0]}.a-token::a"
+    async with round_site(tmp_path) as site:
+        await site.world.unswap(3)
+        await site.world.swap(9, 2, ("stx", 10), (unpriced, 10))
+        await site.world.swept(GRACE_S)
+        await site.world.run(GRACE_S)
+        board = await site.published(GRACE_S + 100, stx=1.0, ststx=1.0)
+        agents = [(await ask(site.app, f"/api/competition/agents/{each}")).json() for each in AGENTS]
+        page = (await ask(site.app, f"/agents/{AGENTS[2]}")).body.decode()
+
+    assert [row["pnlUsd"] for row in board["rows"]] == [10.0, -10.0, None]
+    (unknown,) = agents[2]["rounds"]
+    assert (unknown["pnlUsd"], unknown["volumeUsd"], unknown["pnlPercent"], unknown["tradeCount"]) == (
+        None,
+        None,
+        None,
+        1,
+    )
+    assert [agent["rounds"][0]["pnlUsd"] for agent in agents[:2]] == [10.0, -10.0]
+    assert '<td class="num">3 of 3</td><td class="num">\u2013</td>' in page
+
+
 async def test_an_unknown_period_is_explained(tmp_path: Path) -> None:
     """The sentence names those that there are."""
     async with round_site(tmp_path) as site:

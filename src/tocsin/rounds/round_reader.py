@@ -74,7 +74,8 @@ WHERE p.stx_address IN (SELECT ?1 UNION SELECT o.stx_address FROM agents a
   AND EXISTS (SELECT 1 FROM json_each(p.exact_json, '$.wallets') w WHERE w.value = ?1)
   AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
 _ROUNDS_OF_AGENT = f"""
-SELECT p.round_id, r.ends_at, p.rank, p.pnl_usd, p.pnl_percent, p.volume_usd, p.trade_count,
+SELECT p.round_id, r.ends_at, p.rank, iif(p.priced_trade_count, p.pnl_usd, NULL) AS pnl_usd, p.pnl_percent,
+  iif(p.priced_trade_count, p.volume_usd, NULL) AS volume_usd, p.trade_count,
   (SELECT max(rank) FROM competition_round_results o WHERE o.round_id = p.round_id) AS ranked
 FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
 WHERE p.stx_address IN (SELECT value FROM json_each(?1)) AND p.erc8004_agent_id = ?2 AND r.{_IS_PUBLISHED}
