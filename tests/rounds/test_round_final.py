@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -164,6 +165,41 @@ async def test_reopening_makes_a_new_version(tmp_path: Path) -> None:
     assert [row.erc8004_agent_id for row in second.results] == [11, 10, 12]
     assert [row["version"] for row in files] == [1, 2]
     assert (paid.http_status, paid.code) == (409, "already_paid")
+
+
+async def test_a_prize_that_is_not_there_cannot_be_paid(tmp_path: Path) -> None:
+    """Nobody qualified for it; a dry run says the same."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        pay = {"roundId": ROUND_ID, "category": "return", "payoutTxid": "ab" * 32}
+        answers = [await world.act("pay", dry_run=dry_run, **pay) for dry_run in (True, False)]
+        there = await world.act("pay", dry_run=True, **{**pay, "category": "volume"})
+        status = await world.status()
+
+    assert [(answer.http_status, answer.code) for answer in answers] == [(409, "no_open_reward")] * 2
+    assert (there.ok, there.detail, status) == (True, "volume: paid", "finalized")
+
+
+async def test_a_void_prize_is_not_a_paid_one(tmp_path: Path) -> None:
+    """A round of which nothing was paid can be reopened; its new result has all prizes again."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        void: dict[str, Any] = {"roundId": ROUND_ID, "status": "void", "reason": "nobody claimed it"}
+        statuses = []
+        for category in ("volume", "overall_pnl"):
+            await world.act("pay", category=category, **void)
+            statuses.append(await world.status())
+        reopened = await world.act("reopen", roundId=ROUND_ID, reason="a price was wrong")
+        await world.run(GRACE_S + 300)
+        rewards = await world.all("SELECT category, status FROM competition_rewards ORDER BY category")
+        await world.act("pay", roundId=ROUND_ID, category="volume", payoutTxid="ab" * 32)
+        statuses.append(await world.status())
+        await world.act("pay", category="overall_pnl", **void)
+        statuses.append(await world.status())
+
+    assert reopened.ok
+    assert statuses == ["finalized", "finalized", "partially_paid", "paid"]
+    assert [row["status"] for row in rewards] == ["pending", "pending"]
 
 
 async def test_what_differs_after_a_prize_was_paid_is_told(tmp_path: Path) -> None:

@@ -43,18 +43,18 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
   (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status IN ('open', 'closed'))
 ON CONFLICT (round_id, erc8004_agent_id, kind) DO UPDATE SET decision = excluded.decision, reason = excluded.reason,
   decided_by = excluded.decided_by, decided_at = excluded.decided_at"""
+_UNPAID = """
+SELECT 1 FROM competition_rewards WHERE round_id = ? AND category = ? AND status IN ('pending', 'failed')"""
 _PAY = """
 UPDATE competition_rewards SET status = ?1, payout_txid = coalesce(?2, payout_txid),
   paid_at = CASE WHEN ?1 = 'paid' THEN ?3 ELSE paid_at END, notes = coalesce(?4, notes)
 WHERE round_id = ?5 AND category = ?6 AND status IN ('pending', 'failed')"""
 _PAID = """
-UPDATE competition_rounds SET status = CASE
-    WHEN NOT EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('pending', 'failed'))
-      THEN 'paid'
-    WHEN EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('paid', 'void'))
-      THEN 'partially_paid'
-    ELSE status END
-WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')"""
+UPDATE competition_rounds SET status = iif(
+    EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('pending', 'failed')),
+    'partially_paid', 'paid')
+WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')
+  AND EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status = 'paid')"""
 
 
 class RoundActions:
@@ -228,16 +228,15 @@ class RoundActions:
             raise UsageError(f"category is one of {', '.join(CATEGORIES)}; status is paid, failed or void.")
         if status == "paid" and not action.payout_txid:
             raise UsageError("Give payoutTxid: the transaction that paid the prize.")
-        if not self._dry:
-            db, round_id = self._work.db, round_.round_id
+        db, round_id = self._work.db, round_.round_id
+        unpaid = await db.prepare(_UNPAID).bind(round_id, action.category).first() is not None
+        if unpaid and not self._dry:
             values = (status, action.payout_txid, self._at(), action.reason, round_id, action.category)
             made = await db.batch([db.prepare(_PAY).bind(*values), db.prepare(_PAID).bind(round_id)])
-            if not made[0].meta.changes:
-                raise refused(
-                    409,
-                    "no_open_reward",
-                    f"{round_id} has no unpaid prize in the category {action.category}.",
-                )
+            unpaid = made[0].meta.changes > 0
+        if not unpaid:
+            sentence = f"{round_id} has no unpaid prize in the category {action.category}."
+            raise refused(409, "no_open_reward", sentence)
         return await self._done(action, round_.round_id, f"{action.category}: {status}")
 
     # What they have in common
