@@ -15,6 +15,7 @@ from tocsin.errors import UsageError
 T = TypeVar("T")
 
 STX = "stx"  # the asset id of the native token; fungible tokens are `contract::asset`
+STX_DECIMALS = 6
 
 TXID_PATTERN = "^(?:0[xX])?([0-9a-fA-F]{64})$"  # as JSON Schema has it, too
 

@@ -12,8 +12,8 @@ from support.round_world import END_S, GRACE_S, START_S
 from tocsin.cli import app
 from tocsin.commands import render, render_rounds
 from tocsin.commands.service_client import ServiceClient
-from tocsin.shapes.round_views import ListedRound, RoundAnswer, RoundList, RoundRow, RoundRule
-from tocsin.shapes.rounds import RoundRules
+from tocsin.shapes.round_views import ListedRound, RoundAnswer, RoundDetail, RoundList, RoundRow, RoundRule
+from tocsin.shapes.rounds import AgentFlag, RoundRules
 
 ROUND = RoundRow(
     "week-1-2027-01-15",
@@ -97,7 +97,17 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "roundId": "week-1",
                 "tokenId": "stx",
                 "priceUsd": "0.85",
-                "decimals": 6,
+                "reason": "why",
+            },
+        ),
+        (
+            "price week-1 SP1.a::b 0.85 --decimals 8 --reason why",
+            {
+                "action": "price",
+                "roundId": "week-1",
+                "tokenId": "SP1.a::b",
+                "priceUsd": "0.85",
+                "decimals": 8,
                 "reason": "why",
             },
         ),
@@ -152,6 +162,18 @@ def test_the_list_says_what_a_round_waits_for() -> None:
     assert "follow each other every 7 days, from 2027-01-15 08:00:00 UTC on" in text
     assert "transactions that wait to be verified: 2" in text
     assert "2027-01-22 08:00:00 UTC (in 7d)" in text
+
+
+def test_a_cleared_flag_is_shown_as_cleared() -> None:
+    flags = [
+        AgentFlag(10, "churn", "there and back", [], ["volume"]),
+        AgentFlag(11, "ring", "the same amounts", [], [], cleared=True),
+    ]
+
+    text = printed(render_rounds.detail(RoundDetail(ROUND, [], [], [], flags, [])))
+
+    assert "flag churn of #10: there and back\n" in text
+    assert "flag ring of #11, cleared by an operator: the same amounts\n" in text
 
 
 def printed(lines: Iterable[RenderableType]) -> str:

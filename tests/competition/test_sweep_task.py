@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from support.competition import open_world
+from support.competition import CADENCE_MS, chain_of, open_world, sweep
+from tocsin.competition.allowlist import AllowList, built_in
+from tocsin.competition.rules import Rules
 from tocsin.competition.sweep import Sweep
 from tocsin.settings import Settings
 from tocsin.tasks.sweep_competition import sweep_task
@@ -17,3 +19,20 @@ async def test_a_sweep_that_did_nothing_has_the_result_of_one_that_was_cut_off_a
         counters = Sweep(world.run(), world.rules, cadence_ms=task.cadence_ms).counters()
 
     assert counters == {**task.empty_result, "startedAt": counters["startedAt"], "durationMs": 0}
+
+
+async def test_a_complete_sweep_says_nothing_about_other_rules(tmp_path: Path) -> None:
+    """When it began is kept until the rules change; then the next complete one is the first again."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        kept = "SELECT value FROM competition_state WHERE key = 'competition_swept_at'"
+        await sweep(world)
+        before = await world.all(kept)
+        grown = Rules(built_in().plus(AllowList({"SP1.a": frozenset({"swap"})})), world.rules.start_s)
+        begun = Sweep(world.run(), grown, cadence_ms=CADENCE_MS)
+        await begun.prepare()
+        changed = await world.all(kept)
+        await Sweep(world.run(), grown, cadence_ms=CADENCE_MS).keep_swept_at()
+        await Sweep(world.run(), grown, cadence_ms=CADENCE_MS).prepare()
+        after = await world.all(kept)
+
+    assert (len(before), changed, len(after)) == (1, [], 1)

@@ -144,8 +144,8 @@ BUGS = (
     Bug(
         name="sweep_before_the_grace_is_enough",
         file=_COMPLETE,
-        old="    if not by_feed and (facts.swept_at or 0) < grace_ms:\n",
-        new="    if not by_feed and (facts.swept_at or 0) < rules.ends_at * 1000:\n",
+        old="    by_sweep = (facts.swept_at or 0) >= grace_ms\n",
+        new="    by_sweep = (facts.swept_at or 0) >= rules.ends_at * 1000\n",
         origin=_ORIGIN,
         breaks="A round ends when the chain was read completely after its grace",
         tests=("rounds/test_round_task.py::test_a_round_says_why_it_waits_and_for_how_long_it_is_told",),
@@ -171,7 +171,7 @@ BUGS = (
     Bug(
         name="long_wait_is_silent",
         file="tasks/run_rounds.py",
-        old="    late = [each for each in rounds if waited_ms(each, now) >= WAIT_MS]\n",
+        old="    late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]\n",
         new="    late = [each for each in rounds if waited_ms(each, now) < 0]\n",
         origin=_ORIGIN,
         breaks="A round that waits too long is told by the run, and then by /readyz",
@@ -263,8 +263,8 @@ BUGS = (
     Bug(
         name="rule_reaches_into_the_past",
         file="rounds/recurring.py",
-        old="    first = running\n",
-        new="    first = 0\n",
+        old="    first = min(_running(rule, set_at_s), running)",
+        new="    first = 0",
         origin=_ORIGIN,
         breaks="A rule adds rounds from the running one on",
         tests=("rounds/test_round_task.py::test_a_rule_does_not_reach_into_the_past",),

@@ -5,8 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from support.round_world import AGENTS, GRACE_S, RULES, RoundWorld, round_world
+from support.round_world import (
+    AGENTS,
+    END_S,
+    GRACE_S,
+    ROUND_ID,
+    RULES,
+    START_S,
+    RoundWorld,
+    round_world,
+    txid,
+)
 from tocsin.competition.feed_state import FeedState, save_state
+from tocsin.competition.kept_values import set_value
 from tocsin.competition.rules import Rules
 from tocsin.rounds.data_complete import incomplete_because, load_record
 from tocsin.rounds.round_store import unfinished
@@ -20,9 +31,12 @@ async def read_wallets(world: RoundWorld, *wallets: str) -> None:
         await world.db.prepare(mark).bind(wallet).run()
 
 
-async def reason(world: RoundWorld, state: FeedState, rules: Rules = RULES) -> str | None:
-    """Why the round would not be captured now."""
+async def reason(
+    world: RoundWorld, state: FeedState, rules: Rules = RULES, applied: str | None = None
+) -> str | None:
+    """Why the round would not be captured now. `applied`: the rules of the newest sweep, if not those in force."""
     await save_state(world.db, state, 1).run()
+    await set_value(world.db, "competition_rules", applied or rules.version, 1).run()
     (round_,) = await unfinished(world.db)
     record = await load_record(world.db, rules, round_.rules, feed_runs=True)
     return incomplete_because(round_.rules, record)
@@ -70,3 +84,82 @@ async def test_contracts_that_were_not_read_are_named_as_the_reason(
     async with round_world(tmp_path) as world:
         await read_wallets(world, *AGENTS)
         assert await reason(world, replace(FOLLOWED, rests_on=rests_on)) == expected
+
+
+async def test_a_sweep_must_have_applied_the_rules_in_force(tmp_path: Path) -> None:
+    """A contract that was taken off the list has swaps that count until then, also where all lists were read."""
+    async with round_world(tmp_path) as world:
+        await read_wallets(world, *AGENTS)
+        changed = "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
+        assert await reason(world, FOLLOWED, applied="another") == changed
+        await world.swept(GRACE_S)
+        assert await reason(world, FOLLOWED, applied="another") == changed
+
+
+REFUSED = """
+INSERT INTO refusals (txid, sender, code, burn_block_time, reason, source, refused_at, allowlist_version, block_height,
+  block_hash) VALUES (?, ?, ?, ?, 'why', 'cron', 0, 'v', 1005, '0x')"""
+
+
+@pytest.mark.parametrize(
+    ("code", "at_s", "waits"),
+    [
+        ("sender_not_registered", START_S, True),
+        ("sender_not_genesis", END_S - 1, True),
+        ("sender_not_registered", END_S, False),
+        ("sender_not_registered", START_S - 1, False),
+        ("not_a_swap", START_S, False),
+    ],
+)
+async def test_what_counts_now_that_its_sender_is_eligible_holds_a_round_up(
+    tmp_path: Path, code: str, at_s: int, waits: bool
+) -> None:
+    """It was refused, and the next sweep verifies it, if it lies within the round."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.db.prepare(REFUSED).bind(txid(77), AGENTS[0], code, at_s).run()
+        found = await reason(world, FOLLOWED)
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q0'").run()
+        ineligible = await reason(world, FOLLOWED)
+
+    assert (found, ineligible) == ("transactions that wait to be verified: 1" if waits else None, None)
+
+
+LATE = "SP3D3AMACPMMA62DD0BT1SDFQSRWS9G0VBQ0V6JXF"
+
+
+async def test_a_reopened_round_waits_for_the_lists_of_new_wallets(tmp_path: Path) -> None:
+    """It was complete once. What a wallet did that was registered since is only found when its list is read."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.run(GRACE_S)
+        agent = "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES ('b', ?, 99, '')"
+        await world.db.prepare(agent).bind(LATE).run()
+        await world.db.prepare("INSERT INTO claims (btc_address, status) VALUES ('b', 'verified')").run()
+        world.clock.at_s = GRACE_S + 86_400
+        await world.act("reopen", roundId=ROUND_ID, reason="agent 99 was registered late")
+        waits = await world.run()
+        await world.swept(GRACE_S + 86_400 + 600)
+        done = await world.run(GRACE_S + 86_400 + 900)
+
+    assert waits.counters["waiting"] == {
+        ROUND_ID: "wallets that have become eligible, and whose lists were not read yet: 1"
+    }
+    assert (waits.counters["captured"], done.counters["finalized"]) == (0, 1)
+
+
+async def test_a_reopened_round_waits_for_a_sweep_under_new_rules(tmp_path: Path) -> None:
+    """The allow-list has changed since the last complete sweep; the sweep that applies it forgets that one."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.run(GRACE_S)
+        await world.act("reopen", roundId=ROUND_ID, reason="a contract was added")
+        await set_value(world.db, "competition_rules", "older", 1).run()
+        waits = await world.run(GRACE_S + 300)
+        await world.swept(GRACE_S + 600)
+        done = await world.run(GRACE_S + 900)
+
+    assert waits.counters["waiting"] == {
+        ROUND_ID: "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
+    }
+    assert done.counters["finalized"] == 1

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from support.round_world import (
 )
 from tocsin.bindings import Statement
 from tocsin.prices.series import PricePoint, append
-from tocsin.rounds.round_reader import round_detail
+from tocsin.rounds.round_reader import latest_result, round_detail
 
 
 async def finalized(world: RoundWorld) -> None:
@@ -101,6 +102,29 @@ async def test_what_differs_later_is_told(tmp_path: Path) -> None:
     ]
 
 
+async def test_each_wallet_of_an_agent_is_looked_at(tmp_path: Path) -> None:
+    """A second wallet that counted and loses its claim is a discrepancy, one that did not trade is none.
+
+    The newest result is found by each wallet that counts in it.
+    """
+    async with round_world(tmp_path) as world:
+        await world.db.prepare("UPDATE agents SET erc8004_agent_id = 10").run()
+        await world.unswap(3)
+        await finalized(world)
+        placed = await round_detail(world.db, ROUND_ID)
+        before = [await latest_result(world.db, wallet) for wallet in AGENTS]
+        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address <> 'bc1q0'").run()
+        await world.run(GRACE_S + 300)
+        after = await round_detail(world.db, ROUND_ID)
+        unregistered = await latest_result(world.db, AGENTS[1])
+
+    (result,) = placed.results
+    assert (result.stx_address, result.exact.wallets) == (AGENTS[0], [AGENTS[0], AGENTS[1]])
+    assert before == [result, result, None]
+    assert [(each.subject, each.kind) for each in after.discrepancies] == [(AGENTS[1], "agent_ineligible")]
+    assert unregistered == result
+
+
 async def test_what_is_as_it_was_again_is_no_discrepancy(tmp_path: Path) -> None:
     """A reorg takes a swap away, and the next block brings it back; an agent's claim is verified again."""
     async with round_world(tmp_path) as world:
@@ -141,6 +165,41 @@ async def test_reopening_makes_a_new_version(tmp_path: Path) -> None:
     assert [row.erc8004_agent_id for row in second.results] == [11, 10, 12]
     assert [row["version"] for row in files] == [1, 2]
     assert (paid.http_status, paid.code) == (409, "already_paid")
+
+
+async def test_a_prize_that_is_not_there_cannot_be_paid(tmp_path: Path) -> None:
+    """Nobody qualified for it; a dry run says the same."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        pay = {"roundId": ROUND_ID, "category": "return", "payoutTxid": "ab" * 32}
+        answers = [await world.act("pay", dry_run=dry_run, **pay) for dry_run in (True, False)]
+        there = await world.act("pay", dry_run=True, **{**pay, "category": "volume"})
+        status = await world.status()
+
+    assert [(answer.http_status, answer.code) for answer in answers] == [(409, "no_open_reward")] * 2
+    assert (there.ok, there.detail, status) == (True, "volume: paid", "finalized")
+
+
+async def test_a_void_prize_is_not_a_paid_one(tmp_path: Path) -> None:
+    """A round of which nothing was paid can be reopened; its new result has all prizes again."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        void: dict[str, Any] = {"roundId": ROUND_ID, "status": "void", "reason": "nobody claimed it"}
+        statuses = []
+        for category in ("volume", "overall_pnl"):
+            await world.act("pay", category=category, **void)
+            statuses.append(await world.status())
+        reopened = await world.act("reopen", roundId=ROUND_ID, reason="a price was wrong")
+        await world.run(GRACE_S + 300)
+        rewards = await world.all("SELECT category, status FROM competition_rewards ORDER BY category")
+        await world.act("pay", roundId=ROUND_ID, category="volume", payoutTxid="ab" * 32)
+        statuses.append(await world.status())
+        await world.act("pay", category="overall_pnl", **void)
+        statuses.append(await world.status())
+
+    assert reopened.ok
+    assert statuses == ["finalized", "finalized", "partially_paid", "paid"]
+    assert [row["status"] for row in rewards] == ["pending", "pending"]
 
 
 async def test_what_differs_after_a_prize_was_paid_is_told(tmp_path: Path) -> None:

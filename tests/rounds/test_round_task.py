@@ -8,6 +8,7 @@ from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX
 from tocsin.shapes.rounds import RoundOutcome
 
 MINUTE_S = 60
+WEEK_S = 7 * 86_400
 
 
 async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
@@ -132,8 +133,7 @@ async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Pat
 
     assert (wrong.ok, wrong.http_status, wrong.code, status) == (False, 409, "wrong_decimals", "closed")
     assert wrong.detail == (
-        f"decimalsMap gives {STSTX} 8 decimals; its price of the end has 6. "
-        "Leave it out, or set price and decimals with the action price."
+        f"{STSTX} has 6 decimals, not 8: amounts would count wrong. Leave its decimals out."
     )
     assert right.ok
 
@@ -187,15 +187,68 @@ async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
 
 
 async def test_a_rule_does_not_reach_into_the_past(tmp_path: Path) -> None:
-    """One that started five weeks ago begins with the round that runs."""
+    """One that started five weeks ago begins with the round that runs when it is set."""
     async with round_world(tmp_path) as world:
+        world.clock.at_s = START_S + 5 * WEEK_S
         await world.act("rule", firstStartsAt=START_S, prefix="round")
-        await world.run(START_S + 5 * 7 * 86_400 + 10)
+        await world.run(START_S + 5 * WEEK_S + 10)
         rounds = await world.all(
             "SELECT round_id FROM competition_rounds WHERE round_id LIKE 'round-%' ORDER BY starts_at"
         )
 
     assert [row["round_id"] for row in rounds] == ["round-6-2027-02-19", "round-7-2027-02-26"]
+
+
+async def test_a_rule_that_is_set_again_leaves_the_pause_out(tmp_path: Path) -> None:
+    """It ended ten weeks ago: those weeks had no round, and get none now. Set while it is in force, it goes on."""
+    async with round_world(tmp_path) as world:
+        await world.act("rule", firstStartsAt=START_S)
+        await world.run(START_S + 10)
+        await world.act("rule")
+        await world.run(START_S + 10 * WEEK_S)
+        await world.act("rule", firstStartsAt=START_S)
+        again = await world.run(START_S + 10 * WEEK_S + 10)
+        await world.act("rule", firstStartsAt=START_S, rewards={"volume": 7})
+        changed = await world.run(START_S + 11 * WEEK_S)
+        rounds = await world.all("SELECT round_id FROM competition_rounds ORDER BY starts_at")
+
+    assert (again.counters["added"], changed.counters["added"]) == (2, 1)
+    assert [row["round_id"] for row in rounds] == [
+        "week-1-2027-01-15",
+        "week-2-2027-01-22",
+        "week-11-2027-03-26",
+        "week-12-2027-04-02",
+        "week-13-2027-04-09",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("round_id", "start_s", "length_s"),
+    [
+        ("week-special", START_S + 60 * 86_400, 86_400),  # another name
+        ("week-9-2027-03-12", START_S + 8 * WEEK_S, 86_400),  # another length
+        ("week-9-2027-03-12", START_S + 8 * WEEK_S + 60, WEEK_S),  # another start
+        ("week-9-2027-03-12", START_S + 8 * WEEK_S, WEEK_S),  # one of the rule's, but far ahead
+    ],
+)
+async def test_a_round_with_the_prefix_of_the_rule_does_not_end_it(
+    tmp_path: Path, round_id: str, start_s: int, length_s: int
+) -> None:
+    """Only the rounds that the rule itself has added tell which one is next."""
+    async with round_world(tmp_path) as world:
+        await world.act("rule", firstStartsAt=START_S)
+        await world.act("add", roundId=round_id, startsAt=start_s, endsAt=start_s + length_s)
+        for week in range(3):
+            await world.run(START_S + week * WEEK_S + 10)
+        rounds = await world.all("SELECT round_id FROM competition_rounds ORDER BY starts_at")
+
+    assert [row["round_id"] for row in rounds] == [
+        "week-1-2027-01-15",
+        "week-2-2027-01-22",
+        "week-3-2027-01-29",
+        "week-4-2027-02-05",
+        round_id,
+    ]
 
 
 async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
@@ -243,3 +296,56 @@ async def test_prices_after_the_end_do_not_matter(tmp_path: Path) -> None:
         ("stx", "1", "tenero"),
         (STSTX, "2", "manual_admin"),
     ]
+
+
+async def test_a_round_that_is_stuck_holds_up_no_other(tmp_path: Path) -> None:
+    """Its problem is what it waits for, and the run says so at once. It can be made void."""
+    async with round_world(tmp_path) as world:
+        await world.act(
+            "add", roundId="other", startsAt=START_S, endsAt=END_S + 60, graceS=GRACE_S - END_S - 60
+        )
+        await (
+            world.db.prepare(
+                "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')"
+            )
+            .bind(ROUND_ID, STSTX)
+            .run()
+        )
+        await world.swept(GRACE_S)
+        first = await world.run(GRACE_S)
+        statuses = (await world.status(), await world.status("other"))
+        await world.unswap(1)
+        second = await world.run(GRACE_S + 300)
+        listed = await world.all(
+            "SELECT waiting_reason, waiting_since FROM competition_rounds WHERE round_id = ?", ROUND_ID
+        )
+        void = await world.act("void", roundId=ROUND_ID, reason="a price of 0")
+        third = await world.run(GRACE_S + 600)
+
+    problem = "its next step failed: A price is above 0. A token without one is left out."
+    assert statuses == ("finalizing", "finalized")
+    assert first.incomplete == f"{ROUND_ID} waits: {problem}"
+    assert first.counters["waiting"] == {ROUND_ID: problem}
+    assert (second.incomplete, second.counters["discrepancies"]) == (first.incomplete, 1)
+    assert listed == [{"waiting_reason": problem, "waiting_since": GRACE_S * 1000}]
+    assert world.log.named("round.waiting") == [{"round": ROUND_ID, "reason": problem}]
+    assert (void.ok, third.incomplete, third.counters["waiting"]) == (True, None, {})
+
+
+async def test_a_step_that_failed_once_leaves_no_trace(tmp_path: Path) -> None:
+    """When the next run succeeds, the round waits for nothing."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        world.clock.at_s = GRACE_S
+        await world.act("close", roundId=ROUND_ID)
+        await world.act("snapshot", roundId=ROUND_ID)
+        prices = "UPDATE competition_round_price_snapshots SET price_usd_exact = ?"
+        await world.db.prepare(prices).bind("0").run()
+        stuck = await world.run(GRACE_S + 300)
+        await world.db.prepare(prices).bind("1").run()
+        done = await world.run(GRACE_S + 600)
+        row = await world.all("SELECT status, waiting_reason, waiting_since FROM competition_rounds")
+
+    assert stuck.incomplete is not None
+    assert (done.incomplete, done.counters["finalized"]) == (None, 1)
+    assert row == [{"status": "finalized", "waiting_reason": None, "waiting_since": None}]

@@ -163,6 +163,21 @@ async def test_no_round_is_an_empty_board(tmp_path: Path) -> None:
     assert (board["rows"], board["round"], board["since"]) == ([], None, None)
 
 
+async def test_a_void_round_is_not_shown(tmp_path: Path) -> None:
+    """Its board goes with the next publication: there is none, or the one of the round before."""
+    async with round_site(tmp_path) as site:
+        await site.published(START_S + DAY_S, stx=1.0, ststx=1.0)
+        await site.world.act("void", roundId=ROUND_ID, reason="wrong dates")
+        board = await site.published(START_S + DAY_S + 300, stx=1.0, ststx=1.0)
+        answer = await ask(site.app, f"/api/competition/agents/{AGENTS[0]}")
+        await site.world.add_round(roundId="before", startsAt=START_S - DAY_S, endsAt=START_S + 100)
+        other = await site.published(START_S + DAY_S + 600, stx=1.0, ststx=1.0)
+
+    assert (board["rows"], board["round"], board["since"]) == ([], None, None)
+    assert "round" not in answer.json()["periodRanks"]
+    assert (other["round"]["roundId"], len(other["rows"])) == ("before", 3)
+
+
 async def test_ranks_of_an_agent_in_every_period(tmp_path: Path) -> None:
     """By every order in which it has a value; a period without any of it is left out."""
     async with round_site(tmp_path) as site:
@@ -180,6 +195,30 @@ async def test_ranks_of_an_agent_in_every_period(tmp_path: Path) -> None:
     assert body["periodRanks"]["7d"]["trades"] == 3
     assert [row["pnlUsd"] for row in page["rows"] + following["rows"]] == [10.0, -10.0, None]
     assert misused.status == 400
+
+
+async def test_a_result_without_a_price_is_unknown_and_not_nothing(tmp_path: Path) -> None:
+    """None of the agent's trades counts: its P&L and volume are null in its rounds, as on the round's board."""
+    unpriced = f"{AGENTS[0]}.a-token::a"
+    async with round_site(tmp_path) as site:
+        await site.world.unswap(3)
+        await site.world.swap(9, 2, ("stx", 10), (unpriced, 10))
+        await site.world.swept(GRACE_S)
+        await site.world.run(GRACE_S)
+        board = await site.published(GRACE_S + 100, stx=1.0, ststx=1.0)
+        agents = [(await ask(site.app, f"/api/competition/agents/{each}")).json() for each in AGENTS]
+        page = (await ask(site.app, f"/agents/{AGENTS[2]}")).body.decode()
+
+    assert [row["pnlUsd"] for row in board["rows"]] == [10.0, -10.0, None]
+    (unknown,) = agents[2]["rounds"]
+    assert (unknown["pnlUsd"], unknown["volumeUsd"], unknown["pnlPercent"], unknown["tradeCount"]) == (
+        None,
+        None,
+        None,
+        1,
+    )
+    assert [agent["rounds"][0]["pnlUsd"] for agent in agents[:2]] == [10.0, -10.0]
+    assert '<td class="num">3 of 3</td><td class="num">\u2013</td>' in page
 
 
 async def test_an_unknown_period_is_explained(tmp_path: Path) -> None:

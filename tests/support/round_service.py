@@ -6,6 +6,8 @@ from pathlib import Path
 
 from support.local_store import open_competition
 from support.round_world import ROUND_ID, RoundWorld, SetClock, seed
+from tocsin.competition.rules import rules_of
+from tocsin.settings import Settings
 
 LENGTH_S = 7_200
 ALONE = {
@@ -30,4 +32,4 @@ async def _fill(data: Path, ends: Sequence[int]) -> None:
         for number, ends_at in enumerate(ends):
             round_id = f"{ROUND_ID}-{number}" if number else ROUND_ID
             await world.add_round(roundId=round_id, startsAt=ends_at - LENGTH_S, endsAt=ends_at, graceS=0)
-        await world.swept(ends[-1] + 86_400)
+        await world.swept(ends[-1] + 86_400, rules_of(Settings()))

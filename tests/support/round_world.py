@@ -40,6 +40,10 @@ INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in
   burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
 VALUES (?, ?, 'SP.pool', 'swap', ?, ?, ?, ?, ?, ?, '0x', 0, 'cron', 'v', 0)"""
 
+_READ_WALLETS = """
+INSERT INTO marks (principal, rules, walked_at) SELECT stx_address, 'r', ? FROM agent_tiers WHERE tier = 'eligible'
+ON CONFLICT (principal) DO UPDATE SET walked_at = excluded.walked_at"""
+
 
 def txid(number: int) -> str:
     return f"0x{number % 2**256:064x}"
@@ -97,9 +101,16 @@ class RoundWorld:
         }
         return await self.act("add", **{**wanted, **fields})
 
-    async def swept(self, at_s: float) -> None:
-        """A complete sweep of all contracts' lists began then."""
-        await set_value(self.db, "competition_swept_at", str(int(at_s * 1000)), int(at_s * 1000)).run()
+    async def swept(self, at_s: float, rules: Rules = RULES) -> None:
+        """A complete sweep of all contracts' lists, and of those of new wallets, began then."""
+        at_ms = int(at_s * 1000)
+        await self.db.batch(
+            [
+                set_value(self.db, "competition_rules", rules.version, at_ms),
+                set_value(self.db, "competition_swept_at", str(at_ms), at_ms),
+                self.db.prepare(_READ_WALLETS).bind(at_ms),
+            ]
+        )
 
     async def swap(
         self,

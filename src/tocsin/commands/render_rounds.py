@@ -45,7 +45,8 @@ def detail(detail: RoundDetail) -> Iterable[RenderableType]:
     for reward in detail.rewards:
         yield f"{_prize(reward)}, {reward.status}"
     for flag in detail.flags:
-        yield f"flag {flag.kind} of #{flag.erc8004_agent_id}: {escape(flag.reason)}"
+        cleared = ", cleared by an operator" if flag.cleared else ""
+        yield f"flag {flag.kind} of #{flag.erc8004_agent_id}{cleared}: {escape(flag.reason)}"
     for each in detail.discrepancies:
         yield f"[yellow]{each.kind}[/] {escape(each.subject)}: {escape(each.detail)}"
 

@@ -184,7 +184,9 @@ def price(
     round_id: RoundId,
     token: Annotated[str, typer.Argument(help="stx, or SP….contract::asset.")],
     usd: Annotated[str, typer.Argument(help="Such as 0.85.")],
-    decimals: Annotated[int, typer.Option(help="Of the token.")] = 6,
+    decimals: Annotated[
+        int | None, typer.Option(help="Of the token, if no price of it was ever seen.")
+    ] = None,
     dry_run: Dry = False,
     reason: Reason = None,
     url: Url = None,
@@ -192,7 +194,11 @@ def price(
     port: Port = None,
 ) -> None:
     """Set the price of a token at the end of a round that is not captured yet. It needs a reason."""
-    fields: dict[str, JSON] = {"tokenId": token, "priceUsd": usd, "decimals": decimals}
+    fields: dict[str, JSON] = {
+        "tokenId": token,
+        "priceUsd": usd,
+        **({} if decimals is None else {"decimals": decimals}),
+    }
     _act("price", round_id, dry_run, reason, fields, (url, host, port))
 
 

@@ -63,7 +63,8 @@ PAGES_PER_TURN = 5  # of a list, before the others have their turn
 CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
-SWEPT_AT = "competition_swept_at"  # when the newest complete sweep of all contracts' lists began
+# When the newest complete sweep of all contracts' lists began, under the rules above.
+SWEPT_AT = "competition_swept_at"
 
 _NOW_ELIGIBLE = """
 SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
@@ -289,7 +290,7 @@ class Sweep:
             statements += swap_store.refuse(db, retracted, self._rules, now)
             self._context.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
         if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep continues
-            statements.append(set_value(db, RULES, self._rules.version, now))
+            statements += [set_value(db, RULES, self._rules.version, now), clear_value(db, SWEPT_AT)]
         if statements:
             await db.batch(statements)
 

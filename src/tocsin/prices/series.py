@@ -35,6 +35,10 @@ CROSS JOIN price_tokens t ON t.token = CAST(asked.value AS TEXT)
 CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at <= ?
 ORDER BY p.token, p.at"""
 
+_NEWEST_DECIMALS = """
+SELECT p.decimals FROM price_tokens t JOIN price_points p ON p.token = t.id
+WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
+
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
@@ -76,6 +80,12 @@ async def points_between(
     for row in (await db.prepare(_BETWEEN).bind(asked, first_ms, last_ms).all()).results:
         found.setdefault(row["token_id"], []).append(_point(row))
     return found
+
+
+async def newest_decimals(db: Database, token_id: str) -> int | None:
+    """How many decimals the token has, by the newest point that tells."""
+    row = await db.prepare(_NEWEST_DECIMALS).bind(token_id).first()
+    return None if row is None else row["decimals"]
 
 
 def in_force(points: Sequence[PricePoint], at: int) -> PricePoint | None:

@@ -61,7 +61,7 @@ async def capture_round(
     prices = await prices_of_end(db, rules, needed)
     reason = None if forced else incomplete_because(rules, record) or unpriced_because(prices)
     if reason is not None:
-        await _wait(work, round_, reason)
+        await note_waiting(work, round_, reason)
         return reason
     work.checkpoint()
     captured = await capture(
@@ -81,7 +81,8 @@ async def capture_round(
     return None
 
 
-async def _wait(work: RoundWork, round_: RoundRow, reason: str) -> None:
+async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
+    """Keep why the round does not go on, for everybody to see."""
     now = work.clock.now()
     if round_.waiting_reason != reason:
         work.logger.warn("round.waiting", round=round_.round_id, reason=reason)

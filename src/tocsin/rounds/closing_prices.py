@@ -7,9 +7,10 @@ minutes does not move it. A token whose price was known at fewer than seven of t
 from collections.abc import Sequence
 
 from tocsin.bindings import Database
+from tocsin.chain_model import STX, STX_DECIMALS
 from tocsin.exact_decimals import decimal_of_float, decimal_text, read_decimal
 from tocsin.prices.pricing import STALE_AFTER_MS, peg_of
-from tocsin.prices.series import PricePoint, in_force, points_between
+from tocsin.prices.series import PricePoint, in_force, newest_decimals, points_between
 from tocsin.shapes.rounds import RoundPrice
 
 INSTANTS = 13
@@ -26,6 +27,15 @@ async def closing_prices(db: Database, token_ids: Sequence[str], ends_at: int) -
         closing_price(token_id, series.get(token_id, []), end_ms) for token_id in sorted(set(token_ids))
     ]
     return [price for price in prices if price is not None]
+
+
+async def known_decimals(db: Database, token_id: str, ends_at: int) -> int | None:
+    """How many decimals a token has: by its price at `ends_at`, or by its newest one; None: no price has told."""
+    if token_id == STX:
+        return STX_DECIMALS
+    for price in await closing_prices(db, [token_id], ends_at):
+        return price.decimals
+    return await newest_decimals(db, token_id)
 
 
 def closing_price(token_id: str, points: Sequence[PricePoint], end_ms: int) -> RoundPrice | None:

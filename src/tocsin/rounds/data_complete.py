@@ -1,7 +1,9 @@
 """Whether everything that happened in a round is recorded, from what the database has.
 
 The chain must have been read completely after the grace ended: by a look at the network's list that left nothing
-unread, or by a sweep of all contracts' lists. Nothing that a list has shown within the round may wait to be verified.
+unread, or by a sweep of all contracts' lists under the rules in force. Lists are read on from where they were read
+before, so what a wallet did before it was registered is only in its own list: that must have been read once. Nothing
+that a list has shown within the round may wait to be verified, also not because its sender has become eligible.
 """
 
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from tocsin.competition.feed_state import FeedState, load_state
 from tocsin.competition.kept_values import get_value
 from tocsin.competition.proven_block import ProofFacts, load_facts, proven_block
 from tocsin.competition.rules import Rules
-from tocsin.competition.sweep import SWEPT_AT
+from tocsin.competition.sweep import RULES, SWEPT_AT
 from tocsin.durations import utc_time
 from tocsin.shapes.rounds import RoundRules
 
@@ -26,6 +28,10 @@ _UNVERIFIED = """
 SELECT count(*) AS n FROM candidates c
 WHERE (c.block_height = 0 OR c.block_height > ? AND c.block_height < ?)
   AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)"""
+# The next sweep verifies these: when they were refused, their senders were not eligible.
+_ELIGIBLE_NOW = """
+SELECT count(*) AS n FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender AND t.tier = 'eligible'
+WHERE r.burn_block_time >= ? AND r.burn_block_time < ? AND r.code IN ('sender_not_registered', 'sender_not_genesis')"""
 _UNREAD_WALLETS = """
 SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
 WHERE t.tier = 'eligible' AND m.walked_at IS NULL"""
@@ -43,6 +49,7 @@ class RecordFacts:
     block_after: int | None  # a block that lies after the round for certain
     unread_wallets: int = 0  # eligible ones whose own list was never read
     rules_version: str = ""  # of the rules in force
+    swept_rules: str | None = None  # the version that sweeps have applied to what was recorded before
 
     @property
     def proven_block(self) -> int | None:
@@ -57,15 +64,17 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, *, feed_ru
     after = await db.prepare(_BLOCK_AFTER).bind(round_.ends_at + UNORDERED_S).first()
     blocks = (0 if before is None else before["block"], _NO_BLOCK if after is None else after["block"])
     unverified = await db.prepare(_UNVERIFIED).bind(*blocks).first()
+    eligible_now = await db.prepare(_ELIGIBLE_NOW).bind(round_.starts_at, round_.ends_at).first()
     unread = await db.prepare(_UNREAD_WALLETS).first()
     return RecordFacts(
         feed,
         await load_facts(db, feed, rules),
         None if swept is None else int(swept),
-        0 if unverified is None else unverified["n"],
+        sum(row["n"] for row in (unverified, eligible_now) if row is not None),
         None if after is None else after["block"],
         0 if unread is None else unread["n"],
         rules.version,
+        await get_value(db, RULES),
     )
 
 
@@ -74,24 +83,26 @@ def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     grace_ms = rules.grace_ends_at * 1000
     is_followed = facts.feed.way == "network" and (facts.feed.complete_at or 0) >= grace_ms
     by_feed = is_followed and facts.proof.rests
-    if not by_feed and (facts.swept_at or 0) < grace_ms:
-        return _unread_because(facts, is_followed=is_followed, grace_ms=grace_ms)
+    by_sweep = (facts.swept_at or 0) >= grace_ms
+    if not is_followed and not by_sweep:
+        return f"the chain was not read completely since the grace ended ({utc_time(grace_ms)})"
+    rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
+    if rests_on_others or facts.swept_rules != facts.rules_version:
+        return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
+    if facts.unread_wallets:
+        return f"wallets that have become eligible, and whose lists were not read yet: {facts.unread_wallets}"
+    if not by_feed and not by_sweep:
+        return "not all contracts' lists were read since the network's list is followed"
+    return _unrecorded_because(facts)
+
+
+def _unrecorded_because(facts: RecordFacts) -> str | None:
+    """What was shown, or must be there, and is not recorded."""
     if facts.unverified:
         return f"transactions that wait to be verified: {facts.unverified}"
     if facts.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
         return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
     return None
-
-
-def _unread_because(facts: RecordFacts, *, is_followed: bool, grace_ms: int) -> str:
-    """What was not read. `is_followed`: the network's list was, so only what it does not reach back to is missing."""
-    if not is_followed:
-        return f"the chain was not read completely since the grace ended ({utc_time(grace_ms)})"
-    if facts.feed.rests_on not in {None, facts.rules_version}:
-        return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
-    if facts.unread_wallets:
-        return f"wallets that have become eligible, and whose lists were not read yet: {facts.unread_wallets}"
-    return "not all contracts' lists were read since the network's list is followed"
 
 
 def _lie_after(facts: RecordFacts) -> bool:

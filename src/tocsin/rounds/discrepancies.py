@@ -45,14 +45,16 @@ SELECT ?1, json_extract(d.value, '$.subject'), ?2, json_extract(d.value, '$.kind
 FROM json_each(?3) d WHERE true
 ON CONFLICT (round_id, subject) DO UPDATE SET kind = excluded.kind, detail = excluded.detail"""
 _INELIGIBLE = """
-SELECT r.round_id, r.version, p.stx_address, coalesce(t.tier, 'not_registered') AS tier
+SELECT r.round_id, r.version, c.stx_address, coalesce(t.tier, 'not_registered') AS tier
 FROM competition_rounds r
-JOIN competition_round_results p ON p.round_id = r.round_id
-LEFT JOIN agent_tiers t ON t.stx_address = p.stx_address
+JOIN competition_round_agents c ON c.round_id = r.round_id
+LEFT JOIN agent_tiers t ON t.stx_address = c.stx_address
 WHERE r.status IN ('finalized', 'partially_paid') AND coalesce(t.tier, '') <> 'eligible'
   AND NOT EXISTS (SELECT 1 FROM competition_round_discrepancies d
-    WHERE d.round_id = r.round_id AND d.subject = p.stx_address)
-ORDER BY r.round_id, p.stx_address LIMIT ?"""
+    WHERE d.round_id = r.round_id AND d.subject = c.stx_address)
+  AND EXISTS (SELECT 1 FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w
+    WHERE p.round_id = r.round_id AND p.erc8004_agent_id = c.erc8004_agent_id AND w.value = c.stx_address)
+ORDER BY r.round_id, c.stx_address LIMIT ?"""
 _ELIGIBLE_AGAIN = """
 DELETE FROM competition_round_discrepancies WHERE kind = 'agent_ineligible'
   AND subject IN (SELECT stx_address FROM agent_tiers WHERE tier = 'eligible')"""
@@ -81,7 +83,7 @@ def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, 
 
 
 async def find_discrepancies(db: Database, now: int) -> list[FoundDiscrepancy]:
-    """Compare what was noted, and who was placed; returns what is new or different."""
+    """Compare what was noted, and the wallets that were placed; returns what is new or different."""
     noted: dict[tuple[str, int], list[str]] = {}
     for row in (await db.prepare(_NOTED).bind(NOTED_MAX).all()).results:
         noted.setdefault((row["round_id"], row["version"]), []).append(row["txid"])

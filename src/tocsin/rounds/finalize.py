@@ -25,7 +25,8 @@ SELECT ?1, ?2, ?3, ?4 WHERE EXISTS
   (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND version = ?2 AND status = 'finalizing')
 ON CONFLICT (round_id, version, part) DO UPDATE SET text = excluded.text"""
 _END = """
-UPDATE competition_rounds SET status = 'finalized', finalized_at = ?1, digest = ?2
+UPDATE competition_rounds SET status = 'finalized', finalized_at = ?1, digest = ?2, waiting_reason = NULL,
+  waiting_since = NULL
 WHERE round_id = ?3 AND version = ?4 AND status = 'finalizing'"""
 # Only the batch that changed the status writes anything.
 _IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds

@@ -38,18 +38,27 @@ def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
 
 
 def rounds_until(
-    rule: RoundRule, newest_start: int | None, now_s: int, floors: PoolFloors
+    rule: RoundRule, set_at_s: int, newest_start: int | None, now_s: int, floors: PoolFloors
 ) -> Iterator[RoundRules]:
     """The rounds that must exist now and do not: after the newest one, up to the one after the running one.
 
-    Without any, the first is the one that runs now: a rule does not reach into the past.
+    The first is the one that ran when the rule was set: a rule does not reach into the past.
     """
-    running = max(0, (now_s - rule.first_starts_at) // rule.period_s)
-    first = running
+    running = _running(rule, now_s)
+    first = min(_running(rule, set_at_s), running)  # the clock may have been set back
     if newest_start is not None:
-        first = (newest_start - rule.first_starts_at) // rule.period_s + 1
-    for number in range(max(0, first), min(running + AHEAD, max(0, first) + MADE_MAX - 1) + 1):
+        first = max(first, (newest_start - rule.first_starts_at) // rule.period_s + 1)
+    for number in range(first, min(running + AHEAD, first + MADE_MAX - 1) + 1):
         yield round_at(rule, number, floors)
+
+
+def latest_start(rule: RoundRule, now_s: int) -> int:
+    """When the last round starts that must exist now."""
+    return rule.first_starts_at + (_running(rule, now_s) + AHEAD) * rule.period_s
+
+
+def _running(rule: RoundRule, at_s: int) -> int:
+    return max(0, (at_s - rule.first_starts_at) // rule.period_s)
 
 
 def next_start_ms(rule: RoundRule, now_s: int) -> int:

@@ -1,31 +1,31 @@
 """What operators do with rounds. An action needs a round in the right status; it is done whole or refused."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import get_args
 
 from tocsin.errors import RequestRefused, UsageError
-from tocsin.exact_decimals import read_decimal
 from tocsin.rounds import round_store
+from tocsin.rounds.action_fields import (
+    check_fields,
+    checked_token,
+    need_reason,
+    new_rules,
+    round_id_of,
+    rule_of,
+    usd_of,
+)
 from tocsin.rounds.advance import RoundWork, capture_round, close_round, finalize_round, look_ahead
 from tocsin.rounds.capture import captured_inputs, prices_of_end
-from tocsin.rounds.recurring import floor_rules
+from tocsin.rounds.closing_prices import known_decimals
 from tocsin.rounds.round_store import iso_time, refused, the_round
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import with_pauses
-from tocsin.shapes.base import camel_case
-from tocsin.shapes.round_views import RoundAction, RoundAnswer, RoundRow, RoundRule
-from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome, RoundRules
-from tocsin.stacks_address import is_token_id
+from tocsin.rounds.token_values import check_price
+from tocsin.shapes.round_views import RoundAction, RoundAnswer, RoundRow
+from tocsin.shapes.rounds import CATEGORIES, FlagKind, RoundOutcome, RoundPrice
 
-DAY_S, YEAR_S = 86_400, 366 * 86_400
-GRACE_S = 3_600
 KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
-SATS_MAX = 21 * 10**14
-
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_PREFIX = re.compile(r"[a-z][a-z0-9]{0,19}")
 
 _VOID = """
 UPDATE competition_rounds SET status = 'void', note = ?, waiting_reason = NULL, waiting_since = NULL
@@ -43,35 +43,18 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
   (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status IN ('open', 'closed'))
 ON CONFLICT (round_id, erc8004_agent_id, kind) DO UPDATE SET decision = excluded.decision, reason = excluded.reason,
   decided_by = excluded.decided_by, decided_at = excluded.decided_at"""
+_UNPAID = """
+SELECT 1 FROM competition_rewards WHERE round_id = ? AND category = ? AND status IN ('pending', 'failed')"""
 _PAY = """
 UPDATE competition_rewards SET status = ?1, payout_txid = coalesce(?2, payout_txid),
   paid_at = CASE WHEN ?1 = 'paid' THEN ?3 ELSE paid_at END, notes = coalesce(?4, notes)
 WHERE round_id = ?5 AND category = ?6 AND status IN ('pending', 'failed')"""
 _PAID = """
-UPDATE competition_rounds SET status = CASE
-    WHEN NOT EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('pending', 'failed'))
-      THEN 'paid'
-    WHEN EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('paid', 'void'))
-      THEN 'partially_paid'
-    ELSE status END
-WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')"""
-
-
-# What belongs to each action, besides the round and the reason; with another action's field, something else is meant.
-_STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
-_RULED = frozenset(("grace_s", "min_volume_usd", "min_priced_trade_count", "rewards"))
-_TAKES: Mapping[str, frozenset[str]] = {
-    "add": _RULED | {"starts_at", "ends_at"},
-    "rule": _RULED | {"first_starts_at", "period_s", "prefix", "first_number"},
-    "close": _STEP,
-    "snapshot": _STEP | {"force"},
-    "finalize": _STEP,
-    "void": frozenset(),
-    "reopen": frozenset(),
-    "price": frozenset(("token_id", "price_usd", "decimals")),
-    "flag": frozenset(("agent_id", "kind", "decision")),
-    "pay": frozenset(("category", "status", "payout_txid")),
-}
+UPDATE competition_rounds SET status = iif(
+    EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('pending', 'failed')),
+    'partially_paid', 'paid')
+WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')
+  AND EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status = 'paid')"""
 
 
 class RoundActions:
@@ -83,7 +66,7 @@ class RoundActions:
         self._dry = dry_run
 
     async def act(self, action: RoundAction) -> RoundAnswer:
-        _check_fields(action)
+        check_fields(action)
         by_name: Mapping[str, Callable[[RoundAction], Awaitable[RoundAnswer]]] = {
             "add": self._add,
             "rule": self._rule,
@@ -112,12 +95,12 @@ class RoundActions:
     async def _snapshot(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._in_status(action, "closed")
         if action.force:
-            _need_reason(action)
+            need_reason(action)
         if action.decimals_map:
             await self._check_decimals(action.decimals_map, round_)
         if self._dry:
             return await self._looked_ahead(action, round_)
-        tokens = [_token(token) for token in action.token_ids or ()]
+        tokens = [checked_token(token) for token in action.token_ids or ()]
         reason = await capture_round(self._work, round_, tokens=tokens, forced=action.force)
         if reason is not None:
             is_price = reason.startswith("the price")
@@ -130,16 +113,11 @@ class RoundActions:
         return await self._done(action, round_.round_id, "captured")
 
     async def _check_decimals(self, decimals: Mapping[str, int], round_: RoundRow) -> None:
-        """Refuse decimals other than those of the prices of the end: they would make other sums."""
-        tokens = [_token(token) for token in decimals]
+        """Refuse decimals other than those that are known: they would make other sums."""
+        tokens = [checked_token(token) for token in decimals]
         for price in await prices_of_end(self._work.db, round_.rules, tokens):
-            given = decimals.get(price.token_id, price.decimals)
-            if given != price.decimals:
-                sentence = (
-                    f"decimalsMap gives {price.token_id} {given} decimals; its price of the end has {price.decimals}. "
-                    "Leave it out, or set price and decimals with the action price."
-                )
-                raise refused(409, "wrong_decimals", sentence)
+            if decimals.get(price.token_id, price.decimals) != price.decimals:
+                raise _wrong_decimals(price.token_id, decimals[price.token_id], price.decimals)
 
     async def _finalize(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._round(action)
@@ -164,7 +142,7 @@ class RoundActions:
     # What operators decide
 
     async def _add(self, action: RoundAction) -> RoundAnswer:
-        rules = self._new_rules(action)
+        rules = new_rules(action, self._work.rules.floors)
         db = self._work.db
         if await round_store.find_round(db, rules.round_id) is not None:
             raise refused(409, "round_exists", f"There is a round {rules.round_id} already.")
@@ -172,31 +150,9 @@ class RoundActions:
             await round_store.add(db, rules, self._work.clock.now()).run()
         return await self._done(action, rules.round_id, "added")
 
-    def _new_rules(self, action: RoundAction) -> RoundRules:
-        round_id = _round_id(action)
-        starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
-        grace_s = GRACE_S if action.grace_s is None else action.grace_s
-        if not starts_at < ends_at <= starts_at + YEAR_S:
-            raise UsageError("endsAt is later than startsAt, and at most a year later.")
-        _check_grace(grace_s)
-        defaults = RoundRules("", 0, 0, 0)
-        count = action.min_priced_trade_count
-        min_liquidity_usd, min_day_volume_usd = floor_rules(self._work.rules.floors)
-        return RoundRules(
-            round_id=round_id,
-            starts_at=starts_at,
-            ends_at=ends_at,
-            grace_ends_at=ends_at + grace_s,
-            min_volume_usd=_usd(action.min_volume_usd, defaults.min_volume_usd),
-            min_priced_trade_count=_count(count, defaults.min_priced_trade_count),
-            min_liquidity_usd=min_liquidity_usd,
-            min_day_volume_usd=min_day_volume_usd,
-            rewards=_rewards(action.rewards),
-        )
-
     async def _rule(self, action: RoundAction) -> RoundAnswer:
         """Set the rule; without `first_starts_at`, end it."""
-        rule = None if action.first_starts_at is None else _rule_of(action)
+        rule = None if action.first_starts_at is None else rule_of(action)
         if not self._dry:
             await round_store.set_rule(self._work.db, rule, self._by, self._work.clock.now()).run()
         detail = "the rule has ended" if rule is None else f"{rule.prefix} every {rule.period_s} s"
@@ -204,7 +160,7 @@ class RoundActions:
 
     async def _void(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._in_status(action, "open", "closed", "finalizing", "finalized")
-        reason = _need_reason(action)
+        reason = need_reason(action)
         if not self._dry:
             db, round_id = self._work.db, round_.round_id
             statements = [db.prepare(_VOID).bind(reason, round_id), db.prepare(_VOID_REWARDS).bind(round_id)]
@@ -219,7 +175,7 @@ class RoundActions:
                 409, "already_paid", f"Prizes of {round_.round_id} were paid: its result stays as it is."
             )
         _check_status(round_, "finalized")
-        reason = _need_reason(action)
+        reason = need_reason(action)
         if not self._dry:
             made = await self._work.db.prepare(_REOPEN).bind(reason, round_.round_id, round_.version).run()
             await self._changed(made.meta.changes, round_.round_id, "finalized")
@@ -227,19 +183,32 @@ class RoundActions:
 
     async def _price(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._in_status(action, "open", "closed")
-        reason, token = _need_reason(action), _token(action.token_id or "")
-        price, decimals = _usd(action.price_usd, None), action.decimals
-        if decimals is None or not 0 <= decimals <= 40:
-            raise UsageError("decimals is how many the token has, 0 to 40.")
+        reason, token = need_reason(action), checked_token(action.token_id or "")
+        price, decimals = usd_of(action.price_usd, None), await self._decimals(action, token, round_)
+        check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
             values = (round_.round_id, token, price, decimals, reason, self._by, self._at())
             made = await self._work.db.prepare(round_store.OVERRIDE).bind(*values).run()
             await self._changed(made.meta.changes, round_.round_id, "closed")
-        return await self._done(action, round_.round_id, f"{token} is {price} USD")
+        detail = f"{token} is {price} USD, with {decimals} decimals"
+        return await self._done(action, round_.round_id, detail)
+
+    async def _decimals(self, action: RoundAction, token: str, round_: RoundRow) -> int:
+        """Those that are known of the token; without any, those that are given. They are never guessed."""
+        known, given = await known_decimals(self._work.db, token, round_.ends_at), action.decimals
+        if given is None:
+            if known is None:
+                raise UsageError(
+                    f"It is not known how many decimals {token} has: no price of it was ever seen. Give decimals."
+                )
+            return known
+        if known is not None and known != given:
+            raise _wrong_decimals(token, given, known)
+        return given
 
     async def _flag(self, action: RoundAction) -> RoundAnswer:
         round_ = await self._in_status(action, "open", "closed")
-        reason, kind = _need_reason(action), action.kind or ""
+        reason, kind = need_reason(action), action.kind or ""
         if action.agent_id is None or action.decision not in {"clear", "exclude"}:
             raise UsageError("Give agentId, and as decision clear or exclude.")
         if kind not in {"", *KINDS}:
@@ -259,22 +228,21 @@ class RoundActions:
             raise UsageError(f"category is one of {', '.join(CATEGORIES)}; status is paid, failed or void.")
         if status == "paid" and not action.payout_txid:
             raise UsageError("Give payoutTxid: the transaction that paid the prize.")
-        if not self._dry:
-            db, round_id = self._work.db, round_.round_id
+        db, round_id = self._work.db, round_.round_id
+        unpaid = await db.prepare(_UNPAID).bind(round_id, action.category).first() is not None
+        if unpaid and not self._dry:
             values = (status, action.payout_txid, self._at(), action.reason, round_id, action.category)
             made = await db.batch([db.prepare(_PAY).bind(*values), db.prepare(_PAID).bind(round_id)])
-            if not made[0].meta.changes:
-                raise refused(
-                    409,
-                    "no_open_reward",
-                    f"{round_id} has no unpaid prize in the category {action.category}.",
-                )
+            unpaid = made[0].meta.changes > 0
+        if not unpaid:
+            sentence = f"{round_id} has no unpaid prize in the category {action.category}."
+            raise refused(409, "no_open_reward", sentence)
         return await self._done(action, round_.round_id, f"{action.category}: {status}")
 
     # What they have in common
 
     async def _round(self, action: RoundAction) -> RoundRow:
-        return await the_round(self._work.db, _round_id(action))
+        return await the_round(self._work.db, round_id_of(action))
 
     async def _in_status(self, action: RoundAction, *wanted: str) -> RoundRow:
         round_ = await self._round(action)
@@ -294,89 +262,18 @@ class RoundActions:
         return iso_time(self._work.clock.now())
 
 
-def _check_fields(action: RoundAction) -> None:
-    takes = _TAKES[action.action] | {"action", "round_id", "reason"}
-    for each in fields(action):
-        if each.name not in takes and getattr(action, each.name) != each.default:
-            raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
-
-
 def _check_status(round_: RoundRow, *wanted: str) -> None:
     if round_.status not in wanted:
         raise _wrong_status(round_, *wanted)
 
 
+def _wrong_decimals(token: str, given: int, known: int) -> RequestRefused:
+    sentence = (
+        f"{token} has {known} decimals, not {given}: amounts would count wrong. Leave its decimals out."
+    )
+    return refused(409, "wrong_decimals", sentence)
+
+
 def _wrong_status(round_: RoundRow, *wanted: str) -> RequestRefused:
     sentence = f"{round_.round_id} is {round_.status}; this needs one that is {' or '.join(wanted)}."
     return refused(409, "wrong_status", sentence)
-
-
-def _round_id(action: RoundAction) -> str:
-    round_id = action.round_id or ""
-    if not _ID.fullmatch(round_id):
-        raise UsageError("roundId is lower-case letters, digits and hyphens, such as week-1-2026-05-13.")
-    return round_id
-
-
-def _need_reason(action: RoundAction) -> str:
-    if not action.reason:
-        raise UsageError(f"{action.action} needs a reason: it is published or kept with the round.")
-    return action.reason
-
-
-def _token(token: str) -> str:
-    if not is_token_id(token):
-        raise UsageError("A token id is stx, or SP….contract::asset.")
-    return token
-
-
-def _usd(text: str | None, default: str | None) -> str:
-    """A decimal number that is not negative."""
-    value = default if text is None else text
-    if value is None or read_decimal(value) < 0:
-        raise UsageError("An amount in USD is a decimal number such as 0.85, as text.")
-    return value
-
-
-def _count(count: int | None, default: int) -> int:
-    number = default if count is None else count
-    if not 0 <= number <= 1_000_000:
-        raise UsageError("minPricedTradeCount is 0 to 1,000,000.")
-    return number
-
-
-def _time(at: int | None, name: str) -> int:
-    if at is None or not 0 < at < 10**11:
-        raise UsageError(f"{name} is a time in unix seconds, such as 1778630400.")
-    return at
-
-
-def _check_grace(grace_s: int) -> None:
-    if not 0 <= grace_s <= 7 * DAY_S:
-        raise UsageError("graceS is 0 to 604800 seconds.")
-
-
-def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
-    for category, sats in (rewards or {}).items():
-        if category not in CATEGORIES or not 0 <= sats <= SATS_MAX:
-            raise UsageError(f"rewards are sats by category: {', '.join(CATEGORIES)}.")
-    return dict(rewards or {})
-
-
-def _rule_of(action: RoundAction) -> RoundRule:
-    rule = RoundRule(
-        first_starts_at=_time(action.first_starts_at, "firstStartsAt"),
-        prefix=action.prefix or "week",
-        first_number=1 if action.first_number is None else action.first_number,
-        period_s=7 * DAY_S if action.period_s is None else action.period_s,
-        grace_s=GRACE_S if action.grace_s is None else action.grace_s,
-        min_volume_usd=_usd(action.min_volume_usd, "50"),
-        min_priced_trade_count=_count(action.min_priced_trade_count, 3),
-        rewards=_rewards(action.rewards),
-    )
-    if not _PREFIX.fullmatch(rule.prefix) or not 0 <= rule.first_number < 10**6:
-        raise UsageError("prefix is a lower-case word such as week; firstNumber is 0 to 999999.")
-    if not 3_600 <= rule.period_s <= YEAR_S:
-        raise UsageError("periodS is an hour to a year, in seconds.")
-    _check_grace(rule.grace_s)
-    return rule

@@ -66,11 +66,16 @@ _FLAGS = "SELECT * FROM competition_round_flags WHERE round_id = ? ORDER BY erc8
 _DISCREPANCIES = (
     "SELECT * FROM competition_round_discrepancies WHERE round_id = ? ORDER BY subject LIMIT 1000"
 )
+# A result has one of the agent's wallets as its address; the index finds those, and `wallets` are all that count in it.
 _LATEST_RESULT = f"""
 SELECT p.* FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
-WHERE p.stx_address = ? AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
+WHERE p.stx_address IN (SELECT ?1 UNION SELECT o.stx_address FROM agents a
+    JOIN agents o ON o.erc8004_agent_id = a.erc8004_agent_id WHERE a.stx_address = ?1)
+  AND EXISTS (SELECT 1 FROM json_each(p.exact_json, '$.wallets') w WHERE w.value = ?1)
+  AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
 _ROUNDS_OF_AGENT = f"""
-SELECT p.round_id, r.ends_at, p.rank, p.pnl_usd, p.pnl_percent, p.volume_usd, p.trade_count,
+SELECT p.round_id, r.ends_at, p.rank, iif(p.priced_trade_count, p.pnl_usd, NULL) AS pnl_usd, p.pnl_percent,
+  iif(p.priced_trade_count, p.volume_usd, NULL) AS volume_usd, p.trade_count,
   (SELECT max(rank) FROM competition_round_results o WHERE o.round_id = p.round_id) AS ranked
 FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
 WHERE p.stx_address IN (SELECT value FROM json_each(?1)) AND p.erc8004_agent_id = ?2 AND r.{_IS_PUBLISHED}
@@ -128,6 +133,7 @@ async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent
 
 
 async def latest_result(db: Database, address: str) -> RoundResultRow | None:
+    """The newest result of an agent, by any of the wallets that count in it."""
     row = await db.prepare(_LATEST_RESULT).bind(address).first()
     return None if row is None else result_of(row)
 

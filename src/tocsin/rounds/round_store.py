@@ -25,8 +25,17 @@ _CLOSE = (
 )
 _WAIT = """
 UPDATE competition_rounds SET waiting_reason = ?1, waiting_since = min(coalesce(waiting_since, ?2), ?2)
-WHERE round_id = ?3 AND status = 'closed'"""
+WHERE round_id = ?3 AND status IN ('open', 'closed', 'finalizing')"""
 _RULE = "SELECT rule_json FROM competition_round_rule WHERE rule_id = 1"
+_RULE_SET_AT = (
+    "SELECT CAST(strftime('%s', set_at) AS INTEGER) AS at FROM competition_round_rule WHERE rule_id = 1"
+)
+# Of the rounds that the rule itself adds: others may have a name that begins like theirs. D1 binds numbers as reals.
+_NEWEST_BY_RULE = """
+SELECT max(starts_at) AS newest FROM competition_rounds
+WHERE starts_at <= ?1 AND (starts_at - ?2) % ?3 = 0 AND ends_at = starts_at + ?3
+  AND round_id = ?4 || '-' || CAST(?5 + (starts_at - ?2) / ?3 AS INTEGER) || '-'
+    || strftime('%Y-%m-%d', starts_at, 'unixepoch')"""
 SET_RULE = """
 INSERT INTO competition_round_rule (rule_id, rule_json, set_by, set_at) VALUES (1, ?, ?, ?)
 ON CONFLICT (rule_id) DO UPDATE
@@ -95,13 +104,26 @@ def close(db: Database, round_id: str, now: int) -> Statement:
 
 
 def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
-    """Note why a closed round cannot be captured yet, and since when it waits; the clock may have been set back."""
+    """Note why a round does not go on, and since when it waits; the clock may have been set back."""
     return db.prepare(_WAIT).bind(reason, now, round_id)
 
 
 async def load_rule(db: Database) -> RoundRule | None:
     row = await db.prepare(_RULE).first()
     return None if row is None else RoundRule.from_json(json.loads(row["rule_json"]))
+
+
+async def rule_set_at(db: Database) -> int:
+    """When the rule was set (unix seconds); 0 without one."""
+    row = await db.prepare(_RULE_SET_AT).first()
+    return 0 if row is None else row["at"]
+
+
+async def newest_by_rule(db: Database, rule: RoundRule, latest_start: int) -> int | None:
+    """When the newest round starts that the rule has added, up to a time (unix seconds)."""
+    grid = (rule.first_starts_at, rule.period_s, rule.prefix, rule.first_number)
+    row = await db.prepare(_NEWEST_BY_RULE).bind(latest_start, *grid).first()
+    return None if row is None else row["newest"]
 
 
 def set_rule(db: Database, rule: RoundRule | None, set_by: str, now: int) -> Statement:

@@ -164,7 +164,7 @@ def rewards(rules: RoundRules, scores: Sequence[AgentScore], flags: Iterable[Age
 
 
 def _winner(category: RewardCategory, running: Sequence[AgentScore], rules: RoundRules) -> AgentScore | None:
-    """`running` is in order of rank, which decides whatever is equal."""
+    """What is equal is decided by the volume, then by the rank, in whose order `running` is."""
     if category == "overall_pnl":
         return running[0] if running else None
     if category == "volume":

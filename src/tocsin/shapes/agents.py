@@ -81,16 +81,17 @@ class AgentPrize(Shape):
 class AgentRound(Shape):
     """How an agent did in a round that has a result. `ends_at` is in unix seconds, as in the round.
 
-    `pnl_percent` is a fraction of the volume, as in the round. `flags` are those that are not cleared.
+    `pnl_usd` and `volume_usd` are null when none of its trades had a price. `pnl_percent` is a fraction of the volume,
+    as in the round. `flags` are those that are not cleared.
     """
 
     round_id: str
     ends_at: int
     rank: int
     ranked: int
-    pnl_usd: float
+    pnl_usd: float | None
     pnl_percent: float | None
-    volume_usd: float
+    volume_usd: float | None
     trade_count: int
     prizes: list[AgentPrize]
     flags: list[AgentFlag]

@@ -152,10 +152,12 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
     """
     now = board.as_of
     round_ = await round_in_force(db, now)
+    known = await BoardReader(kv, ROUND_KEY).read()
     if round_ is None:
+        if known is not None:  # of a round that was made void
+            await kv.delete(ROUND_KEY)
         return
     shown, is_final = board_round(round_), has_result(round_)
-    known = await BoardReader(kv, ROUND_KEY).read()
     if known is not None and (known.round, known.round_version) == (shown, round_.version):
         swaps = sum(row.trade_count for row in known.rows)
         if is_final or 0 <= now - known.as_of < swaps * ROUND_PAUSE_MS:

@@ -3,12 +3,14 @@
 Emits what the steps emit, `round.added` for a round of the rule, and `round.discrepancy`.
 """
 
-from tocsin.bindings import Database
+from collections.abc import Collection
+
 from tocsin.competition.rules import Rules, rules_of
+from tocsin.errors import BindingMissing, RunStopped, StoreError, TocsinError
 from tocsin.rounds import round_store
-from tocsin.rounds.advance import RoundWork, take_step
+from tocsin.rounds.advance import RoundWork, note_waiting, take_step
 from tocsin.rounds.discrepancies import find_discrepancies
-from tocsin.rounds.recurring import next_start_ms, rounds_until
+from tocsin.rounds.recurring import latest_start, next_start_ms, rounds_until
 from tocsin.rounds.round_steps import TOO_LONG_MS, WAIT_MS, next_look, step_of, waited_ms
 from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext
@@ -18,6 +20,7 @@ from tocsin.shapes.round_views import RoundRow, RoundRule
 
 LOOK_EVERY_MS = 300_000
 LONGEST_RUN_MS = 240_000
+PROBLEM_MAX = 300  # characters of it that are kept
 STEPS_MAX = 4  # from open to finalized, and one look more
 EMPTY_RESULT: FreeForm = {
     "added": 0,
@@ -27,8 +30,6 @@ EMPTY_RESULT: FreeForm = {
     "discrepancies": 0,
     "waiting": {},
 }
-
-_NEWEST = "SELECT max(starts_at) AS newest FROM competition_rounds WHERE round_id LIKE ? || '-%'"
 
 
 def feed_runs(settings: Settings) -> bool:
@@ -62,6 +63,7 @@ class RoundsRun:
         self._context = context
         self._work = work
         self._counters: FreeForm = {**EMPTY_RESULT}
+        self._stuck: set[str] = set()  # rounds whose step failed
 
     async def run(self) -> TaskResult:
         db, clock = self._work.db, self._work.clock
@@ -72,25 +74,39 @@ class RoundsRun:
         for number, each in enumerate(rounds):
             self._context.progress(number, len(rounds), **self._counters)
             self._context.checkpoint()
-            await self._advance(each)
+            await self._try_to_advance(each)
         await self._note_discrepancies()
         rounds, now = await round_store.unfinished(db), clock.now()
         waiting = {each.round_id: each.waiting_reason for each in rounds if each.waiting_reason}
         self._counters["waiting"] = {**waiting}
         next_start = None if rule is None else next_start_ms(rule, now // 1000)
         return TaskResult(
-            self._counters, incomplete=_too_long(rounds, now), wake_at=next_look(rounds, now, next_start)
+            self._counters,
+            incomplete=_to_be_told(rounds, now, self._stuck),
+            wake_at=next_look(rounds, now, next_start),
         )
 
     async def _follow_rule(self, rule: RoundRule) -> None:
         """Add the rounds that the rule wants, so that the next one is known before it starts."""
         db, now = self._work.db, self._work.clock.now()
-        newest = await _newest_start(db, rule)
-        for rules in rounds_until(rule, newest, now // 1000, self._work.rules.floors):
+        now_s = now // 1000
+        set_at_s = await round_store.rule_set_at(db)
+        newest = await round_store.newest_by_rule(db, rule, latest_start(rule, now_s))
+        for rules in rounds_until(rule, set_at_s, newest, now_s, self._work.rules.floors):
             added = await round_store.add(db, rules, now).run()
             if added.meta.changes:
                 self._count("added")
                 self._work.logger.info("round.added", round=rules.round_id)
+
+    async def _try_to_advance(self, round_: RoundRow) -> None:
+        """A round that cannot go on holds up none of the others: its problem is what it waits for."""
+        try:
+            await self._advance(round_)
+        except (StoreError, RunStopped, BindingMissing):
+            raise
+        except TocsinError as error:
+            self._stuck.add(round_.round_id)
+            await note_waiting(self._work, round_, f"its next step failed: {error}"[:PROBLEM_MAX])
 
     async def _advance(self, round_: RoundRow) -> None:
         """Take all steps that are due."""
@@ -120,12 +136,7 @@ class RoundsRun:
         self._counters[name] = count + 1
 
 
-async def _newest_start(db: Database, rule: RoundRule) -> int | None:
-    row = await db.prepare(_NEWEST).bind(rule.prefix).first()
-    return None if row is None else row["newest"]
-
-
-def _too_long(rounds: list[RoundRow], now: int) -> str | None:
-    """What an operator must know: rounds that wait for longer than what they wait for usually takes."""
-    late = [each for each in rounds if waited_ms(each, now) >= WAIT_MS]
+def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str | None:
+    """What an operator must know: rounds that are stuck, or wait longer than what they wait for usually takes."""
+    late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]
     return "; ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None

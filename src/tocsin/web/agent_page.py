@@ -209,7 +209,7 @@ def _rounds(view: AgentView) -> str:
         f'<tr><td><a href="/api/competition/rounds/{escape(each.round_id)}">{escape(each.round_id)}</a></td>'
         f"<td>{_time(each.ends_at)}</td>"
         f'<td class="num">{each.rank} of {each.ranked}</td>'
-        f'<td class="num">{escape(_signed(each.pnl_usd))}</td>'
+        f'<td class="num">{escape(_optional(each.pnl_usd, _signed))}</td>'
         f'<td class="num">{each.trade_count:,}</td>'
         f"<td>{escape(_prizes(each))}</td></tr>"
         for each in view.rounds
