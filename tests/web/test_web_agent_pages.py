@@ -12,6 +12,7 @@ from tocsin.web.static_pages import STATIC
 from tocsin.web.token_names import SYMBOLS, token_name
 
 HOUR_MS = 3_600_000
+SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
 
 
 async def traded(made: CompetitionSite) -> Wallet:
@@ -47,6 +48,31 @@ async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -
         assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
         assert "<style" not in text
         assert "<script>" not in text
+
+
+async def test_an_agent_with_two_wallets_has_one_page(tmp_path: Path) -> None:
+    """Tiles, trades, closed trades and refusals are all of the identity, whichever wallet is asked for."""
+    async with competition_site(tmp_path) as made:
+        chain, db = made.world.simulator.chain, made.world.db
+        first, second = chain.wallets[:2]
+        for wallet, kind, gave, got in (
+            (first, "simple", "stx", SBTC),
+            (second, "simple", SBTC, "stx"),
+            (first, "abort_by_response", "stx", SBTC),
+            (second, "abort_by_response", "stx", SBTC),
+        ):
+            tx = chain.swap(wallet, kind, token_in=gave, token_out=got)
+            chain.mine()
+            await made.submit(tx.tx_id)
+        merged = "UPDATE agents SET erc8004_agent_id = ? WHERE stx_address = ?"
+        await db.prepare(merged).bind(first.erc8004_agent_id, second.address).run()
+        pages = [(await made.get(f"/agents/{each.address}")).body.decode() for each in (first, second)]
+
+        for page in pages:
+            assert "<dt>Trades</dt><dd>2</dd>" in page
+            assert page.count("https://explorer.hiro.so/txid/0x") == 2
+            assert page.count("it was mined and failed") == 2
+            assert re.search(r"<dt>Mean holding time</dt><dd>[0-9]", page)
 
 
 async def test_a_name_is_text_whatever_it_contains(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,10 +10,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.competition.agent_stats import ValuedSwap, trading_stats
+from tocsin.competition.agent_view import REFUSALS_MAX
+from tocsin.competition.refusal_list import refusals
 from tocsin.competition.trades import trades_of
 from tocsin.errors import RequestRefused, UsageError
 from tocsin.history.agent_days import history_of
 from tocsin.prices.pricing import prices_of
+from tocsin.shapes.agents import RecentRefusal
+from tocsin.shapes.competition import Trade
 from tocsin.web.agent_page import AgentFacts, card_body, head_of, page_body, preview
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.client_limits import ClientLimits
@@ -33,7 +39,8 @@ _BY_ID = """
 SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
 WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
 _NEWEST_SWAPS = """
-SELECT s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out, v.given_micros, v.received_micros
+SELECT s.txid, s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out,
+  v.given_micros, v.received_micros
 FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
 WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
 # Any site may show the card in a frame; nothing in it can act.
@@ -41,7 +48,7 @@ _FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'
 
 
 class AgentPages:
-    """Reads what is stored, as the API's routes do."""
+    """Reads what is stored, as the API's routes do. An agent is one identity: all its wallets count."""
 
     def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits) -> None:
         self._deps = deps
@@ -83,30 +90,48 @@ class AgentPages:
         view = await self._agents.view(address)
         if view.tier == "not_registered":
             return None
-        trades = (await trades_of(deps.db, address, limit=TRADES_SHOWN)).trades
+        wallets = [address] if view.row is None else view.row.wallets
+        trades = await self._newest_trades(wallets)
         tokens = sorted({token for trade in trades for token in (trade.token_in, trade.token_out)})
         points = (
             [] if view.agent_id is None else await history_of(deps.db, view.agent_id, now - CURVE_MS, now)
         )
-        rows = (await deps.db.prepare(_NEWEST_SWAPS).bind(address, SWAPS_MAX).all()).results
         return AgentFacts(
-            view,
+            replace(view, last_refusals=await self._newest_refusals(wallets)),
             trades,
             await prices_of(deps.kv, tokens, now),
             [CurvePoint(each.at // 1000, each.pnl_usd) for each in points if each.pnl_usd is not None],
-            trading_stats(
-                ValuedSwap(
-                    row["burn_block_time"],
-                    row["token_in"],
-                    int(row["amount_in"]),
-                    row["token_out"],
-                    int(row["amount_out"]),
-                    _usd(row["given_micros"]),
-                    _usd(row["received_micros"]),
-                )
-                for row in reversed(rows)
-            ),
+            trading_stats(await self._newest_swaps(wallets)),
         )
+
+    async def _newest_trades(self, wallets: Sequence[str]) -> list[Trade]:
+        found = [await trades_of(self._deps.db, wallet, limit=TRADES_SHOWN) for wallet in wallets]
+        trades = [trade for page in found for trade in page.trades]
+        return sorted(trades, key=lambda trade: (trade.burn_block_time, trade.txid))[: -TRADES_SHOWN - 1 : -1]
+
+    async def _newest_refusals(self, wallets: Sequence[str]) -> list[RecentRefusal]:
+        found = [await refusals(self._deps.db, limit=REFUSALS_MAX, sender=wallet) for wallet in wallets]
+        refused = [refusal for page in found for refusal in page.refusals]
+        return sorted(refused, key=lambda each: (each.refused_at, each.txid))[: -REFUSALS_MAX - 1 : -1]
+
+    async def _newest_swaps(self, wallets: Sequence[str]) -> list[ValuedSwap]:
+        """In the order of the chain."""
+        newest = self._deps.db.prepare(_NEWEST_SWAPS)
+        found = [await newest.bind(wallet, SWAPS_MAX).all() for wallet in wallets]
+        rows = [row for result in found for row in result.results]
+        rows.sort(key=lambda row: (row["burn_block_time"], row["txid"]))
+        return [
+            ValuedSwap(
+                row["burn_block_time"],
+                row["token_in"],
+                int(row["amount_in"]),
+                row["token_out"],
+                int(row["amount_out"]),
+                _usd(row["given_micros"]),
+                _usd(row["received_micros"]),
+            )
+            for row in rows[-SWAPS_MAX:]
+        ]
 
     async def _address(self, who: str) -> str | None:
         if not _ID.fullmatch(who):
