@@ -19,6 +19,7 @@ from tocsin.prices.pricing import prices_of
 from tocsin.shapes.agents import RecentRefusal
 from tocsin.shapes.competition import Trade
 from tocsin.web.agent_page import AgentFacts, card_body, head_of, page_body, preview
+from tocsin.web.agent_pictures import AgentPictures
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.curve import CurvePoint
@@ -54,6 +55,7 @@ class AgentPages:
         self._deps = deps
         self._agents = agents
         self._limits = limits
+        self._pictures = AgentPictures(in_one_loop=deps.in_one_loop)
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -76,10 +78,18 @@ class AgentPages:
         return html_page(head_of(facts, _origin(request)), card_body(facts), headers=headers, bare=True)
 
     async def picture(self, request: Request) -> ASGIApp:
-        facts = await self._facts(request.path_params["who"])
+        address = await self._address(request.path_params["who"])
+        if address is None:
+            raise _no_agent()
+        board = await self._agents.board()
+        picture = await self._pictures.get(address, board.as_of, lambda: self._draw(address))
+        return Response(picture, headers=AGED, media_type="image/png")
+
+    async def _draw(self, address: str) -> bytes:
+        facts = await self._facts(address)
         if facts is None:
-            raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
-        return Response(preview(facts), headers=AGED, media_type="image/png")
+            raise _no_agent()
+        return preview(facts)
 
     async def _facts(self, who: str) -> AgentFacts | None:
         """Everything about the agent; None when nobody is registered so."""
@@ -154,6 +164,10 @@ class _Page:
         except UsageError as error:
             response = not_found_page(str(error))
         await response(scope, receive, send)
+
+
+def _no_agent() -> RequestRefused:
+    return RequestRefused(404, "not_found", "No agent is registered with this address or number.")
 
 
 def _usd(micros: int | None) -> float | None:
