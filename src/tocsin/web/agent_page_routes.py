@@ -18,7 +18,7 @@ from tocsin.history.agent_days import history_of
 from tocsin.prices.pricing import prices_of
 from tocsin.shapes.agents import RecentRefusal
 from tocsin.shapes.competition import Trade
-from tocsin.web.agent_page import AgentFacts, card_body, head_of, page_body, preview
+from tocsin.web.agent_page import CURVE_DAYS, SWAPS_MAX, AgentFacts, card_body, head_of, page_body, preview
 from tocsin.web.agent_pictures import AgentPictures
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.client_limits import ClientLimits
@@ -29,10 +29,9 @@ from tocsin.web.operations import Handler
 from tocsin.web.static_pages import ReadOnly
 
 AGED = {"Cache-Control": "public, max-age=30"}
-CURVE_MS = 30 * 86_400_000
+CURVE_MS = CURVE_DAYS * 86_400_000
 TRADES_SHOWN = 20
 SCRIPT = "/static/js/agent.js"
-SWAPS_MAX = 1_000  # from which win rate and holding time are known
 
 _ID = re.compile(r"[0-9]{1,12}")
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?")
@@ -111,6 +110,7 @@ class AgentPages:
             trades,
             await prices_of(deps.kv, tokens, now),
             [CurvePoint(each.at // 1000, each.pnl_usd) for each in points if each.pnl_usd is not None],
+            len(points),
             trading_stats(await self._newest_swaps(wallets)),
         )
 
