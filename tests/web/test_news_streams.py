@@ -13,6 +13,7 @@ from starlette.responses import StreamingResponse
 
 from support.competition_site import CompetitionSite, competition_site
 from tocsin.bindings import Database, DBResult, Statement
+from tocsin.competition import swap_store
 from tocsin.competition.news_reader import newest_id, read_news, trim_news
 from tocsin.competition.published_board import PublishedBoard, publish
 from tocsin.errors import RequestRefused, StoreUnavailable
@@ -102,6 +103,29 @@ async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path
 
         assert moved == []
         assert [(news.kind, news.txid, news.trade) for news in gone] == [("withdrawn", txid, None)]
+
+
+async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(
+    tmp_path: Path,
+) -> None:
+    """The dates of the competition changed; one that was counted only meanwhile was never news to withdraw."""
+    async with competition_site(tmp_path) as made:
+        db = made.world.db
+        before = await newest_id(db)
+        txid = await trade(made, 0)
+        after = await newest_id(db)
+        [swap] = await made.world.all("SELECT * FROM swaps")
+        rules = replace(made.world.rules, start_s=swap["burn_block_time"] + 1)
+        outdated = await swap_store.outdated(db, rules, 10)
+        await db.batch(swap_store.refuse(db, outdated, rules, made.site.clock.now()))
+        news, _ = await read_news(db, after)
+        all_at_once, _ = await read_news(db, before)
+
+        assert [(each.kind, each.txid, each.code) for each in news] == [
+            ("refused", txid, "before_comp_start"),
+            ("withdrawn", txid, None),
+        ]
+        assert [each.kind for each in all_at_once] == ["refused"]
 
 
 async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
