@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 from tocsin import __version__
 from tocsin.bindings import Logger
 from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
+from tocsin.commands.demo_directory import chosen_directory, refuse_demo
 from tocsin.commands.reload_settings import Reloader, SettingsSource
 from tocsin.competition.rules import rules_of
 from tocsin.errors import DataDirInUse
@@ -282,9 +283,7 @@ def serve(
     demo_dir = None
     with ExitStack() as stack:
         if as_demo:
-            from tocsin.commands.demo_crash import demo_directory
-
-            demo_dir, port = stack.enter_context(demo_directory(data_dir, port))
+            demo_dir, port = stack.enter_context(chosen_directory(data_dir, port))
         source = SettingsSource(host, port, data_dir)
         settings = read_settings(host=host, port=port, data_dir=data_dir)
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop))
@@ -307,6 +306,7 @@ async def run(
     server = HttpServer(settings.host, settings.port, settings.trusted_proxies, inherited)
     try:
         if demo_dir is None:
+            refuse_demo(Path(settings.data_dir))
             service = Service(settings, stream=stream, server=server, source=source)
             await service.open()
         else:

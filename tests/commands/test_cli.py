@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import typer
@@ -342,9 +341,7 @@ def test_serve_and_check_pass_options_and_findings_on(
     """The options reach the service; findings are printed, each a line, and make the exit code 1."""
     seen: list[dict[str, object]] = []
     findings: list[str] = []
-    service = ModuleType("tocsin.service")
-    service.serve = lambda **options: seen.append(options)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tocsin.service", service)
+    monkeypatch.setattr("tocsin.service.serve", lambda **options: seen.append(options))
     monkeypatch.setattr(check_command, "check", lambda: findings)
     runner = CliRunner()
 

@@ -21,16 +21,16 @@ def test_what_leaves_for_more_than_it_came_in_for_is_a_win() -> None:
         ]
     )
 
-    assert stats == TradingStats(closed=2, win_rate=0.5, holding_s=5_400)
+    assert stats == TradingStats(closed=2, valued=2, win_rate=0.5, holding_s=5_400)
 
 
 def test_what_was_brought_along_closes_nothing_and_what_has_no_value_is_neither() -> None:
     """Only tokens that came in with a swap are closed; without values there is no win rate."""
-    assert trading_stats([swap(0, ("a", 10, 1.0), ("b", 5, 1.0))]) == TradingStats(0, None, None)
+    assert trading_stats([swap(0, ("a", 10, 1.0), ("b", 5, 1.0))]) == TradingStats(0, 0, None, None)
     unknown = trading_stats(
         [swap(0, ("a", 10, None), ("b", 5, None)), swap(60, ("b", 9, None), ("a", 9, None))]
     )
-    assert unknown == TradingStats(1, None, 60)
+    assert unknown == TradingStats(1, 0, None, 60)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,25 @@
 """The demo: it can be crashed from its console, and goes on as if nothing had happened."""
 
+import asyncio
+import io
 import json
 import re
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from support.processes import Process, ask, until
 from support.simulated import HandClock
+from tocsin import service
 from tocsin.commands import demo
-from tocsin.commands.demo_crash import beginning, remember
+from tocsin.commands.data_files import command_logger, load_migrations
+from tocsin.commands.demo_directory import DemoBeginning, opened_demo
+from tocsin.commands.import_agents import opened
+from tocsin.errors import DataDirInUse, StoreUnusable
+from tocsin.settings import Settings
 
 NOW = 1_778_700_600_000
 HOUR_MS = 3_600_000
@@ -58,23 +67,103 @@ def test_a_chain_that_began_at_the_same_time_is_the_same_chain() -> None:
     assert again.chain.tip_height == watched.chain.tip_height
 
 
+def begun_at(directory: Path, now: int) -> DemoBeginning:
+    with opened_demo(directory, now=now, logger=command_logger(Settings())) as (begun, _connection):
+        return begun
+
+
+def rounds_of(directory: Path) -> list[tuple[str]]:
+    with closing(sqlite3.connect(directory / "db.sqlite")) as connection:
+        return connection.execute("SELECT set_by FROM competition_round_rule").fetchall()
+
+
+def interrupt(directory: Path, now: int, seen: list[tuple[str]]) -> None:
+    """Stop a demo while it is made."""
+    with opened_demo(directory, now=now, logger=command_logger(Settings())) as (_begun, connection):
+        seen += connection.execute("SELECT set_by FROM competition_round_rule").fetchall()
+        connection.execute(SET_RULE, ["second"])
+        raise KeyboardInterrupt
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+SET_RULE = "INSERT INTO competition_round_rule VALUES (1, '{}', ?, '2026')"
+
+
 def test_a_demo_is_found_again_until_it_is_old(tmp_path: Path) -> None:
     """Its key and its beginning; a file that cannot be read begins a new one."""
-    first = beginning(tmp_path, NOW)
-    unfinished = beginning(tmp_path, NOW)
-    remember(tmp_path, first)
-    again = beginning(tmp_path, NOW + HOUR_MS)
-    old = beginning(tmp_path, NOW + 7 * HOUR_MS)
+    first = begun_at(tmp_path, NOW)
+    again = begun_at(tmp_path, NOW + HOUR_MS)
+    old = begun_at(tmp_path, NOW + 7 * HOUR_MS)
     (tmp_path / "demo.json").write_text("{")
-    damaged = beginning(tmp_path, NOW + 7 * HOUR_MS)
+    damaged = begun_at(tmp_path, NOW + 7 * HOUR_MS)
 
     assert first.is_new
-    assert unfinished.is_new
     assert re.fullmatch(r"[\w-]{16}", first.key)
     assert (again.is_new, again.key, again.began_at) == (False, first.key, NOW)
     assert (old.is_new, old.began_at, old.key == first.key) == (True, NOW + 7 * HOUR_MS, False)
     assert damaged.is_new
     assert (tmp_path / "demo.json").stat().st_mode & 0o077 == 0
+
+
+def test_an_old_or_unfinished_demo_is_emptied_and_nothing_else_is(tmp_path: Path) -> None:
+    """Two demos on top of each other would show two chains."""
+    (tmp_path / "notes.txt").write_text("mine")
+    with opened_demo(tmp_path, now=NOW, logger=command_logger(Settings())) as (_begun, connection):
+        connection.execute(SET_RULE, ["first"])
+    begun_at(tmp_path, NOW + HOUR_MS)
+    continued = rounds_of(tmp_path)
+    after_hours: list[tuple[str]] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(tmp_path, NOW + 7 * HOUR_MS, after_hours)
+    unfinished = begun_at(tmp_path, NOW + 7 * HOUR_MS)
+
+    assert continued == [("first",)]
+    assert after_hours == []
+    assert unfinished.is_new
+    assert rounds_of(tmp_path) == []
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_demo_does_not_touch_real_data(tmp_path: Path) -> None:
+    """A directory with a store that no demo made is refused, and every byte of it stays."""
+    with opened(tmp_path, load_migrations(), now=NOW, logger=command_logger(Settings())) as connection:
+        connection.execute(SET_RULE, ["ann"])
+    before = contents(tmp_path)
+
+    with pytest.raises(StoreUnusable, match="holds the data of a service") as refused:
+        demo.prepare(
+            Settings(), "http://127.0.0.1:1", 1, str(tmp_path), bad_times=False, clock=HandClock(NOW)
+        )
+
+    assert "Choose a new directory with --data-dir" in str(refused.value)
+    assert contents(tmp_path) == before
+
+
+def test_a_demo_does_not_touch_a_directory_in_use(tmp_path: Path) -> None:
+    """Another process holds its lock: nothing is written, not even when the demo in it is too old to go on."""
+    begun_at(tmp_path, NOW)
+    later = NOW + 7 * HOUR_MS
+    with opened(tmp_path, load_migrations(), now=NOW, logger=command_logger(Settings())):
+        before = contents(tmp_path)
+        with pytest.raises(DataDirInUse):
+            demo.prepare(
+                Settings(), "http://127.0.0.1:1", 1, str(tmp_path), bad_times=False, clock=HandClock(later)
+            )
+        assert contents(tmp_path) == before
+
+
+def test_a_real_service_does_not_start_in_a_demo(tmp_path: Path) -> None:
+    """It would show invented agents, and the next demo would delete what it recorded."""
+    begun_at(tmp_path, NOW)
+    before = contents(tmp_path)
+
+    with pytest.raises(StoreUnusable, match=r"holds a demo\. Choose another directory with --data-dir"):
+        asyncio.run(service.run(Settings(port=0, data_dir=str(tmp_path)), stream=io.StringIO()))
+
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ class Watch:
 @contextlib.contextmanager
 def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page]:
     """A page with a context of its own; it must not do anything that `Watch` reports."""
-    context = browser.new_context(viewport=WIDE, base_url=origin, timezone_id="UTC", **options)
+    context = browser.new_context(viewport=WIDE, base_url=origin, **{"timezone_id": "UTC", **options})
     context.set_default_timeout(PATIENCE_S * 1000)
     page = context.new_page()
     watch = Watch(page, origin)

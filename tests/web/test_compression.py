@@ -1,6 +1,8 @@
 """gzip: for what is larger than a packet, once for each cached response, with a correct Vary and ETag."""
 
 import gzip
+import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from support.asgi import Answer, ask
 from support.scripted_scheduler import scene
 from tocsin.web.app import create_app
+from tocsin.web.compression import CompressedBodies
 from tocsin.web.prepared_response import PreparedResponse, accepts_gzip
 from tocsin.web.static_pages import page_routes
 
@@ -47,6 +50,38 @@ async def test_where_the_platform_compresses_we_do_not(tmp_path: Path) -> None:
         answer = await ask(create_app(made.site), "/openapi.json", headers=GZIP)
 
     assert "content-encoding" not in answer.headers
+
+
+def test_compressed_bodies_are_kept_in_bounded_memory() -> None:
+    """Those asked for last; one that is large is compressed each time."""
+    bodies = CompressedBodies(bytes_max=3_500, body_bytes_max=2_000)
+    first, second, third = (bytes([number]) * 1_000 for number in range(3))
+    kept = [bodies.compressed(each) for each in (first, second, third)]
+    again = bodies.compressed(first)
+    bodies.compressed(b"4" * 1_000)
+    sizes = bodies.bytes_kept
+    bodies.compressed(b"5" * 2_001)
+
+    assert again is kept[0]
+    assert bodies.compressed(first) is kept[0]
+    assert bodies.compressed(second) is not kept[1]
+    assert [gzip.decompress(each) for each in kept] == [first, second, third]
+    assert sizes <= 3_500
+    assert bodies.bytes_kept <= 3_500
+
+
+def test_a_prepared_response_keeps_its_body_only_as_long_as_it_lives() -> None:
+    """Every new board is another body: hundreds of them must not stay in memory."""
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            body = random.Random(number).randbytes(100_000)
+            PreparedResponse(body, "text/plain", compress=True).form_for([(b"accept-encoding", b"gzip")])
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 2_000_000
 
 
 def large(**options: bool) -> PreparedResponse:

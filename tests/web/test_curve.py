@@ -25,6 +25,12 @@ def test_a_gap_is_not_bridged() -> None:
     assert 'aria-label="P&amp;L"' in svg
 
 
+@pytest.mark.parametrize(("hours", "parts"), [((0, 20), 2), ((0, 10, 20), 3), ((0, 1, 20), 2), ((0, 2), 1)])
+def test_a_gap_is_a_gap_however_few_points_there_are(hours: tuple[int, ...], parts: int) -> None:
+    """There is a point each hour; one that is missing may be a matter of minutes."""
+    assert len(segments(points(*hours))) == parts
+
+
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
     [
@@ -64,6 +70,15 @@ def test_any_curve_stays_within_its_picture(values: list[float]) -> None:
         (12_500, "$12.5k"),
         (-1_234_567, "-$1.23M"),
         (3e12, "$3T"),
+        (99.999, "$100"),
+        (9_999.4, "$9,999"),
+        (9_999.5, "$10k"),
+        (999_499, "$999k"),
+        (999_500, "$1M"),
+        (-999_999, "-$1M"),
+        (999_600_000, "$1B"),
+        (999_999_999_999, "$1T"),
+        (1_234e12, "$1,234T"),
     ],
 )
 def test_money_is_short(value: float, shown: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from support.competition_site import CompetitionSite, competition_site
-from tocsin.bindings import Database
+from tocsin.bindings import Database, DBResult, Statement
+from tocsin.competition import swap_store
 from tocsin.competition.news_reader import newest_id, read_news, trim_news
 from tocsin.competition.published_board import PublishedBoard, publish
-from tocsin.errors import RequestRefused
+from tocsin.errors import RequestRefused, StoreUnavailable
 from tocsin.shapes.news import News
 from tocsin.tasks.publish_board import board_at
 from tocsin.web import news_streams
@@ -104,6 +105,29 @@ async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path
         assert [(news.kind, news.txid, news.trade) for news in gone] == [("withdrawn", txid, None)]
 
 
+async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(
+    tmp_path: Path,
+) -> None:
+    """The dates of the competition changed; one that was counted only meanwhile was never news to withdraw."""
+    async with competition_site(tmp_path) as made:
+        db = made.world.db
+        before = await newest_id(db)
+        txid = await trade(made, 0)
+        after = await newest_id(db)
+        [swap] = await made.world.all("SELECT * FROM swaps")
+        rules = replace(made.world.rules, start_s=swap["burn_block_time"] + 1)
+        outdated = await swap_store.outdated(db, rules, 10)
+        await db.batch(swap_store.refuse(db, outdated, rules, made.site.clock.now()))
+        news, _ = await read_news(db, after)
+        all_at_once, _ = await read_news(db, before)
+
+        assert [(each.kind, each.txid, each.code) for each in news] == [
+            ("refused", txid, "before_comp_start"),
+            ("withdrawn", txid, None),
+        ]
+        assert [each.kind for each in all_at_once] == ["refused"]
+
+
 async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
     """From the number of the last event on, also by another process."""
     async with competition_site(tmp_path) as made:
@@ -185,19 +209,91 @@ async def test_streams_at_the_same_place_share_one_look(
         assert 9 <= len(looks) <= 13
 
 
-async def test_a_client_has_a_bounded_number_of_streams(tmp_path: Path) -> None:
-    """The one too many is told to wait; one that was closed makes room."""
+class Unreachable:
+    """A database that does not answer."""
+
+    def prepare(self, _sql: str) -> Statement:
+        raise StoreUnavailable("not now")
+
+    async def batch(self, _statements: Sequence[Any]) -> list[DBResult]:
+        raise StoreUnavailable("not now")
+
+
+class Client:
+    """Reads a stream until it leaves."""
+
+    def __init__(self, address: str) -> None:
+        self.left = asyncio.Event()
+        self.started = asyncio.Event()
+        self.scope = {
+            "type": "http",
+            "method": "GET",
+            "path": EVENTS,
+            "query_string": b"",
+            "headers": [],
+            "client": (address, 1),
+        }
+
+    async def read(self, streams: NewsStreams) -> None:
+        response = await streams.show(Request(self.scope))
+        self.started.set()
+        await response(self.scope, self._receive, self._send)
+
+    async def _receive(self) -> dict[str, str]:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, _message: Any) -> None:
+        pass
+
+
+async def ended(tasks: list["asyncio.Task[None]"]) -> list[BaseException | None]:
+    return [result for result in await asyncio.gather(*tasks, return_exceptions=True) if result is not None]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"), [(["192.0.2.1"], 20), ([f"192.0.2.{n}" for n in range(60)], 1_000)]
+)
+async def test_the_number_of_streams_is_bounded_also_at_once(
+    tmp_path: Path, addresses: list[str], expected: int
+) -> None:
+    """Of one client, and of all; those too many are told to wait; those that were closed make room."""
     async with competition_site(tmp_path) as made:
         streams = NewsStreams(made.site)
-        open_ones = [await opened(streams) for _ in range(STREAMS_PER_CLIENT)]
-        with pytest.raises(RequestRefused) as refused:
-            await opened(streams)
-        await open_ones[0].aclose()
-        again = await opened(streams)
+        clients = [Client(address) for address in addresses * (1_100 // len(addresses))]
+        reading = [asyncio.create_task(client.read(streams)) for client in clients]
+        await asyncio.sleep(0.5)
+        opened_ones = [client for client in clients if client.started.is_set()]
+        for client in clients:
+            client.left.set()
+        refused = await ended(reading)
+        again = [Client(address) for address in addresses[:20]]
+        reading = [asyncio.create_task(client.read(streams)) for client in again]
+        await asyncio.sleep(0.5)
+        for client in again:
+            client.left.set()
 
-        assert (refused.value.status, refused.value.code) == (429, "too_many_streams")
-        for frames in (*open_ones[1:], again):
-            await frames.aclose()
+        assert len(opened_ones) == expected
+        assert len(refused) == len(clients) - expected
+        assert {(error.status, error.code) for error in refused if isinstance(error, RequestRefused)} == {
+            (429, "too_many_streams")
+        }
+        assert await ended(reading) == []
+        assert all(client.started.is_set() for client in again)
+
+
+async def test_a_client_that_leaves_before_the_first_frame_makes_room(tmp_path: Path) -> None:
+    """Nothing of its stream has run then; a store that does not answer keeps no place either."""
+    async with competition_site(tmp_path) as made:
+        streams = NewsStreams(made.site)
+        for _ in range(STREAMS_PER_CLIENT + 1):
+            client = Client("192.0.2.1")
+            client.left.set()
+            await client.read(streams)
+        broken = NewsStreams(replace(made.site, db=Unreachable()))
+        for _ in range(STREAMS_PER_CLIENT + 1):
+            with pytest.raises(StoreUnavailable):
+                await Client("192.0.2.1").read(broken)
 
 
 async def test_a_stream_ends_after_a_while_and_when_the_service_stops(tmp_path: Path) -> None:

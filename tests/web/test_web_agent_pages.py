@@ -3,15 +3,22 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from support.asgi import ask
 from support.competition_site import CompetitionSite, competition_site
+from tocsin.competition.published_board import publish
 from tocsin.history import agent_days
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.publish_board import board_at
+from tocsin.web import agent_page_routes
+from tocsin.web.agent_page import AgentFacts
 from tocsin.web.static_pages import STATIC
 from tocsin.web.token_names import SYMBOLS, token_name
 
 HOUR_MS = 3_600_000
+SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
 
 
 async def traded(made: CompetitionSite) -> Wallet:
@@ -47,6 +54,31 @@ async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -
         assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
         assert "<style" not in text
         assert "<script>" not in text
+
+
+async def test_an_agent_with_two_wallets_has_one_page(tmp_path: Path) -> None:
+    """Tiles, trades, closed trades and refusals are all of the identity, whichever wallet is asked for."""
+    async with competition_site(tmp_path) as made:
+        chain, db = made.world.simulator.chain, made.world.db
+        first, second = chain.wallets[:2]
+        for wallet, kind, gave, got in (
+            (first, "simple", "stx", SBTC),
+            (second, "simple", SBTC, "stx"),
+            (first, "abort_by_response", "stx", SBTC),
+            (second, "abort_by_response", "stx", SBTC),
+        ):
+            tx = chain.swap(wallet, kind, token_in=gave, token_out=got)
+            chain.mine()
+            await made.submit(tx.tx_id)
+        merged = "UPDATE agents SET erc8004_agent_id = ? WHERE stx_address = ?"
+        await db.prepare(merged).bind(first.erc8004_agent_id, second.address).run()
+        pages = [(await made.get(f"/agents/{each.address}")).body.decode() for each in (first, second)]
+
+        for page in pages:
+            assert "<dt>Trades</dt><dd>2</dd>" in page
+            assert page.count("https://explorer.hiro.so/txid/0x") == 2
+            assert page.count("it was mined and failed") == 2
+            assert re.search(r"<dt>Mean holding time</dt><dd>[0-9]", page)
 
 
 async def test_a_name_is_text_whatever_it_contains(tmp_path: Path) -> None:
@@ -88,6 +120,28 @@ async def test_the_picture_is_a_png_of_the_usual_size(tmp_path: Path) -> None:
         assert (int.from_bytes(picture.body[16:20]), int.from_bytes(picture.body[20:24])) == (1200, 630)
         assert len(picture.body) < 20_000
         assert picture.body != other.body
+
+
+async def test_a_picture_is_drawn_once_for_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By address or number, for GET and HEAD; one that is not registered is 404 each time."""
+    drawn: list[str] = []
+
+    def counted(facts: AgentFacts) -> bytes:
+        drawn.append(facts.view.address)
+        return b"a picture"
+
+    monkeypatch.setattr(agent_page_routes, "preview", counted)
+    async with competition_site(tmp_path) as made:
+        wallet, deps = await traded(made), made.site
+        await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+        for who in (wallet.address, str(wallet.erc8004_agent_id)):
+            for method in ("GET", "HEAD"):
+                answer = await ask(made.app, f"/agents/{who}/card.png", method=method)
+                assert (answer.status, answer.headers["content-length"]) == (200, "9")
+        missing = await made.get(f"/agents/{address_of('somebody')}/card.png")
+
+        assert drawn == [wallet.address]
+        assert missing.status == 404
 
 
 async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> None:

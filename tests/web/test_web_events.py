@@ -10,11 +10,11 @@ import pytest
 
 from support.scripted_scheduler import ADMIN_KEY, named_keys, scene
 from support.web_server import serving
-from tocsin.errors import ObjectReset
+from tocsin.errors import ObjectReset, RequestRefused
 from tocsin.shapes.scheduler import SchedulerEvent
 from tocsin.web.app import create_app
 from tocsin.web.deps import Keys
-from tocsin.web.event_streams import STREAMS_MAX
+from tocsin.web.event_streams import STREAMS_MAX, EventStreams
 
 
 class Stream:
@@ -155,6 +155,16 @@ async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp
         async with stream(port) as again:
             await opened(again)
         made.site.closing.set()
+
+
+async def test_streams_that_are_opened_at_once_are_bounded_too(tmp_path: Path) -> None:
+    """A stream counts from its request on, not from its first event on."""
+    async with scene(tmp_path) as made:
+        streams = EventStreams(made.site)
+        for _ in range(16):
+            streams.open(0, lambda: True, {})
+        with pytest.raises(RequestRefused, match="16 event streams are open already"):
+            streams.open(0, lambda: True, {})
 
 
 async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:

@@ -119,17 +119,76 @@ async def test_only_posts_are_taken_and_a_ping_is_answered(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "number"),
     [
-        [],
-        {"jsonrpc": "1.0", "id": 1, "method": "ping"},
-        {"jsonrpc": "2.0", "id": {}, "method": "ping"},
-        {"jsonrpc": "2.0", "id": True, "method": "ping"},
+        ([], None),
+        ([{"jsonrpc": "2.0", "id": 1, "method": "ping"}], None),
+        ("ping", None),
+        ({"jsonrpc": "1.0", "id": 1, "method": "ping"}, 1),
+        ({"jsonrpc": "2.0", "id": {}, "method": "ping"}, None),
+        ({"jsonrpc": "2.0", "id": True, "method": "ping"}, None),
+        ({"jsonrpc": "2.0", "id": None, "method": "ping"}, None),
+        ({"jsonrpc": "2.0", "id": 1}, 1),
+        ({"jsonrpc": "2.0", "id": "a", "method": 5}, "a"),
     ],
 )
-async def test_what_is_not_a_message_is_refused_like_any_bad_body(tmp_path: Path, message: Any) -> None:
-    """400, in the shape of all errors."""
+async def test_what_is_not_a_message_is_an_error_at_once(tmp_path: Path, message: Any, number: Any) -> None:
+    """400 and an error of JSON-RPC: a client that got 202 would wait for its answer for ever."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(MCP, message)
 
-        assert (answer.status, answer.json()["code"]) == (400, "malformed_message")
+        assert (answer.status, answer.json()["id"], answer.json()["error"]["code"]) == (400, number, -32600)
+        assert answer.json()["error"]["message"].endswith(".")
+
+
+async def test_a_response_and_a_notification_are_taken_without_an_answer(tmp_path: Path) -> None:
+    """202, as the transport asks for."""
+    async with competition_site(tmp_path) as made:
+        response = await made.post(MCP, {"jsonrpc": "2.0", "id": 1, "result": {}})
+        notification = await made.post(MCP, {"jsonrpc": "2.0", "method": "notifications/cancelled"})
+
+        assert (response.status, response.body) == (202, b"")
+        assert (notification.status, notification.body) == (202, b"")
+
+
+async def test_another_version_of_the_protocol_is_refused(tmp_path: Path) -> None:
+    """One with batches, one that is not known; not while the version is agreed on."""
+    async with competition_site(tmp_path) as made:
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+        statuses = {
+            version: (await made.post(MCP, ping, {"mcp-protocol-version": version})).status
+            for version in ("2025-11-25", "2025-06-18", "2025-03-26", "1999")
+        }
+        refused = await made.post(MCP, ping, {"mcp-protocol-version": "1999"})
+        agreed = await made.post(MCP, hello, {"mcp-protocol-version": "2025-03-26"})
+
+        assert statuses == {"2025-11-25": 200, "2025-06-18": 200, "2025-03-26": 400, "1999": 400}
+        assert refused.json()["error"]["code"] == -32600
+        assert "2025-11-25" in refused.json()["error"]["message"]
+        assert agreed.json()["result"]["protocolVersion"] == "2025-11-25"
+
+
+async def test_a_submission_that_fails_is_not_called_a_success(tmp_path: Path) -> None:
+    """With the sentence, the code and whether to try again, as the route says; twice recorded is no failure."""
+    async with competition_site(tmp_path) as made:
+        chain = made.world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        counted = await use(made, "submit", txid=tx.tx_id)
+        again = await use(made, "submit", txid=tx.tx_id)
+        malformed = await use(made, "submit", txid="zz")
+        unknown = await use(made, "submit", txid="ab" * 32)
+        made.world.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+        failed = await use(made, "submit", txid="cd" * 32)
+
+        assert (counted["isError"], counted["structuredContent"]["code"]) == (False, None)
+        assert (again["isError"], again["structuredContent"]["code"]) == (False, "txid_already_verified")
+        for result, code, retryable in (
+            (malformed, "malformed_txid", False),
+            (unknown, "tx_not_found", True),
+            (failed, "tx_fetch_failed", True),
+        ):
+            content = result["structuredContent"]
+            assert (result["isError"], content["code"], content["retryable"]) == (True, code, retryable)
+            assert content["error"].endswith(".")

@@ -14,9 +14,11 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from tocsin.access_keys import AccessKey
 from tocsin.bindings import Clock
-from tocsin.commands.demo_crash import CrashRoute, beginning, crash, remember
+from tocsin.commands.data_files import command_logger
+from tocsin.commands.demo_crash import CrashRoute, crash
+from tocsin.commands.demo_directory import opened_demo
 from tocsin.commands.demo_history import seed_history
-from tocsin.commands.import_agents import import_rows, open_agents
+from tocsin.commands.import_agents import import_rows
 from tocsin.competition.agent_rows import lines_of
 from tocsin.competition.rules import floors_of
 from tocsin.rounds.recurring import round_at
@@ -49,15 +51,14 @@ class Demo:
 
 
 def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times: bool, clock: Clock) -> Demo:
-    """A new demo in this directory, or the one that crashed there."""
-    begun = beginning(Path(data_dir), clock.now())
-    simulator = build(clock, begun.began_at, bad_times=bad_times)
-    settings = demo_settings(settings, url, data_dir, begun.key)
-    if begun.is_new:
-        with open_agents(settings) as connection:  # before the first sweep
+    """A new demo in this directory, or the one that crashed there. Raises `StartError` if it must not be used."""
+    opened = opened_demo(Path(data_dir), now=clock.now(), logger=command_logger(settings))
+    with opened as (begun, connection):
+        simulator = build(clock, begun.began_at, bad_times=bad_times)
+        settings = demo_settings(settings, url, data_dir, begun.key)
+        if begun.is_new:  # before the first sweep
             register_agents(connection, simulator)
             add_past(connection, settings, simulator, begun.began_at)
-        remember(Path(data_dir), begun)
     kill = CrashRoute(settings.admin_key, lambda: crash(data_dir, port)).kill
     routes = [Route(f"{PATH}/_control/kill", kill, methods=["POST"]), mount(simulator, settings.admin_key)]
     return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)

@@ -1,6 +1,6 @@
 """The past of the demo: what a service that had run all along would have kept. The simulator knows all of it.
 
-Prices of every hour, and of every five minutes before the end of a round; the board of every third hour.
+Prices and the board of every hour, and prices of every five minutes before the end of a round.
 """
 
 import json
@@ -16,7 +16,6 @@ from tocsin.simulator.truth import TrueSwap
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-BOARD_EVERY_MS = 3 * HOUR_MS
 LIQUIDITY_USD, VOLUME_USD = "250000", "18000"
 PRICED = {token.id for token in TRADED_TOKENS if token.quoting in {"number", "text", "unlisted"}}
 
@@ -61,8 +60,8 @@ def _days(simulator: Simulator, start_ms: int, now: int) -> Iterator[tuple[int, 
     hours: dict[tuple[int, int], int] = {}
     positions: dict[int, _Position] = {}
     done = 0
-    first = start_ms - start_ms % BOARD_EVERY_MS + BOARD_EVERY_MS
-    for at in range(first, now - HOUR_MS, BOARD_EVERY_MS):
+    first = start_ms - start_ms % HOUR_MS + HOUR_MS
+    for at in range(first, now - HOUR_MS, HOUR_MS):
         while done < len(swaps) and swaps[done].burn_block_time * 1000 < at:
             agent_id = agent_of[swaps[done].sender]
             assert agent_id is not None

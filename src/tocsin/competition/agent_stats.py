@@ -33,9 +33,10 @@ class _Lot:
 
 @dataclass(frozen=True, slots=True)
 class TradingStats:
-    """`win_rate` is a share of the closed trades whose values are known; None when there is none."""
+    """`win_rate` is a share of the `valued` ones: the closed trades whose values are known; None without any."""
 
     closed: int
+    valued: int
     win_rate: float | None
     holding_s: float | None  # mean, of the closed trades
 
@@ -63,7 +64,9 @@ def trading_stats(swaps: Iterable[ValuedSwap]) -> TradingStats:
                 lot.usd = None if lot.usd is None else lot.usd * (lot.amount - part) / lot.amount
                 lot.amount -= part
         lots.setdefault(swap.token_out, deque()).append(_Lot(swap.time_s, swap.amount_out, swap.received_usd))
-    return TradingStats(closed, wins / valued if valued else None, held_s / closed if closed else None)
+    return TradingStats(
+        closed, valued, wins / valued if valued else None, held_s / closed if closed else None
+    )
 
 
 def draw_down(values: Sequence[float]) -> float:

@@ -25,18 +25,23 @@ async def newest_id(db: Database) -> int:
 async def read_news(db: Database, after: int) -> tuple[list[News], int]:
     """What changed after this number, and the number to go on from.
 
-    A swap that was written again within one reading, as when its block moved, is one piece of news at most.
+    A swap that was written again within one reading, as when its block moved, is one piece of news at most. One that
+    was recorded and does not count any more is two: everybody is told that it was withdrawn, and its agent why.
     """
     rows = (await db.prepare(_AFTER).bind(after, READ_MAX).all()).results
-    last: dict[str, Row] = {}
+    last: dict[tuple[str, bool], Row] = {}  # by transaction, and whether it is about its refusal
     first_kind: dict[str, str] = {}
     for row in rows:
-        first_kind.setdefault(row["news_txid"], row["kind"])
-        last.pop(row["news_txid"], None)
-        last[row["news_txid"]] = row
+        txid, kind = row["news_txid"], row["kind"]
+        if kind != "refused":
+            first_kind.setdefault(txid, kind)
+        if kind == "counted":
+            last.pop((txid, True), None)  # a refusal that was reopened
+        last.pop((txid, kind == "refused"), None)
+        last[txid, kind == "refused"] = row
     told = [
         _news(row)
-        for txid, row in last.items()
+        for (txid, _), row in last.items()
         if not (row["kind"] == "counted" and first_kind[txid] == "withdrawn")
         and not (row["kind"] == "withdrawn" and first_kind[txid] == "counted")
     ]

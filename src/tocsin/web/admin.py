@@ -32,7 +32,7 @@ from tocsin.shapes.operators import AuditEntry, Reloaded
 from tocsin.shapes.scheduler import OUTCOMES, TRIGGERS, Paused, Refreshed, RefreshResult, StatusCondition
 from tocsin.web.auth import require_key
 from tocsin.web.deps import WebDeps
-from tocsin.web.event_streams import EventResponse, EventStreams
+from tocsin.web.event_streams import EventStreams
 from tocsin.web.proof import ProofReader
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response
@@ -181,8 +181,7 @@ class AdminRoutes:
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
-        stream = self._streams.open(after, lambda: key in self._deps.keys.admin)
-        return EventResponse(stream, headers)
+        return self._streams.open(after, lambda: key in self._deps.keys.admin, headers)
 
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()

@@ -90,11 +90,13 @@ MCP = OperationDoc(
         },
     },
     body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    parameters=(Parameter("MCP-Protocol-Version", {"type": "string"}, "what initialize answered", "header"),),
     responses={
         200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
         202: ResponseDoc("a notification was taken"),
         400: ResponseDoc(
-            "malformed_message: not one JSON-RPC message; malformed_body: not JSON", (ErrorBody,)
+            "not one message of JSON-RPC, or of an unsupported version; malformed_body: not JSON",
+            (McpMessage, ErrorBody),
         ),
     },
 )

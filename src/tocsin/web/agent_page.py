@@ -11,16 +11,20 @@ from tocsin.shapes.agents import AgentRound, AgentView
 from tocsin.shapes.competition import BoardRow, Trade
 from tocsin.shapes.prices import Price
 from tocsin.shapes.rounds import RewardCategory, RewardStatus
-from tocsin.web.curve import CurvePoint, curve_svg, short_usd
+from tocsin.web.curve import CurvePoint, curve_svg, segments, short_usd
 from tocsin.web.html_page import PageHead
 from tocsin.web.picture import Picture, text_width
 from tocsin.web.token_names import token_name
+from tocsin.web.visible_text import visible
 
 NONE = "\u2013"  # a dash
 EXPLORER = "https://explorer.hiro.so/txid/"
 INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
 COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
+CURVE_DAYS = 30
+SWAPS_MAX = 1_000  # from which win rate and holding time are known
+TABLE_POINTS = 48
 NAME_MAX = 26  # characters that fit into the picture
 PRIZES: dict[RewardCategory, str] = {
     "overall_pnl": "best P&L",
@@ -42,12 +46,14 @@ class AgentFacts:
     view: AgentView
     trades: Sequence[Trade]
     prices: Mapping[str, Price]
-    curve: Sequence[CurvePoint]  # P&L at current prices, over time
-    stats: TradingStats
+    curve: Sequence[CurvePoint]  # P&L at the prices of each hour, where it is known
+    hours: int  # of which there is a point, whether or not its P&L is known
+    stats: TradingStats  # of its newest `SWAPS_MAX` swaps
 
     @property
     def name(self) -> str:
-        return self.view.display_name or self.view.bns_name or _short(self.view.address)
+        view = self.view
+        return visible(view.display_name) or visible(view.bns_name) or _short(view.address)
 
     @property
     def sentence(self) -> str:
@@ -115,14 +121,15 @@ def _draw_curve(picture: Picture, curve: Sequence[CurvePoint]) -> None:
         return
     low, high = min(point.value for point in curve), max(point.value for point in curve)
     first, span_s, span = curve[0].at_s, (curve[-1].at_s - curve[0].at_s) or 1, (high - low) or 1.0
-    points = [
-        (
-            60 + (IMAGE_WIDTH - 120) * (point.at_s - first) // span_s,
-            590 - int(190 * (point.value - low) / span),
-        )
-        for point in curve
-    ]
-    picture.line(points, 6, ACCENT)
+    for segment in segments(curve):
+        points = [
+            (
+                60 + (IMAGE_WIDTH - 120) * (point.at_s - first) // span_s,
+                590 - int(190 * (point.value - low) / span),
+            )
+            for point in segment
+        ]
+        picture.line(points if len(points) > 1 else points * 2, 6, ACCENT)
 
 
 def _tiles(facts: AgentFacts) -> str:
@@ -130,6 +137,7 @@ def _tiles(facts: AgentFacts) -> str:
     if row is None or ranks is None:
         return '<p class="note">No trade of this agent counts yet.</p>'
     stats = facts.stats
+    newest = f", newest {SWAPS_MAX:,} trades" if row.trade_count > SWAPS_MAX else ""
     tiles = [
         ("Rank by P&L", f"{ranks['pnl']} of {facts.view.ranked}"),
         ("P&L at current prices", _optional(row.pnl_usd, _signed)),
@@ -137,14 +145,17 @@ def _tiles(facts: AgentFacts) -> str:
         ("Volume", _optional(row.volume_usd, short_usd)),
         ("Trades", f"{row.trade_count:,}"),
         (
-            "Deepest fall of P&L",
+            f"Deepest fall of P&L in {CURVE_DAYS} days",
             short_usd(draw_down([point.value for point in facts.curve])) if facts.curve else NONE,
         ),
         (
-            "Closed trades that won",
-            NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.closed:,}",
+            f"Closed trades of known value that won{newest}",
+            NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.valued:,}",
         ),
-        ("Mean holding time", NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000)),
+        (
+            f"Mean holding time{newest}",
+            NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000),
+        ),
     ]
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
     return f'<dl class="tiles">{shown}</dl>'
@@ -161,20 +172,32 @@ def _more_values(row: BoardRow) -> list[tuple[str, str]]:
 
 def _curve(facts: AgentFacts) -> str:
     if len(facts.curve) < 2:
+        note = _no_curve(facts)
         return (
-            '<section class="card"><h2>P&amp;L over time</h2>'
-            '<p class="note">The history begins with the next full hour.</p></section>'
+            note and f'<section class="card"><h2>P&amp;L over time</h2><p class="note">{note}</p></section>'
         )
     rows = "".join(
         f"<tr><td>{_time(point.at_s)}</td><td>{escape(_signed(point.value))}</td></tr>"
-        for point in reversed(facts.curve[-48:])
+        for point in reversed(facts.curve[-TABLE_POINTS:])
     )
     return (
-        '<section class="card"><h2>P&amp;L over time, at the prices of each hour</h2>'
+        f'<section class="card"><h2>P&amp;L of {CURVE_DAYS} days, at the prices of each hour</h2>'
         f"{curve_svg(facts.curve, f'P&L of {facts.name} over time')}"
-        f"<details><summary>As a table</summary><table><thead><tr><th>Time</th><th>P&amp;L</th></tr></thead>"
+        f"<details><summary>The newest {TABLE_POINTS} points as a table</summary>"
+        "<table><thead><tr><th>Time</th><th>P&amp;L</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></details></section>"
     )
+
+
+def _no_curve(facts: AgentFacts) -> str:
+    """Why there is none; nothing for an agent without a trade, of which the page says so already."""
+    if facts.view.row is None:
+        return ""
+    if facts.hours == 0:
+        return "The history begins with the next full hour."
+    if facts.hours == 1:
+        return "The curve begins with the second hour of the history."
+    return "The P&amp;L of these hours is not known: a token that the agent traded had no price."
 
 
 def _trades(facts: AgentFacts) -> str:
@@ -257,13 +280,13 @@ def _amount(text: str, token: str, prices: Mapping[str, Price]) -> str:
         return f"{int(text):,} units of {name}"
     digits = text.rjust(price.decimals + 1, "0")
     whole, fraction = digits[: len(digits) - price.decimals], digits[len(digits) - price.decimals :]
-    shown = fraction.rstrip("0")[:6]
+    shown = fraction.rstrip("0")
     return f"{int(whole):,}{f'.{shown}' if shown else ''} {name}"
 
 
 def _time(seconds: int) -> str:
     moment = datetime.fromtimestamp(min(seconds, 253_402_300_799), UTC)
-    return f'<time datetime="{moment.isoformat()}">{moment.strftime("%b %d, %H:%M")}</time>'
+    return f'<time datetime="{moment.isoformat()}">{moment.strftime("%b %d, %H:%M UTC")}</time>'
 
 
 def _signed(usd: float) -> str:

@@ -1,6 +1,8 @@
 """The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,11 +10,16 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.competition.agent_stats import ValuedSwap, trading_stats
+from tocsin.competition.agent_view import REFUSALS_MAX
+from tocsin.competition.refusal_list import refusals
 from tocsin.competition.trades import trades_of
 from tocsin.errors import RequestRefused, UsageError
 from tocsin.history.agent_days import history_of
 from tocsin.prices.pricing import prices_of
-from tocsin.web.agent_page import AgentFacts, card_body, head_of, page_body, preview
+from tocsin.shapes.agents import RecentRefusal
+from tocsin.shapes.competition import Trade
+from tocsin.web.agent_page import CURVE_DAYS, SWAPS_MAX, AgentFacts, card_body, head_of, page_body, preview
+from tocsin.web.agent_pictures import AgentPictures
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.curve import CurvePoint
@@ -22,10 +29,9 @@ from tocsin.web.operations import Handler
 from tocsin.web.static_pages import ReadOnly
 
 AGED = {"Cache-Control": "public, max-age=30"}
-CURVE_MS = 30 * 86_400_000
+CURVE_MS = CURVE_DAYS * 86_400_000
 TRADES_SHOWN = 20
 SCRIPT = "/static/js/agent.js"
-SWAPS_MAX = 1_000  # from which win rate and holding time are known
 
 _ID = re.compile(r"[0-9]{1,12}")
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?")
@@ -33,7 +39,8 @@ _BY_ID = """
 SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
 WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
 _NEWEST_SWAPS = """
-SELECT s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out, v.given_micros, v.received_micros
+SELECT s.txid, s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out,
+  v.given_micros, v.received_micros
 FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
 WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
 # Any site may show the card in a frame; nothing in it can act.
@@ -41,12 +48,13 @@ _FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'
 
 
 class AgentPages:
-    """Reads what is stored, as the API's routes do."""
+    """Reads what is stored, as the API's routes do. An agent is one identity: all its wallets count."""
 
     def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits) -> None:
         self._deps = deps
         self._agents = agents
         self._limits = limits
+        self._pictures = AgentPictures(in_one_loop=deps.in_one_loop)
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -69,10 +77,18 @@ class AgentPages:
         return html_page(head_of(facts, _origin(request)), card_body(facts), headers=headers, bare=True)
 
     async def picture(self, request: Request) -> ASGIApp:
-        facts = await self._facts(request.path_params["who"])
+        address = await self._address(request.path_params["who"])
+        if address is None:
+            raise _no_agent()
+        board = await self._agents.board()
+        picture = await self._pictures.get(address, board.as_of, lambda: self._draw(address))
+        return Response(picture, headers=AGED, media_type="image/png")
+
+    async def _draw(self, address: str) -> bytes:
+        facts = await self._facts(address)
         if facts is None:
-            raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
-        return Response(preview(facts), headers=AGED, media_type="image/png")
+            raise _no_agent()
+        return preview(facts)
 
     async def _facts(self, who: str) -> AgentFacts | None:
         """Everything about the agent; None when nobody is registered so."""
@@ -83,30 +99,49 @@ class AgentPages:
         view = await self._agents.view(address)
         if view.tier == "not_registered":
             return None
-        trades = (await trades_of(deps.db, address, limit=TRADES_SHOWN)).trades
+        wallets = [address] if view.row is None else view.row.wallets
+        trades = await self._newest_trades(wallets)
         tokens = sorted({token for trade in trades for token in (trade.token_in, trade.token_out)})
         points = (
             [] if view.agent_id is None else await history_of(deps.db, view.agent_id, now - CURVE_MS, now)
         )
-        rows = (await deps.db.prepare(_NEWEST_SWAPS).bind(address, SWAPS_MAX).all()).results
         return AgentFacts(
-            view,
+            replace(view, last_refusals=await self._newest_refusals(wallets)),
             trades,
             await prices_of(deps.kv, tokens, now),
             [CurvePoint(each.at // 1000, each.pnl_usd) for each in points if each.pnl_usd is not None],
-            trading_stats(
-                ValuedSwap(
-                    row["burn_block_time"],
-                    row["token_in"],
-                    int(row["amount_in"]),
-                    row["token_out"],
-                    int(row["amount_out"]),
-                    _usd(row["given_micros"]),
-                    _usd(row["received_micros"]),
-                )
-                for row in reversed(rows)
-            ),
+            len(points),
+            trading_stats(await self._newest_swaps(wallets)),
         )
+
+    async def _newest_trades(self, wallets: Sequence[str]) -> list[Trade]:
+        found = [await trades_of(self._deps.db, wallet, limit=TRADES_SHOWN) for wallet in wallets]
+        trades = [trade for page in found for trade in page.trades]
+        return sorted(trades, key=lambda trade: (trade.burn_block_time, trade.txid))[: -TRADES_SHOWN - 1 : -1]
+
+    async def _newest_refusals(self, wallets: Sequence[str]) -> list[RecentRefusal]:
+        found = [await refusals(self._deps.db, limit=REFUSALS_MAX, sender=wallet) for wallet in wallets]
+        refused = [refusal for page in found for refusal in page.refusals]
+        return sorted(refused, key=lambda each: (each.refused_at, each.txid))[: -REFUSALS_MAX - 1 : -1]
+
+    async def _newest_swaps(self, wallets: Sequence[str]) -> list[ValuedSwap]:
+        """In the order of the chain."""
+        newest = self._deps.db.prepare(_NEWEST_SWAPS)
+        found = [await newest.bind(wallet, SWAPS_MAX).all() for wallet in wallets]
+        rows = [row for result in found for row in result.results]
+        rows.sort(key=lambda row: (row["burn_block_time"], row["txid"]))
+        return [
+            ValuedSwap(
+                row["burn_block_time"],
+                row["token_in"],
+                int(row["amount_in"]),
+                row["token_out"],
+                int(row["amount_out"]),
+                _usd(row["given_micros"]),
+                _usd(row["received_micros"]),
+            )
+            for row in rows[-SWAPS_MAX:]
+        ]
 
     async def _address(self, who: str) -> str | None:
         if not _ID.fullmatch(who):
@@ -129,6 +164,10 @@ class _Page:
         except UsageError as error:
             response = not_found_page(str(error))
         await response(scope, receive, send)
+
+
+def _no_agent() -> RequestRefused:
+    return RequestRefused(404, "not_found", "No agent is registered with this address or number.")
 
 
 def _usd(micros: int | None) -> float | None:

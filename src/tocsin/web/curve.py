@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 26
 GRID_LINES = 4
 CENT = 0.01  # smaller differences are not drawn
-GAP_FACTOR = 2.5  # a distance of more than this many usual ones is a gap
+GAP_S = 9_000  # there is a point each hour, at any minute of it: two and a half hours without one are a gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,9 @@ def segments(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:
     """The parts of a curve between gaps: what is not known is not drawn."""
     if not points:
         return []
-    distances = sorted(after.at_s - before.at_s for before, after in itertools.pairwise(points))
-    usual = distances[len(distances) // 2] if distances else 0
     parts = [[points[0]]]
     for before, after in itertools.pairwise(points):
-        if after.at_s - before.at_s > usual * GAP_FACTOR:
+        if after.at_s - before.at_s > GAP_S:
             parts.append([])
         parts[-1].append(after)
     return parts
@@ -99,9 +97,10 @@ class _Scale:
 def short_usd(value: float) -> str:
     """Four figures at most: $1,250, -$1.2M."""
     sign, size = "-" if value < 0 else "", abs(value)
-    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if size >= unit:
-            divisor = 1e3 if letter == "k" else unit
-            return f"{sign}${size / divisor:.3g}{letter}"
-    text = f"{size:,.0f}" if size >= 100 or size == int(size) else f"{size:.2f}"
-    return f"{sign}${text}"
+    if size < 9_999.5:  # what rounds to $10,000 is $10k
+        text = f"{size:,.0f}" if size >= 99.995 or size == int(size) else f"{size:.2f}"
+        return f"{sign}${text}"
+    for unit, letter in ((1e3, "k"), (1e6, "M"), (1e9, "B")):
+        if size < 999.5 * unit:
+            return f"{sign}${size / unit:.3g}{letter}"
+    return f"{sign}${size / 1e12:.3g}T" if size < 999.5e12 else f"{sign}${size / 1e12:,.0f}T"

@@ -13,8 +13,31 @@ from tocsin.web.respond import json_bytes
 
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
+EVERYBODY = "everybody"
 AGAIN_S = 1.0  # after the object was reset
 POLLS_MAX = 500  # of a stream: an invocation on Cloudflare must end; the client reconnects
+
+
+class OpenStreams:
+    """How many streams are open, of all clients and of each."""
+
+    def __init__(self, total_max: int, per_client_max: int) -> None:
+        self._total_max = total_max
+        self._per_client_max = per_client_max
+        self._by_client: dict[str, int] = {}
+
+    def has_room(self, client: str) -> bool:
+        total, own = sum(self._by_client.values()), self._by_client.get(client, 0)
+        return total < self._total_max and own < self._per_client_max
+
+    def add(self, client: str) -> None:
+        """Count one more, before anything else can run."""
+        self._by_client[client] = self._by_client.get(client, 0) + 1
+
+    def remove(self, client: str) -> None:
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
 
 
 class EventStreams:
@@ -22,19 +45,19 @@ class EventStreams:
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._open = 0
+        self._open = OpenStreams(STREAMS_MAX, STREAMS_MAX)
 
-    def open(self, after: int, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    def open(self, after: int, is_allowed: Callable[[], bool], headers: Mapping[str, str]) -> "EventResponse":
         """Events after that number, for as long as the key is in force."""
-        if self._open >= STREAMS_MAX:
+        if not self._open.has_room(EVERYBODY):
             sentence = f"{STREAMS_MAX} event streams are open already: close one."
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
         self._deps.scheduler()  # a missing binding is an error before the stream begins
-        return self._stream(after, is_allowed)
+        self._open.add(EVERYBODY)
+        return EventResponse(self._stream(after, is_allowed), headers, lambda: self._open.remove(EVERYBODY))
 
     async def _stream(self, after: int, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         """Events after that number; ends when the service stops, or after `POLLS_MAX` polls."""
-        self._open += 1
         closing = asyncio.ensure_future(self._deps.closing.wait())
         poll: asyncio.Future[EventBatch] | None = None
         try:
@@ -59,24 +82,30 @@ class EventStreams:
                     yield b": heartbeat\n\n"
                 after = batch.next
         finally:
-            self._open -= 1
             closing.cancel()
             if poll is not None:
                 poll.cancel()
 
 
 class EventResponse(StreamingResponse):
-    """Closes its generator when the client disconnects, not whenever it is garbage-collected."""
+    """Closes its generator when the client disconnects, not whenever it is garbage-collected.
+
+    `on_end` is called then, also when the client left before the first event.
+    """
 
     body_iterator: AsyncGenerator[bytes, None]
 
-    def __init__(self, stream: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, stream: AsyncGenerator[bytes, None], headers: Mapping[str, str], on_end: Callable[[], None]
+    ) -> None:
         super().__init__(stream, headers=headers, media_type="text/event-stream")
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
+            self._on_end()
             await self.body_iterator.aclose()
 
 

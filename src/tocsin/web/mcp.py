@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
 from tocsin.chain_model import TXID_PATTERN, ContractCall
+from tocsin.competition.codes import Code
 from tocsin.errors import RequestRefused, TocsinError
 from tocsin.scheduler.service_health import health_of
 from tocsin.shapes.base import FreeForm
@@ -27,8 +28,10 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response, refusal_of
 
-VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, newest first
-UNKNOWN_METHOD, INVALID_PARAMETERS = -32601, -32602
+# Of the protocol, newest first. Older ones have batches, or another transport.
+VERSIONS = ("2025-11-25", "2025-06-18")
+INVALID_MESSAGE, UNKNOWN_METHOD, INVALID_PARAMETERS = -32600, -32601, -32602
+TAKEN = {None, Code.PENDING, Code.TXID_ALREADY_VERIFIED}  # codes of a submission that did not fail
 NO_STORE = {"Cache-Control": "no-store"}
 
 Arguments: TypeAlias = Mapping[str, JSON]
@@ -66,6 +69,15 @@ class _RpcError(Exception):
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A message that wants an answer."""
+
+    number: JSON
+    method: str
+    parameters: Arguments
 
 
 class McpRoute:
@@ -108,21 +120,18 @@ class McpRoute:
 
     async def answer(self, request: Request) -> ASGIApp:
         message = await json_body(request)
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            raise _not_a_message("Send one JSON-RPC 2.0 message as a JSON object.")
-        number, method = message.get("id"), message.get("method")
-        if (
-            not isinstance(method, str) or number is None
-        ):  # a notification, or a response: neither is answered
-            return Response(status_code=202, headers=NO_STORE)
-        if type(number) not in {int, str}:
-            raise _not_a_message("The id of a message is a whole number or text.")
-        parameters = message.get("params")
         try:
-            result = await self._result(request, method, parameters if isinstance(parameters, dict) else {})
+            call = _call_of(message, request.headers.get("mcp-protocol-version", VERSIONS[0]))
         except _RpcError as error:
-            return _failed(number, error.code, str(error))
-        return json_response({"jsonrpc": "2.0", "id": number, "result": result}, headers=NO_STORE)
+            number = message.get("id") if isinstance(message, dict) else None
+            return _failed(number if type(number) in {int, str} else None, error, 400)
+        if call is None:
+            return Response(status_code=202, headers=NO_STORE)
+        try:
+            result = await self._result(request, call.method, call.parameters)
+        except _RpcError as error:
+            return _failed(call.number, error, 200)
+        return json_response({"jsonrpc": "2.0", "id": call.number, "result": result}, headers=NO_STORE)
 
     async def _result(self, request: Request, method: str, parameters: Arguments) -> JSON:
         match method:
@@ -184,6 +193,14 @@ class McpRoute:
 
     async def _submit(self, request: Request, values: Mapping[str, str]) -> JSON:
         answer = await self._competition.submit_trade(values["txid"], networks_of(request.scope))
+        if answer.code not in TAKEN:
+            raise RequestRefused(
+                answer.http_status,
+                answer.code or "",
+                answer.sentence,
+                retryable=answer.retryable,
+                reason=answer.reason,
+            )
         return answer.to_json()
 
     async def _allow_list(self, _request: Request, values: Mapping[str, str]) -> JSON:
@@ -207,10 +224,25 @@ def _content(value: JSON, *, is_error: bool) -> JSON:
     return {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": is_error}
 
 
-def _not_a_message(sentence: str) -> RequestRefused:
-    return RequestRefused(400, "malformed_message", sentence)
+def _call_of(message: JSON, version: str) -> _Call | None:
+    """What a message asks for; None for a notification and for a response, which have no answer."""
+    if isinstance(message, list):
+        raise _RpcError(INVALID_MESSAGE, "Batches are not supported: send one message at a time.")
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise _RpcError(INVALID_MESSAGE, "Send one JSON-RPC 2.0 message as a JSON object.")
+    number, method, parameters = message.get("id"), message.get("method"), message.get("params")
+    if method != "initialize" and version not in VERSIONS:
+        known = " or ".join(VERSIONS)
+        raise _RpcError(INVALID_MESSAGE, f"MCP-Protocol-Version must be {known}, as initialize says.")
+    if "id" not in message or (method is None and not message.keys().isdisjoint(("result", "error"))):
+        return None
+    if type(number) not in {int, str}:
+        raise _RpcError(INVALID_MESSAGE, "The id of a message is a whole number or text.")
+    if not isinstance(method, str):
+        raise _RpcError(INVALID_MESSAGE, "A message with an id needs a method, as text.")
+    return _Call(number, method, parameters if isinstance(parameters, dict) else {})
 
 
-def _failed(number: JSON, code: int, sentence: str) -> Response:
-    error: FreeForm = {"code": code, "message": sentence}
-    return json_response({"jsonrpc": "2.0", "id": number, "error": error}, headers=NO_STORE)
+def _failed(number: JSON, error: _RpcError, status: int) -> Response:
+    shown: FreeForm = {"code": error.code, "message": str(error)}
+    return json_response({"jsonrpc": "2.0", "id": number, "error": shown}, status, NO_STORE)

@@ -21,7 +21,7 @@ from tocsin.competition.trades import check_address
 from tocsin.errors import BindingMissing, RequestRefused, StoreError
 from tocsin.shapes.news import News
 from tocsin.web.deps import WebDeps
-from tocsin.web.event_streams import EventResponse
+from tocsin.web.event_streams import EventResponse, OpenStreams
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_bytes
 
@@ -49,7 +49,7 @@ class NewsStreams:
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._open: dict[str, int] = {}  # streams by client
+        self._open = OpenStreams(STREAMS_MAX, STREAMS_PER_CLIENT)
         self._published = BoardReader(deps.kv)
         self._ranks = BoardRanks()
         self._looking = asyncio.Lock()
@@ -62,48 +62,47 @@ class NewsStreams:
         if request.method == "HEAD":
             return Response(headers=HEADERS, media_type="text/event-stream")
         client = networks_of(request.scope)[0]
-        if sum(self._open.values()) >= STREAMS_MAX or self._open.get(client, 0) >= STREAMS_PER_CLIENT:
+        if not self._open.has_room(client):
             sentence = "Too many streams are open: close one, or ask for the board every few seconds instead."
             headers = {"Retry-After": "30"}
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True, headers=headers)
-        newest = await newest_id(self._deps.db)
+        self._open.add(client)
+        try:
+            newest = await newest_id(self._deps.db)
+        except BaseException:
+            self._open.remove(client)
+            raise
         last = request.headers.get("last-event-id", "")
         known = last.isascii() and last.isdecimal() and len(last) <= 15
         after = min(int(last), newest) if known else newest
-        return EventResponse(self._stream(client, address, after), HEADERS)
+        return EventResponse(self._stream(address, after), HEADERS, lambda: self._open.remove(client))
 
-    async def _stream(self, client: str, address: str | None, after: int) -> AsyncGenerator[bytes, None]:
-        self._open[client] = self._open.get(client, 0) + 1
-        try:
-            yield b"retry: 3000\n\n"
-            board: PublishedBoard | None = None
-            rank: int | None = None
-            silent = 0
-            for _ in range(LOOKS_MAX):
-                if self._deps.closing.is_set():
-                    return
-                try:
-                    look = await self._look(after)
-                except (StoreError, BindingMissing):
-                    return  # the client comes back, and goes on where it was
-                told = [news for news in look.news if _concerns(news, address)]
-                after = look.next
-                if look.board is not None and look.board is not board:
-                    previous, board, rank = rank, look.board, self._rank(look.board, address)
-                    told.append(News(after, "board", as_of=board.as_of))
-                    if previous is not None and rank is not None and rank > previous:
-                        told.append(News(after, "outranked", address, rank=rank, previous_rank=previous))
-                silent = 0 if told else silent + 1
-                for news in told:
-                    yield _frame(news)
-                if silent == SILENT_LOOKS:
-                    silent = 0
-                    yield b": heartbeat\n\n"
-                await self._deps.clock.sleep(LOOK_EVERY_S)
-        finally:
-            self._open[client] -= 1
-            if not self._open[client]:
-                del self._open[client]
+    async def _stream(self, address: str | None, after: int) -> AsyncGenerator[bytes, None]:
+        yield b"retry: 3000\n\n"
+        board: PublishedBoard | None = None
+        rank: int | None = None
+        silent = 0
+        for _ in range(LOOKS_MAX):
+            if self._deps.closing.is_set():
+                return
+            try:
+                look = await self._look(after)
+            except (StoreError, BindingMissing):
+                return  # the client comes back, and goes on where it was
+            told = [news for news in look.news if _concerns(news, address)]
+            after = look.next
+            if look.board is not None and look.board is not board:
+                previous, board, rank = rank, look.board, self._rank(look.board, address)
+                told.append(News(after, "board", as_of=board.as_of))
+                if previous is not None and rank is not None and rank > previous:
+                    told.append(News(after, "outranked", address, rank=rank, previous_rank=previous))
+            silent = 0 if told else silent + 1
+            for news in told:
+                yield _frame(news)
+            if silent == SILENT_LOOKS:
+                silent = 0
+                yield b": heartbeat\n\n"
+            await self._deps.clock.sleep(LOOK_EVERY_S)
 
     async def _look(self, after: int) -> _Look:
         """What there is after this number; one who looked just now, from the same place, has seen it."""

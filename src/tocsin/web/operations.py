@@ -15,7 +15,7 @@ from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody, MethodDescription, ParameterDescription, RouteDescription
 from tocsin.web.client_limits import ClientLimits
-from tocsin.web.compression import Compressing
+from tocsin.web.compression import CompressedBodies, Compressing
 from tocsin.web.request_limits import BODY_MAX, capped, networks_of
 from tocsin.web.respond import json_response
 
@@ -126,11 +126,11 @@ def routes_of(
     listed, by_path = list(operations), dict[str, list[Operation]]()
     for operation in listed:
         by_path.setdefault(operation.path, []).append(operation)
-    routes = []
+    routes, bodies = [], CompressedBodies()
     for path, methods in by_path.items():
         app: ASGIApp = _Path(methods, limits, foreign_names(listed, path))
         is_prepared = any(operation.is_prepared for operation in methods)
-        routes.append(Route(path, Compressing(app) if compress and not is_prepared else app))
+        routes.append(Route(path, Compressing(app, bodies) if compress and not is_prepared else app))
     return routes
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -89,7 +88,6 @@ class PreparedResponse:
         )
 
 
-@lru_cache(maxsize=256)
 def zipped(body: bytes) -> bytes:
     return gzip.compress(body, LEVEL if len(body) < LARGE_BYTES else LEVEL_LARGE, mtime=0)
 

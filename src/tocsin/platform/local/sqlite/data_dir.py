@@ -7,7 +7,7 @@ the file that probes for space has no name, and no database is opened before all
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +50,18 @@ class DataDir:
     """A directory that only this process uses, with every database at its schema."""
 
     def __init__(
-        self, path: Path, schemas: Mapping[str, Sequence[Migration]], *, now: int, logger: Logger
+        self,
+        path: Path,
+        schemas: Mapping[str, Sequence[Migration]],
+        *,
+        now: int,
+        logger: Logger,
+        once_locked: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the lock, check, then migrate.
 
         Every `*.sqlite` in the directory is checked. Those in `schemas` are created if absent, and migrated.
+        `once_locked` is called before that, and may refuse the directory by raising a `StartError`.
         """
         self.path = path
         with _explained(path):
@@ -66,6 +73,7 @@ class DataDir:
                 raise
             try:
                 _probe(path)
+                once_locked()
                 for name in sorted({*schemas, *(file.name for file in path.glob("*.sqlite"))}):
                     examine(path / name, schemas.get(name))
                 self._lock.sign(now)

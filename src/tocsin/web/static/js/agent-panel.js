@@ -6,7 +6,7 @@ import { signOf } from "./board-table.js";
 import { balance, columns } from "./charts.js";
 import { ageOf, now } from "./clock.js";
 import { byId, el, setText } from "./dom.js";
-import { count, day, price, shortAddress } from "./format.js";
+import { count, price, shortAddress, utcDay } from "./format.js";
 import { identicon } from "./identicon.js";
 import { amount, shortAmount, signedPercent, signedUsd, usd } from "./money.js";
 import { getJson } from "./request.js";
@@ -161,13 +161,13 @@ function retry() {
 function activityPart() {
 	const days = activity(state.trades, now());
 	const total = days.reduce((sum, one) => sum + one.count, 0);
-	const items = days.map((one) => ({ value: one.count, label: `${day(one.at)}: ${count(one.count)}` }));
+	const items = days.map((one) => ({ value: one.count, label: `${utcDay(one.at)}: ${count(one.count)}` }));
 	return el(
 		"section",
 		{},
 		el("h3", {}, "Trade activity", el("small", {}, `${count(total)} in 30 days`)),
 		columns(items, `Trades per day over the last 30 days, ${total} in all`),
-		el("div", { class: "axis", "aria-hidden": "true" }, el("span", {}, day(days[0].at)), el("span", {}, "today")),
+		el("div", { class: "axis", "aria-hidden": "true" }, el("span", {}, utcDay(days[0].at)), el("span", {}, "today")),
 	);
 }
 

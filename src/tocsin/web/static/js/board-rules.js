@@ -2,7 +2,7 @@
 
 import { visible } from "./agent-name.js";
 import { byId, el } from "./dom.js";
-import { count, day, shortAddress } from "./format.js";
+import { count, shortAddress, utcDay } from "./format.js";
 import { getJson } from "./request.js";
 
 const SHOWN = 12;
@@ -47,7 +47,7 @@ function roundLine(round, winners) {
 		"li",
 		{},
 		el("b", {}, round.round_id),
-		`, ${day(round.starts_at * 1000)} to ${day(round.ends_at * 1000)}: `,
+		`, ${utcDay(round.starts_at * 1000)} to ${utcDay(round.ends_at * 1000)}: `,
 		...(won.length ? won : ["nobody won"]),
 		" · ",
 		el("a", { href: path }, "result"),

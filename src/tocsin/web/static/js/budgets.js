@@ -1,7 +1,7 @@
 /** Budgets as gauges: what is used, where the month is, and where it will end at this rate. */
 
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
-import { clock, count, day } from "./format.js";
+import { clock, count, day, utcDay } from "./format.js";
 
 /** How much of the month is over, from 0 to 1. Pure. */
 export function passedOf(endsAt, at) {
@@ -11,7 +11,7 @@ export function passedOf(endsAt, at) {
 
 /** How the month ends, as the service forecasts it. Pure. @param {import("./types.js").BudgetStatus} budget */
 export function forecastWords({ forecast, monthEndsAt }) {
-	const ends = day(monthEndsAt);
+	const ends = utcDay(monthEndsAt);
 	if (!forecast) return "No forecast before an hour of calls.";
 	if (forecast.runsOutAt) return `At this rate it is used up on ${day(forecast.runsOutAt)}: cadences are stretched to last until ${ends}.`;
 	return `At this rate ${count(forecast.usedAtEnd)} by ${ends} (${count(forecast.perDay)} a day).`;

@@ -6,23 +6,26 @@ const USD = new Intl.NumberFormat("en-US", DOLLARS);
 const USD_SMALL = new Intl.NumberFormat("en-US", { ...DOLLARS, maximumSignificantDigits: 4 });
 
 export const NONE = "–";
-export const count = (n) => (n === null || n === undefined ? NONE : WHOLE.format(n));
+export const count = (n) => ((n ?? null) === null ? NONE : WHOLE.format(n));
 
 const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // what a Date can hold
 const time = (options) => {
 	const format = new Intl.DateTimeFormat("en-GB", options);
 	return (at) => (isTime(at) ? format.format(at) : NONE);
 };
-export const clock = time({ hour: "2-digit", minute: "2-digit" });
-export const clockSeconds = time({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
-export const day = time({ day: "numeric", month: "short" });
-export const dayAndTime = time({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const DATE = { day: "numeric", month: "short" };
+const TIME = { hour: "2-digit", minute: "2-digit" };
+export const clock = time(TIME);
+export const clockSeconds = time({ ...TIME, second: "2-digit" });
+export const day = time(DATE);
+export const utcDay = time({ ...DATE, timeZone: "UTC" });
+export const dayAndTime = time({ ...DATE, ...TIME });
 export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
 export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
 
 /** A price of any size keeps its meaningful digits. */
 export function price(value) {
-	if (value === null || value === undefined) return NONE;
+	if ((value ?? null) === null) return NONE;
 	return value !== 0 && Math.abs(value) < 1 ? USD_SMALL.format(value) : USD.format(value);
 }
 
@@ -44,7 +47,7 @@ export function span(ms) {
 
 /** How long a run took. */
 export function duration(ms) {
-	if (ms === null || ms === undefined) return NONE;
+	if ((ms ?? null) === null) return NONE;
 	if (ms < 1000) return `${ms} ms`;
 	return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : span(ms);
 }
@@ -53,8 +56,7 @@ export function duration(ms) {
 export function remaining(ms) {
 	const seconds = Math.max(0, Math.ceil(ms / 1000));
 	const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
-	const shown = parts[0] ? parts : parts.slice(1);
-	return shown.map((part, index) => (index ? String(part).padStart(2, "0") : String(part))).join(":");
+	return (parts[0] ? parts : parts.slice(1)).map((part, index) => (index ? String(part).padStart(2, "0") : String(part))).join(":");
 }
 
 export function shortAddress(address) {

@@ -38,9 +38,9 @@ export function piecesOf(points, gapMs) {
 
 /**
  * `points` are `{at, value}`, oldest first; those of runs have `outcome`, `run` and `words`, too.
- * @param {{points: object[], from: number, to: number, format: (value: number) => string, label: string, line?: boolean, fromZero?: boolean, gapMs?: number}} options
+ * @param {{points: object[], from: number, to: number, format: (value: number) => string, label: string, line?: boolean, fromZero?: boolean, gapMs?: number, dayOf?: (at: number) => string}} options
  */
-export function plot({ points, from, to, format, label, line = false, fromZero = !line, gapMs = Infinity }) {
+export function plot({ points, from, to, format, label, line = false, fromZero = !line, gapMs = Infinity, dayOf = day }) {
 	const known = points.filter((point) => point.value !== null);
 	if (!known.length) return el("p", { class: "note" }, "No values in this time.");
 	const { low, high } = rangeOf(known.map((point) => point.value), fromZero);
@@ -52,7 +52,7 @@ export function plot({ points, from, to, format, label, line = false, fromZero =
 	if (line) picture.append(lineOf(piecesOf(points, gapMs), x, y));
 	else picture.append(...known.map((point) => dot(point, x, y)));
 	const values = el("div", { class: "values", "aria-hidden": "true" }, ...marks.map((value) => el("span", {}, format(value))));
-	return el("div", { class: "chart" }, values, el("div", {}, picture, timesOf(from, to)));
+	return el("div", { class: "chart" }, values, el("div", {}, picture, timesOf(from, to, dayOf)));
 }
 
 function lineOf(pieces, x, y) {
@@ -69,8 +69,8 @@ function dot({ at, value, outcome, run, words }, x, y) {
 	return svg("circle", attributes, svg("title", {}, words));
 }
 
-function timesOf(from, to) {
-	const shown = to - from > 2 * DAY_MS ? day : to - from < SHORT_MS ? clockSeconds : clock;
+function timesOf(from, to, dayOf) {
+	const shown = to - from > 2 * DAY_MS ? dayOf : to - from < SHORT_MS ? clockSeconds : clock;
 	const times = Array.from({ length: TIMES }, (_, index) => from + ((to - from) * index) / (TIMES - 1));
 	return el("div", { class: "times", "aria-hidden": "true" }, ...times.map((at) => el("span", {}, shown(at))));
 }

@@ -2,7 +2,7 @@
 
 import { nameOf } from "./agent-name.js";
 import { ageOf } from "./clock.js";
-import { byId, el, keyed } from "./dom.js";
+import { byId, el, keyed, setText } from "./dom.js";
 import { shortAddress } from "./format.js";
 import { shortAmount } from "./money.js";
 import { getJson } from "./request.js";
@@ -13,7 +13,7 @@ const SHOWN = 12;
 /** @type {import("./types.js").Trade[]} */
 let trades = [];
 
-/** Without an answer the strip stays as it is. */
+/** Without an answer it stays as it is. */
 export async function loadTrades() {
 	const answer = await getJson(`/api/competition/trades?limit=${SHOWN}`).catch(() => null);
 	if (answer?.body) trades = answer.body.trades;
@@ -26,23 +26,15 @@ export function addTrade(trade) {
 
 /** @param {import("./types.js").BoardRow[]} rows @param {Record<string, import("./types.js").Price>} prices */
 export function drawTrades(rows, prices) {
-	byId("strip").hidden = trades.length === 0;
+	byId("strip").hidden = !trades.length;
 	const owner = new Map(rows.flatMap((row) => row.wallets.map((wallet) => [wallet, row])));
-	keyed(byId("strip-trades"), trades, ({ txid }) => txid, () => el("li"), (node, trade) => {
+	const side = (units, token, decimals = prices[token]?.decimals ?? null) =>
+		[decimals === null ? "" : `${shortAmount(BigInt(units), decimals)} `, tokenLabel(token)];
+	const make = ({ sender, burn_block_time: at }) =>
+		el("li", {}, el("a", { href: `/agents/${sender}` }), el("span"), ageOf(at * 1000));
+	keyed(byId("strip-trades"), trades, ({ txid }) => txid, make, ({ children: [agent, swap] }, trade) => {
 		const row = owner.get(trade.sender);
-		const name = row ? nameOf(row) : shortAddress(trade.sender);
-		const side = (units, token) => {
-			const decimals = prices[token]?.decimals ?? null;
-			return [decimals === null ? "" : `${shortAmount(BigInt(units), decimals)} `, tokenLabel(token)];
-		};
-		node.replaceChildren(
-			el("a", { href: `/agents/${trade.sender}` }, name),
-			" ",
-			...side(trade.amount_in, trade.token_in),
-			" → ",
-			...side(trade.amount_out, trade.token_out),
-			" ",
-			ageOf(trade.burn_block_time * 1000),
-		);
+		setText(agent, row ? nameOf(row) : shortAddress(trade.sender));
+		swap.replaceChildren(" ", ...side(trade.amount_in, trade.token_in), " → ", ...side(trade.amount_out, trade.token_out), " ");
 	});
 }

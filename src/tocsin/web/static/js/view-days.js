@@ -1,7 +1,7 @@
 /** The totals of each day: how long the runs of a task took, and how many were not complete. */
 
 import { el } from "./dom.js";
-import { count, duration } from "./format.js";
+import { count, duration, utcDay } from "./format.js";
 import { plot, summaryOf } from "./plot.js";
 import { getJson } from "./request.js";
 import { cellsOf, selectOf, tableOf } from "./table.js";
@@ -45,7 +45,7 @@ function chart(title, known, valueOf, format) {
 		"figure",
 		{},
 		el("figcaption", {}, el("b", {}, title), " ", el("small", {}, words)),
-		plot({ points, from, to, format: shown, label: `${title}: ${words}`, line: true, fromZero: true, gapMs: 1.5 * DAY_MS }),
+		plot({ points, from, to, format: shown, label: `${title}: ${words}`, line: true, fromZero: true, gapMs: 1.5 * DAY_MS, dayOf: utcDay }),
 	);
 }
 

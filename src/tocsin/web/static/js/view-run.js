@@ -21,12 +21,19 @@ export async function show(body, { query, session, named }) {
 	const number = query.get("run") ?? "";
 	const path = `/api/admin/scheduler/runs/${encodeURIComponent(number)}`;
 	const { key } = session();
+	const [facts, note, log] = [el("div", { class: "view-body" }), el("p", { class: "note" }), el("ol", { class: "lines" })];
+	const region = el("div", { class: "scroll log", tabindex: 0, role: "region", "aria-label": "Log lines" }, log);
 
 	async function load() {
 		/** @type {import("./types.js").RunDetail} */
 		const detail = (await getJson(path, { key })).body;
 		named(`Run ${detail.run.id} of ${taskTitle(detail.run.task)}`);
-		body.replaceChildren(...parts(detail));
+		const focused = facts.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+		facts.replaceChildren(...parts(detail));
+		[...facts.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
+		note.textContent = noteOn(detail.log);
+		log.replaceChildren(...detail.log.lines.map(lineOf));
+		if (region.parentNode !== body) body.replaceChildren(facts, el("h3", {}, "Log lines"), note, region);
 		return detail.run.outcome === "running";
 	}
 
@@ -41,7 +48,7 @@ const took = (ms) => (ms < 60_000 ? duration(ms) : `${Math.floor(ms / 60_000)} m
 const at = (time) => el("time", { datetime: isoTime(time) }, moment(time));
 
 /** @param {import("./types.js").RunDetail} detail */
-function parts({ run, progress, log }) {
+function parts({ run, progress }) {
 	const { done, total } = progress ?? run;
 	const facts = factsOf([
 		["Outcome", el("span", { "data-outcome": run.outcome, class: "outcome" }, run.outcome)],
@@ -62,7 +69,6 @@ function parts({ run, progress, log }) {
 		facts,
 		...counters(run.result),
 		...refused(run.result?.rejectionReasons),
-		...lines(log),
 	].filter((part) => part !== null);
 }
 
@@ -96,20 +102,16 @@ function refused(reasons) {
 }
 
 /** @param {import("./types.js").RunLines} log */
-function lines({ lines: kept, leftOut }) {
-	const item = (line) =>
-		el(
-			"li",
-			{ "data-mood": line.level === "INFO" ? "calm" : "warn" },
-			el("time", { datetime: isoTime(line.at) }, clockSeconds(line.at)),
-			el("code", {}, line.event),
-			el("span", {}, line.text),
-		);
+function noteOn({ lines, leftOut }) {
 	const missing = leftOut ? ` ${count(leftOut)} in between are left out.` : "";
-	const none = kept.length ? "" : "This run logged nothing that is kept. ";
-	return [
-		el("h3", {}, "Log lines"),
-		el("p", { class: "note" }, `${none}${KEPT}${missing}`),
-		el("div", { class: "scroll log", tabindex: 0, role: "region", "aria-label": "Log lines" }, el("ol", { class: "lines" }, ...kept.map(item))),
-	];
+	return `${lines.length ? "" : "This run logged nothing that is kept. "}${KEPT}${missing}`;
 }
+
+const lineOf = (line) =>
+	el(
+		"li",
+		{ "data-mood": line.level === "INFO" ? "calm" : "warn" },
+		el("time", { datetime: isoTime(line.at) }, clockSeconds(line.at)),
+		el("code", {}, line.event),
+		el("span", {}, line.text),
+	);

@@ -1,0 +1,127 @@
+"""The data directory of a demo: never that of a real service, and written only while its lock is held.
+
+`demo.json` marks it. A directory that holds a store without that file is somebody's real data.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tocsin.bindings import Logger
+from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
+from tocsin.errors import StoreUnusable
+from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.platform.local.sqlite.data_dir import DataDir
+
+AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
+FILE = "demo.json"
+AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: to catch up would take its chain too long
+
+
+@dataclass(frozen=True, slots=True)
+class DemoBeginning:
+    """When a demo began (unix ms), and its key."""
+
+    began_at: int
+    key: str
+    is_new: bool
+
+
+@contextmanager
+def chosen_directory(chosen: Path | None, port: int | None) -> Iterator[tuple[str, int | None]]:
+    """The chosen directory, or one that is removed after the demo, and the port; after a crash, those of before."""
+    again: dict[str, str] = json.loads(os.environ.pop(AGAIN, "{}"))
+    port = int(again["port"]) if again else port
+    if chosen is not None:
+        yield str(chosen), port
+        return
+    made = again.get("directory") or tempfile.mkdtemp(prefix="tocsin-demo-")
+    try:
+        yield made, port
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def opened_demo(
+    directory: Path, *, now: int, logger: Logger
+) -> Iterator[tuple[DemoBeginning, sqlite3.Connection]]:
+    """The demo in this directory, or a new one, and its database. A new one is found again only if this ends well.
+
+    A new demo begins in an empty store: what an older one left is deleted. Raises `StartError`, with nothing changed,
+    if another process uses the directory or if it holds real data.
+    """
+    begun = DemoBeginning(now, "", is_new=True)
+
+    def begin() -> None:
+        nonlocal begun
+        _refuse_real_data(directory)
+        begun = _beginning(directory, now)
+        if begun.is_new:
+            _empty(directory)
+
+    data = DataDir(directory, load_migrations(), now=now, logger=logger, once_locked=begin)
+    try:
+        if begun.is_new:
+            _mark(directory, "{}")  # not finished yet: the next start begins again
+        with closing(sqlite_file.connect(directory / DB_FILE)) as connection:
+            yield begun, connection
+        if begun.is_new:
+            _mark(directory, json.dumps({"beganAt": begun.began_at, "key": begun.key}))
+    finally:
+        data.close()
+
+
+def refuse_demo(directory: Path) -> None:
+    """A real service does not go on with what a demo invented, and would lose its data to the next demo."""
+    if (directory / FILE).exists():
+        raise StoreUnusable(
+            f"{directory} holds a demo. Choose another directory with --data-dir, "
+            "or go on with the demo with: tocsin serve --demo"
+        )
+
+
+def _refuse_real_data(directory: Path) -> None:
+    if (directory / FILE).exists():
+        return
+    if any(os.path.lexists(file) for file in _store_files(directory)):
+        raise StoreUnusable(
+            f"{directory} holds the data of a service, and a demo would write invented data into it. "
+            "Choose a new directory with --data-dir, or leave --data-dir out: "
+            "the demo then uses one that is removed when it ends"
+        )
+
+
+def _beginning(directory: Path, now: int) -> DemoBeginning:
+    """Of the demo in this directory, or of a new one."""
+    try:
+        stored = json.loads((directory / FILE).read_text())
+        began_at, key = int(stored["beganAt"]), str(stored["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        began_at, key = 0, ""
+    if key and 0 <= now - began_at <= AGE_MAX_MS:
+        return DemoBeginning(began_at, key, is_new=False)
+    return DemoBeginning(now, secrets.token_urlsafe(12), is_new=True)
+
+
+def _empty(directory: Path) -> None:
+    for file in _store_files(directory):
+        file.unlink(missing_ok=True)
+
+
+def _store_files(directory: Path) -> list[Path]:
+    names = (OBJECTS_FILE, DB_FILE, KV_FILE)
+    return [directory / f"{name}{suffix}" for name in names for suffix in ("", "-wal", "-shm")]
+
+
+def _mark(directory: Path, text: str) -> None:
+    file = directory / FILE
+    file.touch(mode=0o600)
+    file.write_text(text)

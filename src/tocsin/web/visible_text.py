@@ -1,0 +1,27 @@
+"""The part of a text that can be seen, as `static/js/agent-name.js` has it. Pure."""
+
+import re
+import unicodedata
+
+# Default_Ignorable_Code_Point of Unicode: drawn as nothing, whatever their category is.
+_IGNORED = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_JOINERS = "\u200d\ufe0f"  # hidden, but they join emoji
+_BLANK = "\u2800"  # an empty Braille pattern
+
+
+def visible(text: str | None) -> str:
+    """The text without what cannot be seen; empty when nothing can."""
+    spaced = re.sub(r"\s+", " ", text or "")
+    seen = "".join(char for char in spaced if char in _JOINERS or not _is_hidden(char)).strip()
+    return seen if any(_is_drawn(char) for char in seen) else ""
+
+
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in {"Cc", "Cf"} or _IGNORED.match(char) is not None
+
+
+def _is_drawn(char: str) -> bool:
+    return char not in _JOINERS + _BLANK and not unicodedata.category(char).startswith("Z")
