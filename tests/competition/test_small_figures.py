@@ -41,7 +41,7 @@ def test_what_came_in_first_leaves_first_in_parts() -> None:
         ]
     )
 
-    assert stats == TradingStats(closed=2, win_rate=0.5, holding_s=850)
+    assert stats == TradingStats(closed=2, valued=2, win_rate=0.5, holding_s=850)
 
 
 def test_what_is_left_of_a_part_keeps_its_own_value() -> None:
@@ -55,7 +55,7 @@ def test_what_is_left_of_a_part_keeps_its_own_value() -> None:
         ]
     )
 
-    assert stats == TradingStats(closed=2, win_rate=0.5, holding_s=15)
+    assert stats == TradingStats(closed=2, valued=2, win_rate=0.5, holding_s=15)
 
 
 # Shares of submitters
