@@ -38,11 +38,11 @@ from tocsin.web.prepared_response import Form
 from tocsin.web.price_history_route import PriceHistoryRoute
 from tocsin.web.price_routes import PriceQuery, price_cache
 from tocsin.web.refusal_routes import RefusalRoutes
-from tocsin.web.respond import error_response
+from tocsin.web.refused_reads import RefusedReads
 from tocsin.web.response_cache import ResponseCache
 from tocsin.web.round_admin import RoundAdminRoutes
 from tocsin.web.round_routes import RoundRoutes
-from tocsin.web.security import STRICT_TRANSPORT, is_https, with_security
+from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
@@ -190,6 +190,7 @@ class _App(Starlette):
         self._cross_origin = cross_origin
         self._http = http
         self._limits = limits
+        self._refused = RefusedReads(cross_origin.fixed_headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -204,13 +205,9 @@ class _App(Starlette):
                 try:
                     self._limits.before_read(scope)
                 except RequestRefused as refusal:
-                    # Also without routing: to refuse a flood must not cost more than to answer it.
-                    response = error_response(refusal)
-                    response.raw_headers = with_security(response.raw_headers, https=is_https(scope))
-                    counted = self._cross_origin.allowing(scope, self._http.counted(path, send))
-                    await response(scope, receive, counted)
-                    return
-                form = prepared.form_for(scope["headers"])
+                    form = self._refused.form_of(refusal)
+                else:
+                    form = prepared.form_for(scope["headers"])
                 self._http.count(path, form.start["status"], began_s)
                 await self._send(form, scope, send)
                 return

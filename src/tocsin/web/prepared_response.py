@@ -2,6 +2,7 @@
 
 import gzip
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -9,7 +10,11 @@ from starlette.types import Receive, Scope, Send
 from tocsin.web.respond import etag_of, is_known
 from tocsin.web.security import RawHeaders
 
-STATUS_LINES = {200: b"HTTP/1.1 200 OK\r\n", 304: b"HTTP/1.1 304 Not Modified\r\n"}
+STATUS_LINES = {
+    200: b"HTTP/1.1 200 OK\r\n",
+    304: b"HTTP/1.1 304 Not Modified\r\n",
+    429: b"HTTP/1.1 429 Too Many Requests\r\n",
+}
 PACKET_BYTES = 1_400  # what fits into one packet is not worth compressing
 LEVEL = 6
 LEVEL_LARGE = 1  # a sixth of the time, and a fifth more bytes
@@ -78,20 +83,24 @@ class PreparedResponse:
 
     def _form(self, status: int, etag: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Form:
         entity = [self._type, (b"content-length", str(len(body)).encode()), *more] if status == 200 else []
-        headers = [*entity, (b"etag", etag), *self._headers]
-        head = b"".join(b"%b: %b\r\n" % header for header in headers)
-        return Form(
-            {"type": "http.response.start", "status": status, "headers": headers},
-            {"type": "http.response.body", "body": body},
-            STATUS_LINES[status],
-            head + b"\r\n" + body,
-        )
+        return form_of(status, [*entity, (b"etag", etag), *self._headers], body)
+
+
+def form_of(status: int, headers: RawHeaders, body: bytes) -> Form:
+    head = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return Form(
+        {"type": "http.response.start", "status": status, "headers": headers},
+        {"type": "http.response.body", "body": body},
+        STATUS_LINES[status],
+        head + b"\r\n" + body,
+    )
 
 
 def zipped(body: bytes) -> bytes:
     return gzip.compress(body, LEVEL if len(body) < LARGE_BYTES else LEVEL_LARGE, mtime=0)
 
 
+@lru_cache(maxsize=64)
 def accepts_gzip(accept_encoding: bytes) -> bool:
     """Whether `Accept-Encoding` allows gzip: by its name or by *, and not with a weight of zero."""
     weights = dict(_weight(part) for part in accept_encoding.decode("latin-1").lower().split(","))

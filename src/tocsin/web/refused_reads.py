@@ -1,0 +1,27 @@
+"""Responses to reads over the limit, without routing: to refuse a flood must not cost more than to answer it."""
+
+from tocsin.errors import RequestRefused
+from tocsin.web.prepared_response import Form, form_of
+from tocsin.web.respond import error_response
+from tocsin.web.security import RawHeaders, with_security
+
+FORMS_MAX = 256
+
+
+class RefusedReads:
+    """Each sentence is made into a response once; there are few, because they differ by the seconds to wait."""
+
+    def __init__(self, headers: RawHeaders) -> None:
+        self._headers = headers
+        self._forms: dict[str, Form] = {}
+
+    def form_of(self, refusal: RequestRefused) -> Form:
+        sentence = str(refusal)
+        form = self._forms.get(sentence)
+        if form is None:
+            response = error_response(refusal)
+            headers = [*with_security(response.raw_headers, https=False), *self._headers]
+            form = form_of(refusal.status, headers, bytes(response.body))
+            if len(self._forms) < FORMS_MAX:
+                self._forms[sentence] = form
+        return form
