@@ -51,10 +51,8 @@ npm:
 	@command -v npm >/dev/null || ($(APT) npm >/dev/null) || echo "npm is missing: $(SKIPPED)"
 
 chromium:
-	@# The headless shell costs less than half. Not every distribution has it.
-	@[ -n "$(CHROMIUM)" ] || (command -v chromium-headless-shell || ($(APT) chromium-headless-shell) || \
-	  command -v chromium || command -v chromium-browser || command -v google-chrome || ($(APT) chromium)) \
-	  >/dev/null 2>&1 || echo "Chromium is missing: $(SKIPPED)"
+	@[ -n "$(CHROMIUM)" ] || (command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  ($(APT) chromium)) >/dev/null || echo "Chromium is missing: $(SKIPPED)"
 
 # The programs that check what is in deploy/: units, alerts and proxies.
 tools:

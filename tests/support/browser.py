@@ -22,8 +22,7 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-# The first is the same engine without a browser's window, and needs less than half of the processor time for a page.
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parents[1] / "pages" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
