@@ -72,6 +72,26 @@ async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) ->
     assert late.incomplete is not None
 
 
+async def test_a_round_that_a_wrong_clock_closed_is_open_again(tmp_path: Path) -> None:
+    """What is traded until its end counts; an operator cannot capture it sooner either."""
+    async with round_world(tmp_path) as world:
+        await world.run(GRACE_S + 60)  # the clock is days ahead, and nothing was read there
+        await world.swept(START_S + 3_600)
+        await world.run(START_S + 3_600)
+        corrected = await world.status(ROUND_ID)
+        forced = await world.act("snapshot", roundId=ROUND_ID, force=True, reason="now")
+        await world.swap(40, 0, ("stx", 10), (STSTX, 10), at_s=START_S + 7_200)
+        await world.swept(GRACE_S + 60)
+        await world.run(GRACE_S + 60)
+        captured = await world.all("SELECT txid FROM competition_round_swaps")
+
+        assert corrected == "open"
+        assert world.log.named("round.opened_again")
+        assert not forced.ok
+        assert len(captured) == 4
+        assert await world.status(ROUND_ID) == "finalized"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("block", "waits"), [(0, True), (500, False), (901, True), (1_001, True), (1_399, True), (1_500, False)]

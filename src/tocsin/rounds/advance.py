@@ -1,6 +1,7 @@
 """Takes a round one step further: the task does it by itself, an operator by hand. Each step is one batch.
 
-Emits `round.closed`, `round.captured`, `round.finalized`, and `round.waiting` when a round begins to wait.
+Emits `round.closed`, `round.captured`, `round.finalized`, `round.waiting` when a round begins to wait, and
+`round.opened_again` when the clock was ahead as it was closed.
 """
 
 from collections.abc import Callable, Collection
@@ -17,6 +18,8 @@ from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome
+
+NOT_OVER = "its grace is not over by the clock, which was ahead when it was closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ async def capture_round(
     `forced`: an operator takes the record as it is.
     """
     db, rules = work.db, round_.rules
+    if work.clock.now() < rules.grace_ends_at * 1000:
+        await round_store.open_again(db, round_.round_id).run()
+        work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
+        return NOT_OVER
     record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
     needed = {*await traded_in(db, rules), *tokens, GAUGE}
     prices = await prices_of_end(db, rules, needed)

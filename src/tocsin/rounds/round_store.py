@@ -23,6 +23,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (round_id) DO NOTHING"""
 _CLOSE = (
     "UPDATE competition_rounds SET status = 'closed', closed_at = ? WHERE round_id = ? AND status = 'open'"
 )
+_OPEN_AGAIN = """
+UPDATE competition_rounds SET status = 'open', closed_at = NULL, waiting_reason = NULL, waiting_since = NULL
+WHERE round_id = ? AND status = 'closed'"""
 _WAIT = """
 UPDATE competition_rounds SET waiting_reason = ?1, waiting_since = min(coalesce(waiting_since, ?2), ?2)
 WHERE round_id = ?3 AND status IN ('open', 'closed', 'finalizing')"""
@@ -101,6 +104,11 @@ def added_values(rules: RoundRules, now: int) -> tuple[str | float, ...]:
 
 def close(db: Database, round_id: str, now: int) -> Statement:
     return db.prepare(_CLOSE).bind(iso_time(now), round_id)
+
+
+def open_again(db: Database, round_id: str) -> Statement:
+    """A round that was closed while the clock was ahead."""
+    return db.prepare(_OPEN_AGAIN).bind(round_id)
 
 
 def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
