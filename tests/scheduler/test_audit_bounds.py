@@ -53,7 +53,7 @@ async def test_the_oldest_action_makes_room_for_a_new_one(tmp_path: Path, role: 
 
 
 async def test_the_newest_actions_of_all_are_shown_and_an_unreadable_one_is_left_out(tmp_path: Path) -> None:
-    """By their time, whoever did them; the log names the record that cannot be read."""
+    """By their time, operators and programs together; the log names the record that cannot be read."""
     clock = VirtualClock(START_MS + DAY)
     damaged = {"audit:cron:000000000002": {"id": 7}}
     await store_entries(

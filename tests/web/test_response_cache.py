@@ -139,9 +139,9 @@ async def test_where_requests_cannot_wait_for_each_other_each_computes_its_own()
     assert len(route.computed) == 3
 
 
-async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() -> None:
-    """The board is asked for without end, and computed every second."""
-    route, parsed = Route(), list[str]()
+def counting_parses(route: Route) -> tuple[ResponseCache[int], list[str]]:
+    """A cache that knows one parameter, and the queries that it has parsed."""
+    parsed: list[str] = []
 
     def parse(query: QueryParams) -> int:
         parsed.append(str(query))
@@ -149,6 +149,13 @@ async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() ->
 
     cache = ResponseCache(route.clock, 5, parse, route.respond, in_one_loop=True)
     cache.names = {b"limit"}
+    return cache, parsed
+
+
+async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() -> None:
+    """The board is asked for without end, and computed every second."""
+    route = Route()
+    cache, parsed = counting_parses(route)
     await show(cache, "limit=7")
     for _ in range(5):
         await route.clock.sleep(2)
@@ -164,14 +171,8 @@ async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() ->
 
 async def test_a_parameter_without_effect_costs_no_parsing() -> None:
     """Whatever its value. A name that is written in another way still has its effect."""
-    route, parsed = Route(), list[str]()
-
-    def parse(query: QueryParams) -> int:
-        parsed.append(str(query))
-        return _limit(query)
-
-    cache = ResponseCache(route.clock, 5, parse, route.respond, in_one_loop=True)
-    cache.names = {b"limit"}
+    route = Route()
+    cache, parsed = counting_parses(route)
     first = await show(cache, "limit=7&x=0")
     await asyncio.sleep(0)
     parsed.clear()

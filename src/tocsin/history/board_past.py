@@ -131,7 +131,7 @@ async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast
         since=since,
         counted=sorted(counted),
         points={
-            period: {agent_id: _past_point(point) for agent_id, point in reader.points().items()}
+            period: {agent_id: _past_point(point) for agent_id, point in reader.points.items()}
             for period, reader in nearest.items()
         },
         before=_before(within.results, totals.results),
@@ -139,7 +139,7 @@ async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast
             period: {row["sender"]: row["trades"] for row in just_before.results if row["number"] == number}
             for number, period in enumerate(PERIOD_HOURS)
         },
-        ranks={agent_id: point[_RANK] for agent_id, point in nearest["24h"].points().items()},
+        ranks={agent_id: point[_RANK] for agent_id, point in nearest["24h"].points.items()},
         sparklines=lines.found,
         news_id=news_id,
         unvalued=bool(unvalued.results),
@@ -166,7 +166,7 @@ class _Nearest:
         self.starts_minute = minute  # of the points; without any, the one that was wanted
         self._wanted, self._near = minute, near + 1
         self.days = range((minute - near) // DAY_MINUTES, (minute + near) // DAY_MINUTES + 1)
-        self._found: dict[int, tuple[int, list[int]]] = {}  # by agent: the minute, and the point
+        self.points: dict[int, list[int]] = {}  # by agent
 
     def read(self, agent_id: int, day_minute: int, points: list[list[int]]) -> None:
         wanted = self._wanted - day_minute
@@ -174,15 +174,9 @@ class _Nearest:
         minute = day_minute + point[0]
         if abs(minute - self._wanted) < self._near:
             self.starts_minute, self._near = minute, abs(minute - self._wanted)
+            self.points.clear()  # they are of another minute
         if minute == self.starts_minute:
-            self._found[agent_id] = minute, point
-
-    def points(self) -> dict[int, list[int]]:
-        return {
-            agent_id: point
-            for agent_id, (minute, point) in self._found.items()
-            if minute == self.starts_minute
-        }
+            self.points[agent_id] = point
 
 
 def _past_point(point: list[int]) -> PastPoint:
