@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import sys
 import tempfile
 from pathlib import Path
@@ -140,6 +141,7 @@ async def main() -> None:
             app = await bare(app, arguments.path)
         server = HttpServer("127.0.0.1", 0, ["127.0.0.1"] if arguments.reads_per_minute else [])
         await server.start(app)
+        gc.freeze()  # as the service does
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -5,6 +5,7 @@ way. Nothing else knows which implementation stands behind a binding.
 """
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -322,6 +323,7 @@ async def run(
     except BaseException:
         server.close()
         raise
+    gc.freeze()  # or a search for cycles would look at every module and class, and hold requests up for 60 ms
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)

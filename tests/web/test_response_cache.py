@@ -127,6 +127,18 @@ async def test_a_client_that_leaves_takes_nothing_from_the_others() -> None:
     assert route.computed == [50]
 
 
+async def test_what_a_request_computes_alone_is_not_kept_after_a_change() -> None:
+    """On Cloudflare, too: it was begun before, and may not know of it."""
+    route = Route()
+    cache = route.cache(in_one_loop=False)
+    first = asyncio.create_task(show(cache))
+    await route.clock.sleep(0.2)
+    cache.forget()
+    await first
+
+    assert await show(cache) == b'{"number":2}'
+
+
 async def test_where_requests_cannot_wait_for_each_other_each_computes_its_own() -> None:
     """On Cloudflare a request may not wait for what another one began; what is ready is still shared."""
     route = Route()

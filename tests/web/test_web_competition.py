@@ -35,12 +35,14 @@ async def test_a_trade_is_new_once_and_then_known(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         tx = made.world.simulator.chain.swap(made.world.simulator.chain.wallets[0])
         made.world.simulator.chain.mine()
+        before = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
         first = await made.submit(tx.tx_id.upper().replace("0X", ""))
         again = await made.submit(tx.tx_id)
         listed = (await made.get(f"{TRADES}?address={tx.sender}")).json()
         counts = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
 
         assert (first.status, again.status) == (200, 409)
+        assert (before["registered"], before["trade_count"]) == (True, 0)
         assert first.json()["source"] == "agent"
         assert first.headers["cache-control"] == "no-store"
         assert again.json()["code"] == "txid_already_verified"
@@ -253,6 +255,21 @@ async def test_what_older_releases_stored_does_not_take_a_route_down(tmp_path: P
             True,
             False,
         ]
+
+
+async def test_an_agents_counts_are_read_once_a_second(tmp_path: Path) -> None:
+    """However many ask, in whatever way they write it: a flood must not reach the database."""
+    async with competition_site(tmp_path) as made:
+        wallet = made.world.simulator.chain.wallets[0].address
+        asked = f"/api/competition/status?address={wallet}"
+        first = await made.get(asked)
+        await made.world.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
+        kept = [await made.get(f"{asked}&x={number}") for number in range(3)]
+        await made.world.clock.sleep(11)
+        later = await made.get(asked)
+
+        assert first.headers["cache-control"] == "public, max-age=10"
+        assert [answer.json()["trade_count"] for answer in (first, *kept, later)] == [0, 0, 0, 0, 1]
 
 
 async def test_a_submitted_trade_is_on_the_board_at_once(tmp_path: Path) -> None:

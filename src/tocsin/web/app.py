@@ -46,6 +46,7 @@ from tocsin.web.security import STRICT_TRANSPORT, is_https
 
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
+STATUS_PATH = "/api/competition/status"
 HISTORY_PATH = "/api/competition/history"
 CURVES_PATH = "/api/competition/curves"
 ROUNDS_PATH = "/api/competition/rounds"
@@ -74,6 +75,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     cached: dict[str, ResponseCache[Any]] = {
         PRICES_PATH: prices,
         BOARD_PATH: competition.board,
+        STATUS_PATH: competition.status,
         HISTORY_PATH: competition.history,
     }
     for path, cache in cached.items():
@@ -122,7 +124,7 @@ def operations(
         Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),
         Operation("GET", "/api/competition/events", NewsStreams(deps).show, agent_docs.EVENTS),
         Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_docs.AGENT),
-        Operation("GET", "/api/competition/status", competition.status, competition_docs.COUNTS),
+        Operation("GET", STATUS_PATH, competition.status.show, competition_docs.COUNTS, is_prepared=True),
         Operation("GET", "/api/competition/allowlist", competition.allowlist, competition_docs.ALLOWLIST),
         Operation(
             "GET", "/api/competition/tracked-tokens", competition.tracked_tokens, competition_docs.TRACKED

@@ -42,6 +42,7 @@ from tocsin.web.security import RawHeaders
 
 BOARD_AGE_S = 5
 STATUS_AGE_S = 10
+AGENTS_MAX = 1_000  # whose status is kept: 1 kB each
 LIST_AGE_S = 3600
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -66,15 +67,17 @@ class CompetitionRoutes:
             headers=headers,
             compress=deps.compress,
         )
+        self.status = ResponseCache(
+            deps.clock,
+            STATUS_AGE_S,
+            _address,
+            self._status,
+            in_one_loop=deps.in_one_loop,
+            headers=headers,
+            compress=deps.compress,
+            responses_max=AGENTS_MAX,
+        )
         self.history = history_cache(deps, headers)
-
-    async def status(self, request: Request) -> ASGIApp:
-        address, db = request.query_params.get("address", ""), self._deps.db
-        trades.check_address(address)
-        counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
-        newest = {} if result is None else {"latestRoundResult": result.to_json()}
-        status = AgentStatus.from_json({**counts.to_json(), **newest})
-        return json_response(status.to_json(), headers=aged(STATUS_AGE_S))
 
     async def trades(self, request: Request) -> ASGIApp:
         query = request.query_params
@@ -95,6 +98,7 @@ class CompetitionRoutes:
         argument: JSON = {"txid": None if txid is None else txid.strip(), "client": list(client)}
         answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, argument))
         self.board.forget()
+        self.status.forget()
         return answer
 
     async def allowlist(self, _request: Request) -> ASGIApp:
@@ -111,6 +115,12 @@ class CompetitionRoutes:
             max_tracked=len(STATIC_TOKENS) + TRADED_MAX,
         )
         return json_response(tracked.to_json(), headers=aged(STATUS_AGE_S))
+
+    async def _status(self, address: str) -> AgentStatus:
+        db = self._deps.db
+        counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
+        newest = {} if result is None else {"latestRoundResult": result.to_json()}
+        return AgentStatus.from_json({**counts.to_json(), **newest})
 
     async def _board(self, query: BoardQuery) -> Board:
         """A page of what the object published."""
@@ -142,6 +152,12 @@ class CompetitionRoutes:
             return await self._of_round.read() or PublishedBoard([], now, None, final=False)
         deps = self._deps
         return await self._published.read() or await board_at(deps.db, deps.kv, now, deps.rules)
+
+
+def _address(query: QueryParams) -> str:
+    address = query.get("address", "")
+    trades.check_address(address)
+    return address
 
 
 def _board_query(query: QueryParams) -> BoardQuery:

@@ -1,9 +1,9 @@
 """Responses that many clients ask for: encoded once, kept for a second, and sent as they are."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from starlette.datastructures import QueryParams
@@ -16,10 +16,9 @@ from tocsin.shapes.base import SnakeShape
 from tocsin.web.prepared_response import PreparedResponse
 from tocsin.web.respond import etag_of, json_bytes
 from tocsin.web.security import SECURITY_HEADERS, RawHeaders
+from tocsin.web.shared_results import SharedResults, keep
 
 K = TypeVar("K", bound=Hashable)
-L = TypeVar("L", bound=Hashable)
-V = TypeVar("V")
 
 AGE_MAX_S = 1.0
 AGE_STALE_MAX_S = 10.0  # while a newer one is computed
@@ -52,6 +51,7 @@ class ResponseCache(Generic[K]):
         in_one_loop: bool,
         headers: RawHeaders = (),
         compress: bool = False,
+        responses_max: int = RESPONSES_MAX,
     ) -> None:
         self._clock = clock
         self._headers = [
@@ -67,9 +67,10 @@ class ResponseCache(Generic[K]):
         self.names: AbstractSet[bytes] | None = (
             None  # of all parameters that have an effect, once they are known
         )
-        self._responses: dict[K | None, CachedResponse] = {}
+        self._responses: SharedResults[K | None, CachedResponse] = SharedResults(
+            responses_max, in_one_loop=in_one_loop
+        )
         self._keys: dict[bytes, K | None] = {}  # what queries ask for, by their text
-        self._computing: dict[K | None, asyncio.Task[CachedResponse]] = {}
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
         """What is kept for this query, however it is written; None if it must be computed, refused or explained."""
@@ -78,7 +79,7 @@ class ResponseCache(Generic[K]):
         if cached is None:
             return None
         age_s = self._clock.monotonic() - cached.made
-        is_shown = age_s <= AGE_MAX_S or (age_s <= AGE_STALE_MAX_S and key in self._computing)
+        is_shown = age_s <= AGE_MAX_S or (age_s <= AGE_STALE_MAX_S and self._responses.is_computing(key))
         return cached.prepared if is_shown else None
 
     def _relevant(self, query: bytes) -> bytes:
@@ -94,7 +95,7 @@ class ResponseCache(Generic[K]):
     def _key_of(self, query: bytes) -> K | None:
         """What a query asks for; None if it must be refused or explained. Each text is parsed once."""
         if query not in self._keys:
-            _keep(self._keys, query, self._parsed(QueryParams(query)), QUERIES_MAX)
+            keep(self._keys, query, self._parsed(QueryParams(query)), QUERIES_MAX)
         return self._keys[query]
 
     def _parsed(self, parameters: QueryParams) -> K | None:
@@ -107,8 +108,7 @@ class ResponseCache(Generic[K]):
 
     def forget(self) -> None:
         """What they show has changed."""
-        self._responses.clear()
-        self._computing.clear()  # what is under way may not know of the change
+        self._responses.forget()
 
     async def show(self, request: Request) -> ASGIApp:
         prepared = self.fresh(request.scope["query_string"])
@@ -121,21 +121,15 @@ class ResponseCache(Generic[K]):
         age_s = AGE_STALE_MAX_S + 1 if kept is None else self._clock.monotonic() - kept.made
         if kept is not None and age_s <= AGE_MAX_S:
             return kept
-        if not self._in_one_loop:
-            return await self._compute(key)
-        task = self._computing.get(key)
-        if task is None:
-            task = self._computing[key] = asyncio.create_task(self._compute(key))
-            task.add_done_callback(lambda done: self._computed(key, done))
-        return kept if kept is not None and age_s <= AGE_STALE_MAX_S else await asyncio.shield(task)
+        if kept is not None and age_s <= AGE_STALE_MAX_S and self._in_one_loop:
+            self._responses.start(key, partial(self._compute, key))
+            return kept
+        return await self._responses.computed(key, partial(self._compute, key))
 
     async def _compute(self, key: K) -> CachedResponse:
         made = self._clock.monotonic()
         shown = (await self._respond(key)).to_json()
-        response = CachedResponse(made, self._prepared(shown))
-        if not self._in_one_loop:
-            _keep(self._responses, key, response, RESPONSES_MAX)
-        return response
+        return CachedResponse(made, self._prepared(shown))
 
     def _prepared(self, shown: dict[str, JSON]) -> PreparedResponse:
         """A new `asOf` alone does not change the ETag."""
@@ -143,18 +137,3 @@ class ResponseCache(Generic[K]):
         return PreparedResponse(
             json_bytes(shown), "application/json", self._headers, etag=etag, compress=self._compress
         )
-
-    def _computed(self, key: K, task: "asyncio.Task[CachedResponse]") -> None:
-        """Keep what was computed, unless it was outdated meanwhile. An error is for those who wait."""
-        failed = task.cancelled() or task.exception() is not None
-        if self._computing.get(key) is task:
-            del self._computing[key]
-            if not failed:
-                _keep(self._responses, key, task.result(), RESPONSES_MAX)
-
-
-def _keep(values: dict[L, V], key: L, value: V, count_max: int) -> None:
-    values.pop(key, None)
-    if len(values) >= count_max:
-        del values[next(iter(values))]  # the oldest
-    values[key] = value

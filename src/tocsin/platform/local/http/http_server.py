@@ -17,6 +17,7 @@ from tocsin.platform.local.http.http_protocol import HttpProtocol
 GRACE_S = 3  # for requests under way when the process stops
 ANSWER_S = 1  # for their answers, when that time is over
 BACKLOG = 1024
+ACCEPTED_AT_ONCE = 16  # libuv accepts one connection of each socket between two looks at all others
 
 
 class HttpServer:
@@ -57,7 +58,8 @@ class HttpServer:
             timeout_graceful_shutdown=GRACE_S + ANSWER_S,
         )
         self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=self._sockets))
+        copies = [each.dup() for each in self._sockets for _ in range(ACCEPTED_AT_ONCE - 1)]
+        self._serving = asyncio.create_task(self._server.serve(sockets=[*self._sockets, *copies]))
         await self._server.ready.wait()
 
     async def stop(self) -> None:
