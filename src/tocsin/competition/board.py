@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from tocsin.bindings import Database, Row
 from tocsin.competition import outlays, page_token
@@ -70,6 +70,18 @@ class PricedToken(Protocol):
     def decimals(self) -> int | None: ...
 
 
+class Ranked(Protocol):
+    """What decides a tie. What is ranked also has the values that `value_by` reads."""
+
+    @property
+    def latest_trade_at(self) -> int: ...
+    @property
+    def stx_address(self) -> str: ...
+
+
+R = TypeVar("R", bound=Ranked)
+
+
 @dataclass(frozen=True, slots=True)
 class BoardPage:
     """Rows of the board, and the cursor of the page after them."""
@@ -90,7 +102,8 @@ class _LeftOut:
 class _Line:
     """One identity. Its first wallet is the one that is shown."""
 
-    wallets: list[Row]
+    agent_id: int
+    wallets: list[Row] = field(default_factory=list)
     trades: int = 0
     given_usd: float | None = None
     gotten_usd: float | None = None
@@ -101,12 +114,12 @@ class _Line:
     uncounted: int = 0  # trades
 
     @property
-    def agent_id(self) -> int:
-        return int(self.wallets[0]["erc8004_agent_id"])
+    def stx_address(self) -> str:
+        return str(self.wallets[0]["stx_address"])
 
     @property
-    def last_trade_at(self) -> int:
-        return int(self.wallets[0]["last_trade_at"])
+    def latest_trade_at(self) -> int:
+        return int(self.wallets[0]["last_trade_at"]) * 1000
 
     @property
     def pnl_usd(self) -> float | None:
@@ -185,7 +198,7 @@ async def all_rows(
     lines = _lines(agents.results, worth.results)
     left_out = await _left_out(db, {row["token"] for row in uncounted.results})
     traders = {line.agent_id: _trader(line, left_out) for line in lines}
-    for line in lines:
+    for line in lines if left_out else ():
         line.uncounted = sum(
             left_out[each["stx_address"]].trades for each in line.wallets if each["stx_address"] in left_out
         )
@@ -193,12 +206,14 @@ async def all_rows(
     for line in lines:
         if line.given_usd is not None:
             line.capital_usd = _worth(capital.get(line.agent_id), units)
-    rows = ranked([_row(line, traders[line.agent_id], set(priced)) for line in lines], SORT_DEFAULT, "desc")
-    return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
+    ordered = ranked(lines, SORT_DEFAULT, "desc")
+    return [_row(line, traders[line.agent_id], priced, rank) for rank, line in enumerate(ordered, 1)]
 
 
 def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> outlays.Trader:
-    wallets = sorted(wallet["stx_address"] for wallet in line.wallets)
+    wallets = sorted([wallet["stx_address"] for wallet in line.wallets])
+    if not left_out:
+        return outlays.Trader(line.agent_id, tuple(wallets), ())
     tokens = {token for wallet in wallets if wallet in left_out for token in left_out[wallet].tokens}
     return outlays.Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
 
@@ -207,7 +222,7 @@ def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> flo
     """What amounts of tokens are worth; None while they are not known."""
     if amounts is None:
         return None
-    return _rounded(sum(amount * units[token] for token, amount in sorted(amounts.items())))
+    return _rounded(sum([amount * units[token] for token, amount in amounts.items()]))
 
 
 def unit_prices(prices: Mapping[str, PricedToken]) -> dict[str, float]:
@@ -228,7 +243,10 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
     values = {row["sender"]: row for row in worth}
     lines: dict[int, _Line] = {}
     for agent in sorted(agents, key=lambda row: (-row["last_trade_at"], row["stx_address"])):
-        line = lines.setdefault(agent["erc8004_agent_id"], _Line([]))
+        agent_id = agent["erc8004_agent_id"]
+        line = lines.get(agent_id)
+        if line is None:
+            line = lines[agent_id] = _Line(agent_id)
         line.wallets.append(agent)
         line.trades += agent["trades"]
         if agent["valued"]:
@@ -249,12 +267,12 @@ def _rounded(usd: float | None) -> float | None:
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
-def ranked(rows: Sequence[BoardRow], sort: str, direction: str, *, by_place: bool = False) -> list[BoardRow]:
+def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = False) -> list[R]:
     """In order. Rows without a value come last either way, ties go to the latest trade, or stay as they are."""
     sign = 1 if direction == "asc" else -1
     value_of = value_by(sort)
 
-    def key(row: BoardRow) -> tuple[Any, ...]:
+    def key(row: R) -> tuple[Any, ...]:
         value = value_of(row)
         tie = () if by_place else (-row.latest_trade_at, row.stx_address)
         return (value is None, sign * (value or 0), *tie)
@@ -262,7 +280,7 @@ def ranked(rows: Sequence[BoardRow], sort: str, direction: str, *, by_place: boo
     return sorted(rows, key=key)
 
 
-def value_by(sort: str) -> Callable[[BoardRow], float | None]:
+def value_by(sort: str) -> Callable[[Ranked], float | None]:
     """What the rows are sorted by."""
     return attrgetter(_VALUE_OF[sort])
 
@@ -280,17 +298,17 @@ async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut
     return left_out
 
 
-def _row(line: _Line, trader: outlays.Trader, priced: Collection[str]) -> BoardRow:
+def _row(line: _Line, trader: outlays.Trader, priced: Collection[str], rank: int) -> BoardRow:
     shown, pnl = line.wallets[0], line.pnl_usd
     return BoardRow(
-        rank=0,
+        rank=rank,
         stx_address=shown["stx_address"],
         btc_address=shown["btc_address"],
         display_name=shown["display_name"],
         bns_name=shown["bns_name"],
-        erc8004_agent_id=shown["erc8004_agent_id"],
+        erc8004_agent_id=line.agent_id,
         trade_count=line.trades,
-        latest_trade_at=line.last_trade_at * 1000,
+        latest_trade_at=line.latest_trade_at,
         volume_usd=line.given_usd,
         capital_usd=line.capital_usd,
         pnl_usd=pnl,
