@@ -188,11 +188,12 @@ async def all_rows(
     """
     priced = unit_prices(prices)
     units = {token: usd for token, usd in priced.items() if token not in thin}
-    agents, worth, uncounted = await db.batch(
+    agents, worth, uncounted, *known = await db.batch(
         [
             db.prepare(_AGENTS),
             db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
             db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
+            *outlays.Known.statements(db),
         ]
     )
     lines = _lines(agents.results, worth.results)
@@ -202,7 +203,7 @@ async def all_rows(
         line.uncounted = sum(
             left_out[each["stx_address"]].trades for each in line.wallets if each["stx_address"] in left_out
         )
-    capital = await outlays.capital(db, list(traders.values()), follow_max)
+    capital = await outlays.capital(db, list(traders.values()), follow_max, outlays.Known.of(*known))
     for line in lines:
         if line.given_usd is not None:
             line.capital_usd = _worth(capital.get(line.agent_id), units)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from tocsin.bindings import Database, Row, Statement
+from tocsin.bindings import Database, DBResult, Row, Statement
 
 _SWAPS = """
 SELECT block_height, tx_index, txid, token_in, amount_in, token_out, amount_out FROM swaps
@@ -76,13 +76,14 @@ class AgentOutlays:
 
 
 async def capital(
-    db: Database, traders: Sequence[Trader], swaps_max: int = 0
+    db: Database, traders: Sequence[Trader], swaps_max: int = 0, known: "Known | None" = None
 ) -> dict[int, Mapping[str, int]]:
     """For each agent whose swaps were all read: the largest net amount given, by token.
 
-    With `swaps_max` the swaps that came since the last time are read first, about so many at most.
+    With `swaps_max` the swaps that came since the last time are read first, about so many at most. `known` is what was
+    read with what else the caller has read.
     """
-    known = await _known(db)
+    known = known or await _known(db)
     behind = known.behind(traders)
     if swaps_max and await _follow(db, traders, known, behind, swaps_max):
         known = await _known(db)
@@ -96,11 +97,21 @@ async def capital(
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
     """What was kept, by agent, and what changed since, by wallet."""
 
     states: Mapping[int, Row]
     due: Mapping[str, Row]
+
+    @classmethod
+    def statements(cls, db: Database) -> list[Statement]:
+        return [db.prepare(_STATES), db.prepare(_DUE)]
+
+    @classmethod
+    def of(cls, states: DBResult, due: DBResult) -> "Known":
+        return cls(
+            {row["agent_id"]: row for row in states.results}, {row["sender"]: row for row in due.results}
+        )
 
     def behind(self, traders: Iterable[Trader]) -> list[Trader]:
         """Those of whom not everything was read."""
@@ -116,15 +127,12 @@ class _Known:
         )
 
 
-async def _known(db: Database) -> _Known:
-    states, due = await db.batch([db.prepare(_STATES), db.prepare(_DUE)])
-    return _Known(
-        {row["agent_id"]: row for row in states.results}, {row["sender"]: row for row in due.results}
-    )
+async def _known(db: Database) -> Known:
+    return Known.of(*await db.batch(Known.statements(db)))
 
 
 async def _follow(
-    db: Database, traders: Sequence[Trader], known: _Known, behind_now: Sequence[Trader], swaps_max: int
+    db: Database, traders: Sequence[Trader], known: Known, behind_now: Sequence[Trader], swaps_max: int
 ) -> bool:
     """Read swaps where some are to be read; returns whether something changed. The rest waits for the next time.
 

@@ -80,7 +80,7 @@ def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -
     changes_before = connection.total_changes
     cursor = connection.execute(statement.sql, statement.values)
     names = [column[0] for column in cursor.description or ()]
-    rows = [dict(zip(names, values, strict=True)) for values in cursor]
+    rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
     changes = connection.total_changes - changes_before
     # The sqlite3 module does not expose SQLite's counters of visited rows: rows_read counts returned rows,
     # rows_written changed rows. `changes` includes rows changed by triggers and cascades.
