@@ -2,9 +2,10 @@
 
     python bench/measure_closing.py [--part late|parts] [--rounds 10] [--swaps 1000000]
 
-`late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `parts` closes one
-round with a database on disk, and says for how long the event loop was held up at most, in seconds of the processor:
-on a machine that others use, too, seconds of the clock say little.
+`late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `parts` prepares and
+closes one round with a database on disk, and then closes it again as if nothing had been prepared. It says for how long
+the event loop was held up at most, in seconds of the processor: on a machine that others use, too, seconds of the clock
+say little.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from support.round_service import ALONE, make_data
 from support.round_world import RoundWorld, SetClock
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.rounds import advance, finalize
+from tocsin.rounds import advance, finalize, prepare
 from tocsin.shapes.rounds import RoundInputs
 
 _SWAP = """
@@ -95,13 +96,19 @@ class Parts:
             try:
                 return await work(*arguments, **options)
             finally:
-                self.took[shown] = (time.perf_counter() - began, time.process_time() - used)
+                took, before = (time.perf_counter() - began, time.process_time() - used), self.took.get(shown)
+                self.took[shown] = took if before is None else (took[0] + before[0], took[1] + before[1])
 
         setattr(module, name, measured)
 
+    def print(self) -> None:
+        for shown, (seconds, used) in self.took.items():
+            print(f"  {shown:<46} {seconds:6.2f} s, {used:6.2f} s of the processor")
+        self.took.clear()
 
-async def close_one(path: Path) -> tuple[float, float, float]:
-    """Seconds by the clock, of the processor, and the longest that the event loop was held up."""
+
+async def measured_run(world: RoundWorld, at_s: int, shown: str, watched: Parts) -> None:
+    """One run of the task: seconds by the clock, of the processor, and the longest that the event loop was held up."""
     longest = 0.0
 
     async def other() -> None:
@@ -111,23 +118,40 @@ async def close_one(path: Path) -> tuple[float, float, float]:
             await asyncio.sleep(0.001)
             longest = max(longest, time.thread_time() - began)
 
+    task = asyncio.create_task(other())
+    began, used = time.perf_counter(), time.process_time()
+    await world.run(at_s)
+    took = (time.perf_counter() - began, time.process_time() - used)
+    task.cancel()
+    print(f"{shown:<48} {took[0]:6.2f} s, {took[1]:6.2f} s of the processor")
+    watched.print()
+    print(f"  the event loop was held up for {longest * 1000:.0f} ms of the processor at most (goal 100)")
+
+
+async def close_twice(path: Path, watched: Parts) -> None:
     db = SqliteDatabase(path)
     world = RoundWorld(db, SetClock(STARTS_AT))
     await world.act("add", roundId="week-1", startsAt=STARTS_AT, endsAt=ENDS_AT)
+    await measured_run(world, ENDS_AT + 3_000, "prepare, while the grace runs", watched)
     await world.swept(ENDS_AT + 3_600)
-    task = asyncio.create_task(other())
-    began, used = time.perf_counter(), time.process_time()
-    await world.run(ENDS_AT + 3_600)
-    took = (time.perf_counter() - began, time.process_time() - used, longest)
-    task.cancel()
+    await measured_run(world, ENDS_AT + 3_600, "close a prepared round, to its result (goal 2)", watched)
     assert await world.status("week-1") == "finalized"
+    digests = [await world.all("SELECT digest FROM competition_rounds")]
+    await world.act("reopen", roundId="week-1", reason="to measure it without a preparation")
+    await measured_run(world, ENDS_AT + 3_900, "capture and finalize it without a preparation", watched)
+    digests.append(await world.all("SELECT digest FROM competition_rounds"))
+    assert digests[0] == digests[1], "the same swaps give the same file"
     await db.close()
-    return took
 
 
 def parts(swaps: int) -> None:
     watched = Parts()
-    watched.watch(advance, "close_round", "close: nothing counts from then on (goal 2)")
+    watched.watch(prepare, "prepared_inputs", "read it, in the order of the chain")
+    watched.watch(prepare, "_copy_swaps", "copy the swaps")
+    watched.watch(prepare, "with_pauses", "score")
+    watched.watch(prepare, "parts_with_pauses", "make the file, with its digest")
+    watched.watch(prepare, "write_parts", "write the file")
+    watched.watch(advance, "close_round", "close: nothing counts from then on")
     watched.watch(advance, "capture", "capture: copy what the result rests on")
     watched.watch(finalize, "captured_inputs", "read it, in the order of the chain")
     watched.watch(finalize, "with_pauses", "score")
@@ -136,11 +160,7 @@ def parts(swaps: int) -> None:
     with TemporaryDirectory() as name:
         path = Path(name) / "db.sqlite"
         fill(path, competition(swaps))
-        by_clock, of_processor, longest = asyncio.run(close_one(path))
-    for shown, (seconds, used) in watched.took.items():
-        print(f"{shown:<48} {seconds:6.2f} s, {used:6.2f} s of the processor")
-    print(f"{'all':<48} {by_clock:6.2f} s, {of_processor:6.2f} s of the processor")
-    print(f"the event loop was held up for {longest * 1000:.0f} ms of the processor at most")
+        asyncio.run(close_twice(path, watched))
 
 
 if __name__ == "__main__":

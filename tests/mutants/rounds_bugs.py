@@ -9,6 +9,7 @@ _COMPLETE = "rounds/data_complete.py"
 _FILE = "rounds/round_file.py"
 _ACTIONS = "rounds/round_actions.py"
 _TABLES = "competition/sql/0009_create_rounds.sql"
+_PREPARED = "competition/sql/0012_prepare_results.sql"
 
 BUGS = (
     Bug(
@@ -114,8 +115,8 @@ BUGS = (
     Bug(
         name="void_round_is_captured",
         file=_CAPTURE,
-        old="WHERE round_id = ? AND status = 'closed' AND version = ? AND NOT EXISTS (",
-        new="WHERE round_id = ? AND version = ? AND NOT EXISTS (",
+        old="WHERE round_id = ?1 AND status = 'closed' AND version = ?5 AND (",
+        new="WHERE round_id = ?1 AND version = ?5 AND (",
         origin="compare and set",
         breaks="What an operator decided between two steps holds",
         tests=("rounds/test_round_kills.py::test_a_round_that_was_made_void_meanwhile_stays_void",),
@@ -132,14 +133,81 @@ BUGS = (
     Bug(
         name="result_and_status_apart",
         file="rounds/finalize.py",
-        old="    results = await db.batch(_end(db, round_, outcome, len(parts), digest, iso_time(now)))\n"
-        "    return outcome if results[0].meta.changes else None\n",
-        new="    first, *rest = _end(db, round_, outcome, len(parts), digest, iso_time(now))\n"
-        "    results = [await first.run(), *await db.batch(rest)]\n"
-        "    return outcome if results[0].meta.changes else None\n",
+        old="    results = await db.batch(_end(db, round_, result, iso_time(now)))\n",
+        new="    first, *rest = _end(db, round_, result, iso_time(now))\n"
+        "    results = [await first.run(), *await db.batch(rest)]\n",
         origin=_ORIGIN,
         breaks="A round that is finalized has its result",
         tests=("rounds/test_round_kills.py::test_a_kill_at_every_call_leaves_one_result",),
+    ),
+    Bug(
+        name="late_swap_leaves_the_preparation",
+        file=_PREPARED,
+        old="CREATE TRIGGER swap_came_after_preparation AFTER INSERT ON swaps BEGIN\n",
+        new="CREATE TRIGGER swap_came_after_preparation AFTER INSERT ON swaps WHEN new.txid IS NULL BEGIN\n",
+        origin=_ORIGIN,
+        breaks="A result that was prepared before a swap was found is not published",
+        tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
+    ),
+    Bug(
+        name="reorg_leaves_the_preparation",
+        file=_PREPARED,
+        old="CREATE TRIGGER swap_went_after_preparation AFTER DELETE ON swaps BEGIN\n",
+        new="CREATE TRIGGER swap_went_after_preparation AFTER DELETE ON swaps WHEN old.txid IS NULL BEGIN\n",
+        origin=_ORIGIN,
+        breaks="A result that was prepared before a reorg is not published",
+        tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
+    ),
+    Bug(
+        name="prepared_swaps_of_other_wallets",
+        file=_CAPTURE,
+        old="        outdate_for_others(db, round_),\n",
+        new='        db.prepare("SELECT 1"),\n',
+        origin=_ORIGIN,
+        breaks="A captured round has the swaps of the wallets that are eligible then",
+        tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
+    ),
+    Bug(
+        name="prepared_for_those_who_are_eligible_now",
+        file=_CAPTURE,
+        old="CROSS JOIN competition_round_agents a ON a.stx_address = s.sender\n"
+        "WHERE a.round_id = ? AND s.burn_block_time < ?",
+        new="CROSS JOIN agent_tiers a ON a.stx_address = s.sender\n"
+        "WHERE a.tier = 'eligible' AND ? <> '' AND s.burn_block_time < ?",
+        origin=_ORIGIN,
+        breaks="A wallet that is not eligible for a while keeps its swaps",
+        tests=("rounds/test_prepared_moments.py::test_a_change_at_every_moment_of_a_preparation",),
+    ),
+    Bug(
+        name="prepared_from_something_else",
+        file="rounds/finalize.py",
+        old="    if found.basis != await basis_of(await captured_inputs(db, round_, with_swaps=False)):\n",
+        new="    if found.basis is None:\n",
+        origin=_ORIGIN,
+        breaks="A prepared result is published only if it rests on what was captured",
+        tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
+    ),
+    Bug(
+        name="prepared_by_another_release",
+        file="rounds/finalize.py",
+        old='    return f"{__version__} {stated_digest(',
+        new='    return f"{stated_digest(',
+        origin=_ORIGIN,
+        breaks="What another release scored is not published",
+        tests=("rounds/test_prepared_results.py::test_another_release_computes_it_again",),
+    ),
+    Bug(
+        name="tokens_of_before_the_preparation",
+        file="rounds/prepare.py",
+        old="    if not (await preparation_store.begin(db, round_, at).run()).meta.changes:\n"
+        "        return False\n"
+        "    tokens = await traded_in(db, round_.rules)\n",
+        new="    tokens = await traded_in(db, round_.rules)\n"
+        "    if not (await preparation_store.begin(db, round_, at).run()).meta.changes:\n"
+        "        return False\n",
+        origin=_ORIGIN,
+        breaks="A preparation knows every token that was traded in its round",
+        tests=("rounds/test_prepared_moments.py::test_a_change_at_every_moment_of_a_preparation",),
     ),
     Bug(
         name="sweep_before_the_grace_is_enough",

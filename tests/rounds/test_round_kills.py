@@ -1,102 +1,52 @@
 """A run that is killed at any call of the database goes on later: exactly one result, the right one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.round_changes import PREPARE_S
 from support.round_world import GRACE_S, ROUND_ID, STSTX, RoundWorld, round_world
-from tocsin.bindings import Database, DBResult, Row, Statement
+from support.watched_database import Killed, Moment, counting, killed_at
 from tocsin.rounds.capture import capture
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.round_store import the_round
 
-
-class Killed(BaseException):
-    """The process ends here. No handler of the service may catch it."""
+MOMENTS: tuple[Moment, ...] = ("before", "after")
 
 
-@dataclass
-class Mortal:
-    """A database whose process dies at the call of a number: before it, or after it was committed."""
-
-    db: Database
-    dies_at: int
-    after: bool
-    calls: int = 0
-
-    def prepare(self, sql: str) -> "MortalStatement":
-        return MortalStatement(self, self.db.prepare(sql))
-
-    async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
-        self.count(after=False)
-        results = await self.db.batch([each.inner for each in statements])
-        self.count(after=True)
-        return results
-
-    def count(self, *, after: bool) -> None:
-        self.calls += not after
-        if self.calls == self.dies_at and after == self.after:
-            raise Killed
-
-
-@dataclass
-class MortalStatement:
-    """A statement of it."""
-
-    owner: Mortal
-    inner: Statement
-
-    def bind(self, *values: str | float | bytes | None) -> "MortalStatement":
-        return MortalStatement(self.owner, self.inner.bind(*values))
-
-    async def first(self) -> Row | None:
-        self.owner.count(after=False)
-        row = await self.inner.first()
-        self.owner.count(after=True)
-        return row
-
-    async def all(self) -> DBResult:
-        return await self.run()
-
-    async def run(self) -> DBResult:
-        self.owner.count(after=False)
-        result = await self.inner.run()
-        self.owner.count(after=True)
-        return result
-
-
-async def ended(world: RoundWorld) -> None:
+async def ended(world: RoundWorld, *, prepared: bool = False) -> None:
     await world.swept(GRACE_S)
+    if prepared:
+        await world.run(PREPARE_S)
     await world.run(GRACE_S)
 
 
 @pytest.mark.slow
-async def test_a_kill_at_every_call_leaves_one_result(tmp_path: Path) -> None:
-    """Before and after every call of closing, capturing and finalizing; each history ends with the same bytes."""
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_kill_at_every_call_leaves_one_result(tmp_path: Path, prepared: bool) -> None:
+    """Before and after every call of preparing, closing, capturing and finalizing; all end with the same bytes."""
     (tmp_path / "whole").mkdir()
     async with round_world(tmp_path / "whole") as world:
-        counting = Mortal(world.db, 0, after=False)
-        world.wrapped = counting
-        await ended(world)
-        expected, calls = await world.everything(), counting.calls
+        watched = world.wrapped = counting(world.db)
+        await ended(world, prepared=prepared)
+        expected, calls = await world.everything(), watched.calls
     assert expected["competition_rounds"][0]["status"] == "finalized"
     assert len(expected["competition_round_results"]) == 3
-    assert calls > 10
+    assert calls > (40 if prepared else 10)
 
-    for after in (False, True):
+    for moment in MOMENTS:
         for number in range(1, calls + 1):
-            directory = tmp_path / f"{number}-{after}"
+            directory = tmp_path / f"{number}-{moment}"
             directory.mkdir()
             async with round_world(directory) as world:
-                world.wrapped = Mortal(world.db, number, after)
+                world.wrapped = killed_at(world.db, number, moment)
                 with pytest.raises(Killed):
-                    await ended(world)
+                    await ended(world, prepared=prepared)
                 world.wrapped = None
+                if await world.status() == "open" and prepared:
+                    await world.run(PREPARE_S + 300)
                 await world.run(GRACE_S + 300)
-                assert await world.everything() == expected, f"killed at call {number}, after: {after}"
+                assert await world.everything() == expected, f"killed {moment} call {number}"
 
 
 async def test_two_runs_at_once_write_one_result(tmp_path: Path) -> None:

@@ -7,6 +7,62 @@ from pathlib import Path
 from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import load
 
+_UNDO = """
+DROP TABLE funders;
+DROP TRIGGER swap_came_after_preparation;
+DROP TRIGGER swap_went_after_preparation;
+DROP TABLE competition_round_prepared_outcomes;
+DROP TABLE competition_round_preparations;
+DROP TRIGGER swap_came_after_capture;
+DROP TRIGGER swap_went_after_capture;
+DROP INDEX swaps_by_time;
+DROP TABLE competition_round_rule;
+DROP TABLE competition_round_discrepancies;
+DROP TABLE competition_round_changes;
+DROP TABLE competition_round_files;
+DROP TABLE competition_round_flags;
+DROP TABLE competition_rewards;
+DROP TABLE competition_round_results;
+DROP TABLE competition_round_refusals;
+DROP TABLE competition_round_swaps;
+DROP TABLE competition_round_agents;
+DROP TABLE competition_round_decisions;
+DROP TABLE competition_round_price_overrides;
+DROP TABLE competition_round_price_snapshots;
+DROP TABLE competition_rounds;
+DROP TABLE agent_days;
+DROP TRIGGER swap_unfollowed;
+DROP TRIGGER swap_followed;
+DROP INDEX swaps_in_order;
+DROP TABLE outlays_due;
+DROP TABLE outlays;
+DROP VIEW sender_values_recounted;
+DROP TABLE sender_values;
+DROP TABLE swaps_to_value;
+DROP TABLE swap_values;
+DROP TABLE price_points;
+DROP TABLE price_tokens;
+DROP TRIGGER news_of_refusal;
+DROP TRIGGER news_of_withdrawal;
+DROP TRIGGER news_of_swap;
+DROP TABLE news;
+DROP INDEX refusals_by_sender;
+DROP VIEW agent_swap_stats;
+ALTER TABLE swaps DROP COLUMN scored_at;
+ALTER TABLE swaps DROP COLUMN scored_value;
+ALTER TABLE swaps DROP COLUMN tx_status;
+ALTER TABLE swaps DROP COLUMN raw_event_json;
+DROP INDEX candidates_by_block;
+ALTER TABLE candidates DROP COLUMN block_height;
+DROP INDEX candidates_by_rank;
+ALTER TABLE candidates DROP COLUMN rank;
+CREATE INDEX candidates_by_due ON candidates (due_at);
+DROP INDEX swaps_by_position;
+DROP TABLE nonces;
+ALTER TABLE candidates DROP COLUMN contract_id;
+DELETE FROM competition_state WHERE key = 'competition_feed';
+"""
+
 
 def downgrade(path: Path, to: int) -> None:
     """The database as the migrations up to this one left it, with its rows."""
@@ -20,59 +76,8 @@ def downgrade(path: Path, to: int) -> None:
         "0009_create_rounds",
         "0010_remember_first_funders",
         "0011_tell_the_news",
+        "0012_prepare_results",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(
-            """
-            DROP TABLE funders;
-            DROP TRIGGER swap_came_after_capture;
-            DROP TRIGGER swap_went_after_capture;
-            DROP INDEX swaps_by_time;
-            DROP TABLE competition_round_rule;
-            DROP TABLE competition_round_discrepancies;
-            DROP TABLE competition_round_changes;
-            DROP TABLE competition_round_files;
-            DROP TABLE competition_round_flags;
-            DROP TABLE competition_rewards;
-            DROP TABLE competition_round_results;
-            DROP TABLE competition_round_refusals;
-            DROP TABLE competition_round_swaps;
-            DROP TABLE competition_round_agents;
-            DROP TABLE competition_round_decisions;
-            DROP TABLE competition_round_price_overrides;
-            DROP TABLE competition_round_price_snapshots;
-            DROP TABLE competition_rounds;
-            DROP TABLE agent_days;
-            DROP TRIGGER swap_unfollowed;
-            DROP TRIGGER swap_followed;
-            DROP INDEX swaps_in_order;
-            DROP TABLE outlays_due;
-            DROP TABLE outlays;
-            DROP VIEW sender_values_recounted;
-            DROP TABLE sender_values;
-            DROP TABLE swaps_to_value;
-            DROP TABLE swap_values;
-            DROP TABLE price_points;
-            DROP TABLE price_tokens;
-            DROP TRIGGER news_of_refusal;
-            DROP TRIGGER news_of_withdrawal;
-            DROP TRIGGER news_of_swap;
-            DROP TABLE news;
-            DROP INDEX refusals_by_sender;
-            DROP VIEW agent_swap_stats;
-            ALTER TABLE swaps DROP COLUMN scored_at;
-            ALTER TABLE swaps DROP COLUMN scored_value;
-            ALTER TABLE swaps DROP COLUMN tx_status;
-            ALTER TABLE swaps DROP COLUMN raw_event_json;
-            DROP INDEX candidates_by_block;
-            ALTER TABLE candidates DROP COLUMN block_height;
-            DROP INDEX candidates_by_rank;
-            ALTER TABLE candidates DROP COLUMN rank;
-            CREATE INDEX candidates_by_due ON candidates (due_at);
-            DROP INDEX swaps_by_position;
-            DROP TABLE nonces;
-            ALTER TABLE candidates DROP COLUMN contract_id;
-            DELETE FROM competition_state WHERE key = 'competition_feed';
-            """
-        )
+        connection.executescript(_UNDO)
         connection.execute("DELETE FROM tocsin_migrations WHERE number > ?", (to,))

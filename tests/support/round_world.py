@@ -115,14 +115,15 @@ class RoundWorld:
     async def swap(
         self,
         number: int,
-        agent: int,
+        agent: int | str,
         given: tuple[str, int],
         gotten: tuple[str, int],
         at_s: int = START_S + 60,
     ) -> None:
-        """One more swap, in units of a millionth."""
+        """One more swap of an agent, or of another wallet, in units of a millionth."""
+        sender = AGENTS[agent] if isinstance(agent, int) else agent
         sides = (given[0], str(given[1] * 10**6), gotten[0], str(gotten[1] * 10**6))
-        await self.db.prepare(_SWAP).bind(txid(number), AGENTS[agent], *sides, at_s, 1_000 + number).run()
+        await self.db.prepare(_SWAP).bind(txid(number), sender, *sides, at_s, 1_000 + number).run()
 
     async def unswap(self, number: int) -> None:
         await self.db.prepare("DELETE FROM swaps WHERE txid = ?").bind(txid(number)).run()

@@ -1,7 +1,7 @@
 """Takes a round one step further: the task does it by itself, an operator by hand. Each step is one batch.
 
-Emits `round.closed`, `round.captured`, `round.finalized`, `round.waiting` when a round begins to wait, and
-`round.opened_again` when the clock was ahead as it was closed.
+Emits `round.prepared` or `round.not_prepared`, `round.closed`, `round.captured`, `round.finalized`, `round.waiting`
+when a round begins to wait, and `round.opened_again` when the clock was ahead as it was closed.
 """
 
 from collections.abc import Callable, Collection
@@ -13,12 +13,15 @@ from tocsin.rounds import round_store
 from tocsin.rounds.capture import GAUGE, capture, live_inputs, prices_of_end, traded_in, unpriced_because
 from tocsin.rounds.data_complete import incomplete_because, load_record
 from tocsin.rounds.finalize import finalize
+from tocsin.rounds.preparation_store import find_preparation
+from tocsin.rounds.prepare import ATTEMPTS_MAX, is_prepared, prepare
 from tocsin.rounds.round_steps import Step
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome
 
+CHANGED = "a swap of it came, went or moved meanwhile, or it was captured"
 NOT_OVER = "its grace is not over by the clock, which was ahead when it was closed"
 
 
@@ -64,7 +67,10 @@ async def capture_round(
         work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
     record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
-    needed = {*await traded_in(db, rules), *tokens, GAUGE}
+    found = await find_preparation(db, round_)
+    prepared = found if found is not None and found.state == "ready" else None
+    traded = await traded_in(db, rules) if prepared is None else prepared.tokens
+    needed = {*traded, *tokens, GAUGE}
     prices = await prices_of_end(db, rules, needed)
     reason = None if forced else incomplete_because(rules, record) or unpriced_because(prices)
     if reason is not None:
@@ -79,6 +85,7 @@ async def capture_round(
         allowlist_version=work.rules.allowlist.version,
         complete_until_block=record.proven_block,
         now=work.clock.now(),
+        prepared=prepared,
     )
     if not captured:
         return "a trade was recorded at this moment: the next run captures it"
@@ -86,6 +93,23 @@ async def capture_round(
         "round.captured", round=round_.round_id, version=round_.version, prices=len(prices), forced=forced
     )
     return None
+
+
+async def prepare_round(work: RoundWork, round_: RoundRow) -> None:
+    """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared."""
+    db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
+    found = await find_preparation(db, round_)
+    if found is not None and found.attempts >= ATTEMPTS_MAX:
+        return
+    if unpriced_because(await prices_of_end(db, round_.rules, [GAUGE])) is not None:
+        return
+    if await is_prepared(db, round_, found, version):
+        return
+    began = work.clock.now()
+    if await prepare(db, round_, version, began, work.checkpoint):
+        work.logger.info("round.prepared", **named, took_ms=work.clock.now() - began)
+    else:
+        work.logger.warn("round.not_prepared", **named, reason=CHANGED)
 
 
 async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
@@ -100,16 +124,18 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:
     """The result that was written; None if another run has written it."""
-    outcome = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
-    if outcome is not None:
-        work.logger.info(
-            "round.finalized",
-            round=round_.round_id,
-            version=round_.version,
-            agents=len(outcome.results),
-            flags=len(outcome.flags),
-        )
-    return outcome
+    written = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
+    if written is None:
+        return None
+    work.logger.info(
+        "round.finalized",
+        round=round_.round_id,
+        version=round_.version,
+        agents=len(written.outcome.results),
+        flags=len(written.outcome.flags),
+        prepared=written.prepared,
+    )
+    return written.outcome
 
 
 async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:

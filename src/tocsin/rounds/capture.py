@@ -1,6 +1,7 @@
 """Captures a round: who was eligible, what was traded and refused, and the prices of the end, as one batch.
 
-From then on the result depends on nothing else. What comes, goes or moves later is noted as a discrepancy.
+From then on the result depends on nothing else. What comes, goes or moves later is noted as a discrepancy. Where the
+result was prepared, and no swap of the round has changed since, its copy of the swaps is kept.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Any
 from tocsin.bindings import Database, Row, Statement
 from tocsin.competition.funders import first_funders
 from tocsin.rounds.closing_prices import closing_prices
+from tocsin.rounds.preparation_store import READY, Preparation, outdate_for_others, settle
 from tocsin.rounds.round_store import compact, iso_time, price_of
 from tocsin.rounds.scoring import CHAIN_ORDER
 from tocsin.shapes.round_views import RoundRow
@@ -50,40 +52,42 @@ WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
 # Only the batch that changed the status writes anything. Rows in the order of the key are written five times as fast.
 _IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
   WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)"""
-_BEGIN = """
-UPDATE competition_rounds SET status = 'finalizing', captured_at = ?, allowlist_version = ?, complete_until_block = ?,
-  waiting_reason = NULL, waiting_since = NULL
-WHERE round_id = ? AND status = 'closed' AND version = ? AND NOT EXISTS (
-  SELECT 1 FROM swaps WHERE burn_block_time >= ? AND burn_block_time < ?
-    AND (token_in NOT IN (SELECT value FROM json_each(?)) OR token_out NOT IN (SELECT value FROM json_each(?))))"""
-_REPLACED = (
+# While a preparation is ready, the tokens that were traded are those that it knows: nobody has to look at all swaps.
+_BEGIN = f"""
+UPDATE competition_rounds SET status = 'finalizing', captured_at = ?2, allowlist_version = ?3,
+  complete_until_block = ?4, waiting_reason = NULL, waiting_since = NULL
+WHERE round_id = ?1 AND status = 'closed' AND version = ?5 AND (EXISTS ({READY} AND begun_at = ?9) OR NOT EXISTS (
+  SELECT 1 FROM swaps WHERE burn_block_time >= ?6 AND burn_block_time < ?7
+    AND (token_in NOT IN (SELECT value FROM json_each(?8)) OR token_out NOT IN (SELECT value FROM json_each(?8)))))"""
+_SMALL = (
     "competition_round_price_snapshots",
     "competition_round_agents",
-    "competition_round_swaps",
     "competition_round_refusals",
-    "competition_round_changes",
-    "competition_round_discrepancies",
 )
-_PRICES = f"""
+_FOUND_LATER = ("competition_round_changes", "competition_round_discrepancies")
+_PRICES = """
 INSERT INTO competition_round_price_snapshots (round_id, token_id, price_usd, decimals, source, captured_at,
   price_usd_exact, seen_at, liquidity_usd, volume_usd, reason)
 SELECT ?1, json_extract(p.value, '$.token_id'), CAST(json_extract(p.value, '$.price_usd') AS REAL),
   json_extract(p.value, '$.decimals'), json_extract(p.value, '$.source'), ?2, json_extract(p.value, '$.price_usd'),
   json_extract(p.value, '$.at'), json_extract(p.value, '$.liquidity_usd'), json_extract(p.value, '$.volume_usd'),
   json_extract(p.value, '$.reason')
-FROM json_each(?3) p WHERE {_IS_MINE}"""
+FROM json_each(?3) p"""
 _AGENTS = f"""
 INSERT INTO competition_round_agents
   (round_id, stx_address, btc_address, erc8004_agent_id, display_name, owner, first_funder)
 WITH known AS MATERIALIZED (SELECT key AS wallet, value AS funder FROM json_each(?3))
-SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet = a.stx_address WHERE {_IS_MINE}"""
-_SWAPS = f"""
+SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet = a.stx_address"""
+INTO_SWAPS = f"""
 INSERT INTO competition_round_swaps (round_id, txid, sender, contract_id, function_name, token_in, amount_in, token_out,
   amount_out, burn_block_time, block_height, tx_index, source)
-SELECT ?1, {_SWAP} FROM {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE} ORDER BY s.txid"""
+SELECT ?1, {_SWAP} FROM"""
+_SWAPS = f"""{INTO_SWAPS} {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")}
+  AND {_IS_MINE} AND NOT EXISTS ({READY}) ORDER BY s.txid"""
+_NO_SWAPS = f"DELETE FROM competition_round_swaps WHERE round_id = ?1 AND {_IS_MINE} AND NOT EXISTS ({READY})"
 _REFUSALS = f"""
 INSERT INTO competition_round_refusals (round_id, txid, sender, code, reason, burn_block_time)
-SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")} AND {_IS_MINE}"""
+SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
 
 _TOKENS = """
 SELECT token_in AS token FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
@@ -93,6 +97,15 @@ _OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?
 _DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
 _ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
 _CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
+# Not of those that are eligible now: that may change and change back while the pages are read.
+_SWAPS_TO_PREPARE = f"""
+SELECT {_READ_SWAP} FROM swaps s CROSS JOIN competition_round_agents a ON a.stx_address = s.sender
+WHERE a.round_id = ? AND s.burn_block_time < ?"""
+# Pages begin at the start of the round. With a condition for it, too, SQLite would read all pages before, each time.
+_SWAPS_NOW = f"""
+SELECT {_READ_SWAP} FROM swaps s CROSS JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
+WHERE s.burn_block_time < ?"""
+_IN_TIME = ("burn_block_time", "txid")
 _CAPTURED_SWAPS = f"SELECT {_READ_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
 _CAPTURED_REFUSALS = f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?"
 _CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
@@ -135,34 +148,66 @@ async def capture(
     allowlist_version: str,
     complete_until_block: int | None,
     now: int,
+    prepared: Preparation | None = None,
 ) -> bool:
-    """Capture a closed round; False if another run did, or a token that `tokens` lacks was traded meanwhile."""
+    """Capture a closed round; False if another run did, or a token that `tokens` lacks was traded meanwhile.
+
+    `prepared`: the preparation from which `tokens` has what was traded; the database decides whether it still holds.
+    """
     rules, at = round_.rules, iso_time(now)
-    funders = await _funders(db)
-    window, listed = (rules.starts_at, rules.ends_at), json.dumps(sorted(tokens))
-    begin = db.prepare(_BEGIN).bind(
-        at, allowlist_version, complete_until_block, rules.round_id, round_.version, *window, listed, listed
-    )
-    mine = (rules.round_id, at)
-    statements: list[Statement] = [begin]
-    statements += [
-        db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(*mine)
-        for table in _REPLACED
-    ]
-    statements += [
-        db.prepare(_PRICES).bind(*mine, compact([price.to_json() for price in prices])),
-        db.prepare(_AGENTS).bind(*mine, compact(funders)),
+    mine, window = (rules.round_id, at), (rules.starts_at, rules.ends_at)
+    recorded = (allowlist_version, complete_until_block, round_.version)
+    listed, begun_at = json.dumps(sorted(tokens)), None if prepared is None else prepared.begun_at
+    begin = db.prepare(_BEGIN).bind(*mine, *recorded, *window, listed, begun_at)
+    statements = [
+        outdate_for_others(db, round_),
+        begin,
+        *await small_copies(db, rules, prices, at, _IS_MINE),
+        *(
+            db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(*mine)
+            for table in _FOUND_LATER
+        ),
+        db.prepare(_NO_SWAPS).bind(*mine),
         db.prepare(_SWAPS).bind(*mine, *window),
-        db.prepare(_REFUSALS).bind(*mine, *window),
+        *settle(db, _IS_MINE, mine),
     ]
-    return (await db.batch(statements))[0].meta.changes > 0
+    return (await db.batch(statements))[1].meta.changes > 0
+
+
+async def small_copies(
+    db: Database, rules: RoundRules, prices: Sequence[RoundPrice], at: str, is_mine: str
+) -> list[Statement]:
+    """Copy everything but the swaps, where `is_mine` holds, a condition on the round (?1) and the time (?2)."""
+    mine, window = (rules.round_id, at), (rules.starts_at, rules.ends_at)
+    funders = await _funders(db)
+    return [
+        *(
+            db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {is_mine}").bind(*mine)
+            for table in _SMALL
+        ),
+        db.prepare(f"{_PRICES} WHERE {is_mine}").bind(*mine, compact([price.to_json() for price in prices])),
+        db.prepare(f"{_AGENTS} WHERE {is_mine}").bind(*mine, compact(funders)),
+        db.prepare(f"{_REFUSALS} AND {is_mine}").bind(*mine, *window),
+    ]
 
 
 # The inputs of a result
 
 
-async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
-    """What was captured."""
+async def captured_inputs(db: Database, round_: RoundRow, *, with_swaps: bool = True) -> RoundInputs:
+    """What was captured, or all of it but the swaps."""
+    swaps = _pages(db, _CAPTURED_SWAPS, "s", ("txid",), (round_.round_id,))
+    return await _copied_inputs(db, round_, await swaps_in_order(swaps) if with_swaps else [])
+
+
+async def prepared_inputs(db: Database, round_: RoundRow) -> RoundInputs:
+    """What is being prepared: copies of everything but the swaps, and the swaps of the wallets among them."""
+    values, start = (round_.round_id, round_.ends_at), (round_.starts_at, "")
+    swaps = _pages(db, _SWAPS_TO_PREPARE, "s", _IN_TIME, values, start)
+    return await _copied_inputs(db, round_, await swaps_in_order(swaps))
+
+
+async def _copied_inputs(db: Database, round_: RoundRow, swaps: list[RoundSwap]) -> RoundInputs:
     rules = round_.rules
     of_round = (rules.round_id,)
     prices = (await db.prepare(_CAPTURED_PRICES).bind(rules.round_id).all()).results
@@ -176,7 +221,7 @@ async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
             for row in rows
         ],
         prices=[price_of(row) for row in prices],
-        swaps=await swaps_in_order(_pages(db, _CAPTURED_SWAPS, "s", ("txid",), of_round)),
+        swaps=swaps,
         refusals=await _refusals(_pages(db, _CAPTURED_REFUSALS, "r", ("txid",), of_round)),
         decisions=await decisions_of(db, rules.round_id),
     )
@@ -189,11 +234,12 @@ async def live_inputs(
     *,
     allowlist_version: str,
     complete_until_block: int | None,
+    with_swaps: bool = True,
 ) -> RoundInputs:
-    """What would be captured now: for a look ahead that writes nothing."""
+    """What would be captured now, or all of it but the swaps: for a look ahead that writes nothing."""
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
     agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", ("stx_address",), ())
-    swaps = _pages(db, f"SELECT {_READ_SWAP} FROM {_LIVE_SWAPS}", "s", ("burn_block_time", "txid"), window)
+    swaps = _pages(db, _SWAPS_NOW, "s", _IN_TIME, (rules.ends_at,), (rules.starts_at, ""))
     refusals = _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", "r", ("txid",), window)
     return RoundInputs(
         rules=rules,
@@ -205,7 +251,7 @@ async def live_inputs(
             for row in rows
         ],
         prices=list(prices),
-        swaps=await swaps_in_order(swaps),
+        swaps=await swaps_in_order(swaps) if with_swaps else [],
         refusals=await _refusals(refusals),
         decisions=await decisions_of(db, rules.round_id),
     )
@@ -223,19 +269,23 @@ async def decisions_of(db: Database, round_id: str) -> list[FlagDecision]:
 
 
 async def _pages(
-    db: Database, select: str, table: str, key: Sequence[str], values: Sequence[str | int]
+    db: Database,
+    select: str,
+    table: str,
+    key: Sequence[str],
+    values: Sequence[str | int],
+    after: Sequence[str | int] = (),
 ) -> AsyncIterator[list[Row]]:
-    """All rows of a query, read in pages by a key of a table that no two rows share."""
+    """All rows of a query, or those after a key, read in pages by a key of a table that no two rows share."""
     columns, places = ", ".join(f"{table}.{column}" for column in key), ", ".join("?" for _ in key)
     ordered = f"ORDER BY {columns} LIMIT {PAGE}"
-    page = db.prepare(f"{select} {ordered}").bind(*values)
     while True:
-        rows = (await page.all()).results
+        beyond = f"AND ({columns}) > ({places})" if after else ""
+        rows = (await db.prepare(f"{select} {beyond} {ordered}").bind(*values, *after).all()).results
         yield rows
         if len(rows) < PAGE:
             return
         after = [rows[-1][column] for column in key]
-        page = db.prepare(f"{select} AND ({columns}) > ({places}) {ordered}").bind(*values, *after)
 
 
 async def swaps_in_order(pages: AsyncIterator[list[Row]]) -> list[RoundSwap]:

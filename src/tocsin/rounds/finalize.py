@@ -1,14 +1,27 @@
 """Writes the result of a captured round, once: results, prizes, flags and its file, together with its new status.
 
-The result is a function of what was captured. So it may be computed again after a crash, and is the same.
+The result is a function of what was captured. So it may be computed again after a crash, and is the same. Where it was
+prepared from exactly that, only the file's first and last lines are still to be made.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from tocsin import __version__
 from tocsin.bindings import Database, Statement
 from tocsin.rounds.capture import captured_inputs
-from tocsin.rounds.round_file import file_lines, parts_of, stated_digest
+from tocsin.rounds.preparation_store import find_preparation, forget, prepared_outcome
+from tocsin.rounds.round_file import (
+    digest_line,
+    file_lines,
+    parts_of,
+    stated_digest,
+    with_block,
+    without_digest,
+)
 from tocsin.rounds.round_store import compact, iso_time
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, free, with_pauses
@@ -19,11 +32,16 @@ from tocsin.shapes.rounds import RoundInputs, RoundOutcome
 PARTS_PER_BATCH = 8
 ROWS_PER_STATEMENT = 500  # D1 bounds the size of a value
 
-_PART = """
+# A part of the file, if a condition on the status holds.
+PART = """
 INSERT INTO competition_round_files (round_id, version, part, text)
 SELECT ?1, ?2, ?3, ?4 WHERE EXISTS
-  (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND version = ?2 AND status = 'finalizing')
+  (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND version = ?2 AND {})
 ON CONFLICT (round_id, version, part) DO UPDATE SET text = excluded.text"""
+_PART = PART.format("status = 'finalizing'")
+_PARTS = """
+SELECT part, text FROM competition_round_files WHERE round_id = ? AND version = ? AND part >= ? ORDER BY part LIMIT ?"""
+_LAST = "SELECT max(part) AS last FROM competition_round_files WHERE round_id = ? AND version = ?"
 _END = """
 UPDATE competition_rounds SET status = 'finalized', finalized_at = ?1, digest = ?2, waiting_reason = NULL,
   waiting_since = NULL
@@ -62,28 +80,87 @@ FROM json_each(?3) f WHERE {_IS_MINE}
 ON CONFLICT (round_id, erc8004_agent_id, kind) DO NOTHING"""
 
 
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """A result and its file. `texts` are those of its parts that were not stored when it was `prepared`, or all."""
+
+    outcome: RoundOutcome
+    texts: Mapping[int, str]
+    parts: int
+    digest: str
+    prepared: bool
+
+
 async def finalize(
     db: Database, round_: RoundRow, now: int, checkpoint: Callable[[], None] = lambda: None
-) -> RoundOutcome | None:
+) -> RoundResult | None:
     """The result that was written; None if another run has written it."""
+    result = await _prepared(db, round_) or await _computed(db, round_)
+    checkpoint()
+    # The parts first, a few at a time. Nobody sees them before the status says that they are complete.
+    await write_parts(db, round_, result.texts, checkpoint)
+    results = await db.batch(_end(db, round_, result, iso_time(now)))
+    return result if results[0].meta.changes else None
+
+
+async def _computed(db: Database, round_: RoundRow) -> RoundResult:
     with collector_paused():
         inputs = await captured_inputs(db, round_)
         outcome = await with_pauses(scoring(inputs))
         parts = await parts_with_pauses(inputs, outcome)
         await free(inputs.swaps)
-    digest = stated_digest(parts)
-    checkpoint()
-    # The parts first, a few at a time. Nobody sees them before the status says that they are complete.
-    for first in range(0, len(parts), PARTS_PER_BATCH):
+    return RoundResult(outcome, dict(enumerate(parts)), len(parts), stated_digest(parts), prepared=False)
+
+
+async def _prepared(db: Database, round_: RoundRow) -> RoundResult | None:
+    """The result that was prepared, if it was prepared from what was captured."""
+    found = await find_preparation(db, round_)
+    if found is None or found.state != "captured":
+        return None
+    if found.basis != await basis_of(await captured_inputs(db, round_, with_swaps=False)):
+        return None
+    of_file = (round_.round_id, round_.version)
+    row = await db.prepare(_LAST).bind(*of_file).first()
+    assert row is not None, "a preparation that is ready has its file"
+    hashed, texts, last = hashlib.sha256(), {}, row["last"]
+    for first in range(0, last + 1, PARTS_PER_BATCH):
+        for part in (await db.prepare(_PARTS).bind(*of_file, first, PARTS_PER_BATCH).all()).results:
+            number, text = part["part"], part["text"]
+            if number == 0:
+                text = texts[0] = with_block(text, round_.complete_until_block)
+            if number == last:
+                text = texts[last] = without_digest(text)
+            hashed.update(text.encode())
+            await asyncio.sleep(0)
+    texts[last] += f"{digest_line(hashed.hexdigest())}\n"
+    outcome = RoundOutcome.from_json(json.loads(await prepared_outcome(db, round_.round_id)))
+    return RoundResult(outcome, texts, last + 1, hashed.hexdigest(), prepared=True)
+
+
+async def basis_of(inputs: RoundInputs) -> str:
+    """What a result rests on, but for the swaps and how far the record is proven; also this release, which scores."""
+    rest = replace(inputs, swaps=[], complete_until_block=None)
+    return f"{__version__} {stated_digest(await parts_with_pauses(rest, RoundOutcome([], [], [])))}"
+
+
+async def write_parts(
+    db: Database,
+    round_: RoundRow,
+    texts: Mapping[int, str],
+    checkpoint: Callable[[], None],
+    sql: str = _PART,
+    *more: str,
+) -> None:
+    """Parts of the file by their numbers, a few in each batch."""
+    numbers = sorted(texts)
+    for first in range(0, len(numbers), PARTS_PER_BATCH):
         await db.batch(
             [
-                db.prepare(_PART).bind(round_.round_id, round_.version, first + number, text)
-                for number, text in enumerate(parts[first : first + PARTS_PER_BATCH])
+                db.prepare(sql).bind(round_.round_id, round_.version, number, texts[number], *more)
+                for number in numbers[first : first + PARTS_PER_BATCH]
             ]
         )
         checkpoint()
-    results = await db.batch(_end(db, round_, outcome, len(parts), digest, iso_time(now)))
-    return outcome if results[0].meta.changes else None
 
 
 async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[str]:
@@ -95,20 +172,18 @@ async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[
     return parts
 
 
-def _end(
-    db: Database, round_: RoundRow, outcome: RoundOutcome, parts: int, digest: str, at: str
-) -> list[Statement]:
+def _end(db: Database, round_: RoundRow, result: RoundResult, at: str) -> list[Statement]:
     """Everything that makes the result final, as one batch."""
-    round_id, version = round_.round_id, round_.version
-    statements = [db.prepare(_END).bind(at, digest, round_id, version)]
+    round_id, version, outcome = round_.round_id, round_.version, result.outcome
+    statements = [db.prepare(_END).bind(at, result.digest, round_id, version)]
     statements += [
         db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(round_id, at)
         for table in _REPLACED
     ]
-    statements.append(db.prepare(_LAST_PART).bind(round_id, at, version, parts))
+    statements.append(db.prepare(_LAST_PART).bind(round_id, at, version, result.parts))
     for sql, shapes in ((_RESULTS, outcome.results), (_REWARDS, outcome.rewards), (_FLAGS, outcome.flags)):
         statements += [db.prepare(sql).bind(round_id, at, rows) for rows in _rows(shapes)]
-    return statements
+    return [*statements, *forget(db, round_id, f"AND {_IS_MINE}", at)]
 
 
 def _rows(shapes: Sequence[SnakeShape]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from tocsin.errors import RequestRefused, UsageError
-from tocsin.rounds import round_store
+from tocsin.rounds import preparation_store, round_store
 from tocsin.rounds.action_fields import (
     check_fields,
     checked_token,
@@ -33,6 +33,7 @@ WHERE round_id = ? AND status IN ('open', 'closed', 'finalizing', 'finalized')""
 _VOID_REWARDS = """
 UPDATE competition_rewards SET status = 'void'
 WHERE round_id = ?1 AND EXISTS (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status = 'void')"""
+_IS_VOID = "AND EXISTS (SELECT 1 FROM competition_rounds r WHERE r.round_id = ?1 AND r.status = 'void')"
 _REOPEN = """
 UPDATE competition_rounds SET status = 'closed', version = version + 1, digest = NULL, finalized_at = NULL,
   captured_at = NULL, note = ?1, waiting_reason = NULL, waiting_since = NULL
@@ -163,7 +164,11 @@ class RoundActions:
         reason = need_reason(action)
         if not self._dry:
             db, round_id = self._work.db, round_.round_id
-            statements = [db.prepare(_VOID).bind(reason, round_id), db.prepare(_VOID_REWARDS).bind(round_id)]
+            statements = [
+                db.prepare(_VOID).bind(reason, round_id),
+                db.prepare(_VOID_REWARDS).bind(round_id),
+                *preparation_store.forget(db, round_id, _IS_VOID),
+            ]
             await self._changed((await db.batch(statements))[0].meta.changes, round_id, "open")
         return await self._done(action, round_.round_id, "void")
 

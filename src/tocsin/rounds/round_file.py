@@ -80,7 +80,7 @@ def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = F
     for block in _blocks_before_digest(inputs, outcome, in_order=in_order):
         digest.update(_ended(block).encode())
         yield from block
-    yield line_of(["digest", "sha256", digest.hexdigest()])
+    yield digest_line(digest.hexdigest())
 
 
 def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
@@ -93,7 +93,7 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
             yield "".join(part)
             part, size = [], 0
         if length > size_max:
-            yield from _pieces(text, size_max)
+            yield from pieces(text, size_max)
         else:
             part.append(text)
             size += length
@@ -132,6 +132,22 @@ def stated_digest(parts: Sequence[str]) -> str:
     if found is None:
         raise RoundFileError(None, "the file does not end with its digest: it was cut off")
     return found[1]
+
+
+def with_block(text: str, complete_until_block: int | None) -> str:
+    """The first part of a file with another block in its header."""
+    line, _, rest = text.partition("\n")
+    kind, header = json.loads(line)
+    return _ended([line_of([kind, {**header, "complete_until_block": complete_until_block}])]) + rest
+
+
+def without_digest(text: str) -> str:
+    """The last part of a file without its last line."""
+    return text[: text.rindex('["digest",')]
+
+
+def digest_line(digest: str) -> str:
+    return line_of(["digest", "sha256", digest])
 
 
 def _blocks_before_digest(
@@ -197,8 +213,8 @@ def _swap_lines(swaps: Iterable[RoundSwap], q: _Quoted) -> list[str]:
     ]
 
 
-def _pieces(line: str, size_max: int) -> Iterator[str]:
-    """A long line cut between characters, each of which has at most four bytes."""
+def pieces(line: str, size_max: int) -> Iterator[str]:
+    """A long text cut between characters, each of which has at most four bytes."""
     length = size_max if line.isascii() else size_max // 4
     for start in range(0, len(line), length):
         yield line[start : start + length]

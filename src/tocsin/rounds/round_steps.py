@@ -24,6 +24,12 @@ def step_of(round_: RoundRow, now: int) -> Step | None:
     return _BY_STATUS.get(round_.status)
 
 
+def may_be_prepared(round_: RoundRow, now: int) -> bool:
+    """Whether a result that is computed now is likely to hold: most of what is found late comes soon after the end."""
+    prepared_from = (round_.ends_at + round_.grace_ends_at) * 500  # the middle of the grace
+    return round_.status == "closed" or (round_.status == "open" and now >= prepared_from)
+
+
 def waited_ms(round_: RoundRow, now: int) -> int:
     return 0 if round_.waiting_since is None else max(0, now - round_.waiting_since)
 

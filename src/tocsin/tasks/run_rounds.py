@@ -1,6 +1,6 @@
 """The task `rounds`: closes, captures and finalizes rounds when their time has come. It calls no upstream.
 
-Emits what the steps emit, `round.added` for a round of the rule, and `round.discrepancy`.
+Emits what the steps emit, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
 """
 
 from collections.abc import Collection
@@ -8,10 +8,17 @@ from collections.abc import Collection
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.errors import BindingMissing, RunStopped, StoreError, TocsinError
 from tocsin.rounds import round_store
-from tocsin.rounds.advance import RoundWork, note_waiting, take_step
+from tocsin.rounds.advance import RoundWork, note_waiting, prepare_round, take_step
 from tocsin.rounds.discrepancies import find_discrepancies
 from tocsin.rounds.recurring import latest_start, next_start_ms, rounds_until
-from tocsin.rounds.round_steps import TOO_LONG_MS, WAIT_MS, next_look, step_of, waited_ms
+from tocsin.rounds.round_steps import (
+    TOO_LONG_MS,
+    WAIT_MS,
+    may_be_prepared,
+    next_look,
+    step_of,
+    waited_ms,
+)
 from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.settings import Settings
@@ -80,6 +87,8 @@ class RoundsRun:
         waiting = {each.round_id: each.waiting_reason for each in rounds if each.waiting_reason}
         self._counters["waiting"] = {**waiting}
         next_start = None if rule is None else next_start_ms(rule, now // 1000)
+        # Last, because it may take long. A grace that ends meanwhile is seen by the run that is asked for here.
+        await self._prepare([each for each in rounds if may_be_prepared(each, now)])
         return TaskResult(
             self._counters,
             incomplete=_to_be_told(rounds, now, self._stuck),
@@ -107,6 +116,19 @@ class RoundsRun:
         except TocsinError as error:
             self._stuck.add(round_.round_id)
             await note_waiting(self._work, round_, f"its next step failed: {error}"[:PROBLEM_MAX])
+
+    async def _prepare(self, rounds: list[RoundRow]) -> None:
+        """A result that cannot be prepared is no problem yet: the step that needs it will tell."""
+        for each in rounds:
+            try:
+                await prepare_round(self._work, each)
+            except (StoreError, BindingMissing):
+                raise
+            except TocsinError as error:
+                reason = f"{error}"[:PROBLEM_MAX]
+                self._work.logger.warn("round.not_prepared", round=each.round_id, reason=reason)
+                if isinstance(error, RunStopped):
+                    return
 
     async def _advance(self, round_: RoundRow) -> None:
         """Take all steps that are due."""
