@@ -193,7 +193,7 @@ async def all_rows(
             db.prepare(_AGENTS),
             db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
             db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
-            *outlays.Known.statements(db),
+            *outlays.KnownOutlays.statements(db),
         ]
     )
     lines = _lines(agents.results, worth.results)
@@ -203,7 +203,7 @@ async def all_rows(
         line.uncounted = sum(
             left_out[each["stx_address"]].trades for each in line.wallets if each["stx_address"] in left_out
         )
-    capital = await outlays.capital(db, list(traders.values()), follow_max, outlays.Known.of(*known))
+    capital = await outlays.capital(db, list(traders.values()), follow_max, outlays.KnownOutlays.of(*known))
     for line in lines:
         if line.given_usd is not None:
             line.capital_usd = _worth(capital.get(line.agent_id), units)

@@ -76,7 +76,7 @@ class AgentOutlays:
 
 
 async def capital(
-    db: Database, traders: Sequence[Trader], swaps_max: int = 0, known: "Known | None" = None
+    db: Database, traders: Sequence[Trader], swaps_max: int = 0, known: "KnownOutlays | None" = None
 ) -> dict[int, Mapping[str, int]]:
     """For each agent whose swaps were all read: the largest net amount given, by token.
 
@@ -97,7 +97,7 @@ async def capital(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownOutlays:
     """What was kept, by agent, and what changed since, by wallet."""
 
     states: Mapping[int, Row]
@@ -108,7 +108,7 @@ class Known:
         return [db.prepare(_STATES), db.prepare(_DUE)]
 
     @classmethod
-    def of(cls, states: DBResult, due: DBResult) -> "Known":
+    def of(cls, states: DBResult, due: DBResult) -> "KnownOutlays":
         return cls(
             {row["agent_id"]: row for row in states.results}, {row["sender"]: row for row in due.results}
         )
@@ -127,12 +127,12 @@ class Known:
         )
 
 
-async def _known(db: Database) -> Known:
-    return Known.of(*await db.batch(Known.statements(db)))
+async def _known(db: Database) -> KnownOutlays:
+    return KnownOutlays.of(*await db.batch(KnownOutlays.statements(db)))
 
 
 async def _follow(
-    db: Database, traders: Sequence[Trader], known: Known, behind_now: Sequence[Trader], swaps_max: int
+    db: Database, traders: Sequence[Trader], known: KnownOutlays, behind_now: Sequence[Trader], swaps_max: int
 ) -> bool:
     """Read swaps where some are to be read; returns whether something changed. The rest waits for the next time.
 
