@@ -53,6 +53,7 @@ def pytest_configure() -> None:
     if enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
+    gc.disable()  # until everything is collected: it stays
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,6 +101,7 @@ def _place(file: Path) -> int:
 
 def pytest_collection_finish() -> None:
     """What was imported stays: the garbage collector need not look at it in the middle of each test."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)

@@ -8,8 +8,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, import_agents, running, until
+from support.processes import ADMIN_KEY, ServiceProcess, ask, calling, import_agents, running, until
 from support.simulator_process import root_of, running_simulator
+from support.tocsin_command import tocsin_here
 
 SECRET = "pushed-by-chainhook"
 KEY = {"X-Admin-Key": ADMIN_KEY}
@@ -80,7 +81,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
             rows = [
                 row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
             ]
-        rebuild = Process("tocsin", "rebuild", "--data-dir", str(data)).end()
+        rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
 
     found = {row["txid"]: row for row in rows}
     assert cut >= 3
@@ -88,7 +89,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
     assert len(truth) >= 60
     for txid, swap in truth.items():
         assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
-    assert rebuild[1] == "All totals agree with the swaps.\n"
+    assert rebuild.stdout == "All totals agree with the swaps.\n"
 
 
 @pytest.mark.slow
@@ -118,7 +119,7 @@ def test_killed_while_it_follows_the_network(tmp_path: Path) -> None:
             rows = [
                 row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
             ]
-        rebuild = Process("tocsin", "rebuild", "--data-dir", str(data)).end()
+        rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
 
     found = {row["txid"]: row for row in rows}
     assert cut >= 3
@@ -127,7 +128,7 @@ def test_killed_while_it_follows_the_network(tmp_path: Path) -> None:
     assert len(truth) >= 300
     for txid, swap in truth.items():
         assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
-    assert rebuild[1] == "All totals agree with the swaps.\n"
+    assert rebuild.stdout == "All totals agree with the swaps.\n"
 
 
 @pytest.mark.slow

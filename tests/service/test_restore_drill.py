@@ -14,6 +14,7 @@ import pytest
 
 from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, import_agents, running, until
 from support.simulator_process import root_of, running_simulator
+from support.tocsin_command import tocsin_here
 
 KEY = {"X-Admin-Key": ADMIN_KEY}
 FEED = "/api/admin/scheduler?action=refresh&task=feed"
@@ -94,7 +95,7 @@ def test_a_backup_under_load_restores_to_the_truth_of_its_time(tmp_path: Path) -
                 if run["startedAt"] < restored_at and run["outcome"] == "running"
             ]
         in_the_end = rows_of(new)
-        rebuild = Process("tocsin", "rebuild", "--data-dir", str(new)).end()
+        rebuild = tocsin_here("rebuild", "--data-dir", str(new), environment={})
 
     assert (saved[0], restored[0]) == (0, 0), (saved, restored)
     assert "Next: start the service" in restored[1]
@@ -107,4 +108,4 @@ def test_a_backup_under_load_restores_to_the_truth_of_its_time(tmp_path: Path) -
     assert (status, caught_up["result"]["run"]["outcome"]) == (200, "ok")
     assert left == []
     assert in_the_end.keys() == truth.keys()
-    assert rebuild[1] == "All totals agree with the swaps.\n"
+    assert rebuild.stdout == "All totals agree with the swaps.\n"

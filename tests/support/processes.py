@@ -11,11 +11,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from support.patience import PATIENCE_S
+from support.tocsin_command import tocsin_here
 
 ADMIN_KEY = "an-admin-key-for-tests"
 
@@ -140,8 +142,10 @@ def import_agents(data_dir: Path, lines: str) -> None:
     """`tocsin import`, as an operator would."""
     file = data_dir.with_name(f"{data_dir.name}-agents.jsonl")
     file.write_text(lines)
-    code, out, error = Process("tocsin", "import", str(file), "--data-dir", str(data_dir)).end()
-    assert code == 0, out + error
+    arguments = ("import", str(file), "--data-dir", str(data_dir))
+    with ThreadPoolExecutor(1) as thread:  # in this one, the loop of a browser may run
+        done = thread.submit(tocsin_here, *arguments, environment={}).result()
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @contextmanager

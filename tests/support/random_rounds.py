@@ -1,5 +1,6 @@
 """Random competitions: the inputs of a round, with everything in them that makes counting hard."""
 
+from itertools import permutations
 from typing import Any
 
 from hypothesis import strategies as st
@@ -28,6 +29,15 @@ small_amounts = st.integers(1, 6).map(str)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 txids = st.integers(0, 2**256 - 1).map(lambda number: f"0x{number:064x}")
 prices = st.one_of(st.sampled_from(PRICES), st.floats(1e-18, 1e12).map(lambda price: _plain(repr(price))))
+# Made once, not for each swap: to make a strategy takes as long as to draw from it.
+pairs = st.sampled_from(list(permutations(TOKENS, 2)))
+few_pairs = st.sampled_from(list(permutations(TOKENS[:3], 2)))
+times = st.one_of(st.sampled_from([999, 1_000, 1_999, 2_000]), st.integers(1_000, 1_003))
+block_heights, places = st.integers(1, 2), st.integers(0, 2)
+figures = st.sampled_from(FIGURES)
+round_prices = st.sampled_from(["0.5", "1", "1.5", "2"])
+decimals = st.sampled_from([0, 6, 8, 38])
+refused_times = st.integers(1_000, 1_003)
 
 
 def _plain(text: str) -> str:
@@ -83,33 +93,30 @@ def round_inputs(draw: st.DrawFn) -> RoundInputs:
 
 @st.composite
 def _swaps(draw: st.DrawFn, round_numbers: bool) -> RoundSwap:
-    token_in, token_out = draw(st.permutations(TOKENS[:3] if round_numbers else TOKENS))[:2]
+    token_in, token_out = draw(few_pairs if round_numbers else pairs)
     of = small_amounts if round_numbers else amounts
     return RoundSwap(
         *(draw(txids), draw(wallets), "SP1.pool", "swap-x-for-y"),
         *(token_in, draw(of), token_out, draw(of)),
-        draw(st.one_of(st.sampled_from([999, 1_000, 1_999, 2_000]), st.integers(1_000, 1_003))),
-        *(draw(st.integers(1, 2)), draw(st.integers(0, 2))),
+        draw(times),
+        *(draw(block_heights), draw(places)),
         draw(st.sampled_from(["agent", "cron", "chainhook"])),
     )
 
 
 @st.composite
 def _prices(draw: st.DrawFn, token: str, round_numbers: bool) -> RoundPrice:
-    price = st.sampled_from(["0.5", "1", "1.5", "2"]) if round_numbers else prices
     return RoundPrice(
-        *(token, draw(price), 0 if round_numbers else draw(st.sampled_from([0, 6, 8, 38]))),
+        *(token, draw(round_prices if round_numbers else prices), 0 if round_numbers else draw(decimals)),
         draw(st.sampled_from(["tenero", "peg", "manual_admin"])),
         ENDS_AT * 1000,
-        *(draw(st.sampled_from(FIGURES)), draw(st.sampled_from(FIGURES))),
+        *(draw(figures), draw(figures)),
     )
 
 
 @st.composite
 def _refusals(draw: st.DrawFn) -> RoundRefusal:
-    return RoundRefusal(
-        draw(txids), draw(wallets), "not_a_swap", draw(names), draw(st.integers(1_000, 1_003))
-    )
+    return RoundRefusal(draw(txids), draw(wallets), "not_a_swap", draw(names), draw(refused_times))
 
 
 @st.composite

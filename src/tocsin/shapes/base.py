@@ -1,7 +1,8 @@
 """What all shapes share: JSON in both directions, and JSON Schema.
 
-A shape is a frozen dataclass. Its JSON has camelCase names (`Shape`) or the names as they are (`SnakeShape`, for
-the parts of the API that the site published that way). mashumaro writes the conversion code on first use.
+A shape is a frozen dataclass with slots. Its JSON has camelCase names (`Shape`) or the names as they are
+(`SnakeShape`, for the parts of the API that the site published that way). mashumaro writes the conversion code on
+first use.
 """
 
 import inspect
@@ -53,7 +54,8 @@ class SnakeShape(DataClassDictMixin):
             aliases = aliased
 
         cls.Config = Config  # type: ignore[misc]  # made for each class: its names differ
-        super().__init_subclass__(**kwargs)
+        if "__dataclass_fields__" in vars(cls):  # slots: a shape is made twice, first without its fields
+            super().__init_subclass__(**kwargs)
 
     @classmethod
     def _names(cls) -> dict[str, str]:
