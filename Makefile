@@ -51,9 +51,9 @@ npm:
 	@command -v npm >/dev/null || ($(APT) npm >/dev/null) || echo "npm is missing: $(SKIPPED)"
 
 chromium:
-	@[ -n "$(CHROMIUM)" ] || (command -v chromium-headless-shell || command -v chromium || \
-	  command -v chromium-browser || command -v google-chrome || \
-	  ($(APT) chromium-headless-shell) || ($(APT) chromium)) >/dev/null || echo "Chromium is missing: $(SKIPPED)"
+	@[ -n "$(CHROMIUM)" ] || (command -v chromium-headless-shell || ($(APT) chromium-headless-shell) || \
+	  command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  ($(APT) chromium)) >/dev/null || echo "Chromium is missing: $(SKIPPED)"
 
 # The programs that check what is in deploy/: units, alerts and proxies.
 tools:
