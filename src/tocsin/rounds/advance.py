@@ -64,12 +64,14 @@ async def capture_round(
         work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
     record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
-    needed = {*await traded_in(db, rules), *tokens, GAUGE}
-    prices = await prices_of_end(db, rules, needed)
-    reason = None if forced else incomplete_because(rules, record) or unpriced_because(prices)
+    reason = None if forced else incomplete_because(rules, record)
+    if reason is None and not forced:  # before the other prices are asked for: it may lack one for days
+        reason = unpriced_because(await prices_of_end(db, rules, {GAUGE}))
     if reason is not None:
         await note_waiting(work, round_, reason)
         return reason
+    needed = {*await traded_in(db, rules), *tokens, GAUGE}
+    prices = await prices_of_end(db, rules, needed)
     work.checkpoint()
     captured = await capture(
         db,
