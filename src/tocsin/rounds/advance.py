@@ -10,14 +10,22 @@ from dataclasses import dataclass
 from tocsin.bindings import Clock, Database, Logger
 from tocsin.competition.rules import Rules
 from tocsin.rounds import round_store
-from tocsin.rounds.capture import GAUGE, capture, live_inputs, prices_of_end, traded_in, unpriced_because
+from tocsin.rounds.capture import (
+    GAUGE,
+    UNPRICED,
+    capture,
+    live_inputs,
+    prices_of_end,
+    traded_in,
+    unpriced_because,
+)
 from tocsin.rounds.data_complete import incomplete_because, load_record
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.round_steps import Step
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
-from tocsin.shapes.rounds import RoundInputs, RoundOutcome
+from tocsin.shapes.rounds import RoundInputs, RoundOutcome, RoundRules
 
 NOT_OVER = "its grace is not over by the clock, which was ahead when it was closed"
 
@@ -63,13 +71,15 @@ async def capture_round(
         await round_store.open_again(db, round_.round_id).run()
         work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
+    if not forced and round_.waiting_reason == UNPRICED and await _gauge_unpriced(db, rules):
+        await note_waiting(work, round_, UNPRICED)  # perhaps for days: the record need not be read each time
+        return UNPRICED
     record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
-    reason = None if forced else incomplete_because(rules, record)
-    if reason is None and not forced:  # before the other prices are asked for: it may lack one for days
-        reason = unpriced_because(await prices_of_end(db, rules, {GAUGE}))
-    if reason is not None:
-        await note_waiting(work, round_, reason)
-        return reason
+    if not forced:
+        reason = incomplete_because(rules, record) or await _gauge_unpriced(db, rules)
+        if reason is not None:
+            await note_waiting(work, round_, reason)
+            return reason
     needed = {*await traded_in(db, rules), *tokens, GAUGE}
     prices = await prices_of_end(db, rules, needed)
     work.checkpoint()
@@ -88,6 +98,11 @@ async def capture_round(
         "round.captured", round=round_.round_id, version=round_.version, prices=len(prices), forced=forced
     )
     return None
+
+
+async def _gauge_unpriced(db: Database, rules: RoundRules) -> str | None:
+    """Why the prices of the end are not known, by the one token that decides it."""
+    return unpriced_because(await prices_of_end(db, rules, {GAUGE}))
 
 
 async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
