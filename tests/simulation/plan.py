@@ -67,6 +67,7 @@ OTHER_RATES: Mapping[str, float] = {
     "receiver": 1.0,
     "hook": 1.0,
 }
+COMMAND_RATES: Mapping[str, float] = {"rehearse": 0.5, "explain": 2.0}
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
 
@@ -139,6 +140,7 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
         settings = replace(settings, hiro_plan_month=rng.choice((1_500, 6_000)))
     if rng.random() < TIGHT_SHARE:
         settings = replace(settings, tenero_plan_month=rng.choice((500, 3_000)))
+    events += _drawn_events(Random(f"{seed}:commands"), COMMAND_RATES, days)
     start_ms = MONTH_ENDS_MS if rng.random() < MONTH_END_SHARE else START_MS
     world = replace(world, settings=settings, start_ms=start_ms)
     return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
@@ -293,6 +295,8 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     },
     "receiver": lambda rng: {"mode": rng.choice(("takes", "takes", "refuses", "silent", "cut"))},
     "hook": lambda rng: {"state": rng.choice(("streaming", "streaming", "interrupted", "expired"))},
+    "rehearse": lambda rng: {"form": rng.choice(("lines", "export")), "mistakes": rng.choice((1, 5))},
+    "explain": lambda rng: {"saved": rng.random() < 0.5, "odd": rng.random() < 0.4},
     "market": lambda rng: {"what": rng.choice(("thin", "untold", "spike", "crash", "usual", "usual"))},
     "settings": lambda rng: {
         "restart": rng.random() < 0.5,

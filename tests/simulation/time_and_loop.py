@@ -135,7 +135,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         return self._at(when + self._rng.random() * TIMER_LATE_S, callback, args, context)
 
-    def _at(self, when: float, callback: Any, args: tuple[Any, ...], context: Any = None) -> asyncio.TimerHandle:
+    def _at(
+        self, when: float, callback: Any, args: tuple[Any, ...], context: Any = None
+    ) -> asyncio.TimerHandle:
         """As the loop of asyncio does, without what finds mistakes of callers: this is half of the loop's work."""
         if self._closed:  # type: ignore[attr-defined]  # of BaseEventLoop, as below
             raise RuntimeError(CLOSED)

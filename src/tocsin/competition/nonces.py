@@ -119,7 +119,7 @@ async def lacking(db: Database, limit: int, now: int) -> dict[str, int]:
 
 
 def proof(db: Database) -> Statement:
-    """One row: how many nonces of eligible wallets are `missing`, and the `block` up to which none is; NULL: nowhere."""
+    """One row: how many nonces of eligible wallets are `missing`, and the `block` up to which none is, or NULL."""
     return db.prepare(_PROOF)
 
 
