@@ -64,6 +64,7 @@ class Actions(CommandUsers):
             "odd_push": self._odd_push,
             "rehearse": self._rehearse,
             "explain": self._explain,
+            "follow": self._follow,
         }
         action = inside.get(event.kind)
         if action is None:
@@ -91,6 +92,8 @@ class Actions(CommandUsers):
             case "lag":
                 hiro = outside.simulator.hiro
                 hiro.index_lag_ms, hiro.list_lag_ms = values["index_s"] * 1000, values["list_s"] * 1000
+            case "omit":
+                outside.omit(values["share"])
             case "market":
                 outside.move_market(values["what"], rng)
             case "network_list":

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
 
+from simulation.spoilt_answers import with_odd_part
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.wallets import Wallet
 
@@ -91,6 +92,9 @@ def with_mistake(file: Path, rng: Random) -> None:
     """The file is cut off, has something in a wrong place, or holds its last part twice."""
     text = file.read_bytes().decode()
     at = rng.randrange(len(text))
+    if file.suffix == ".jsonl" and rng.random() < 0.6:
+        file.write_text("".join(_odd_line(line, rng) + "\n" for line in text.splitlines() if line))
+        return
     match rng.choice(("cut", "put", "put", "put", "twice", "without")):
         case "cut":
             text = text[:at]
@@ -101,6 +105,27 @@ def with_mistake(file: Path, rng: Random) -> None:
         case "without":
             text = text[:at] + text[at + rng.choice((1, 1, 30)) :]
     file.write_bytes(text.encode())
+
+
+def _odd_line(line: str, rng: Random) -> str:
+    """An agent of which one field is of another kind, unknown, too long or not there."""
+    agent: dict[str, Any] = json.loads(line)
+    match rng.choice(("as it is", "odd", "odd", "unknown", "long", "less", "claim", "list")):
+        case "odd":
+            agent = with_odd_part(agent, rng)
+        case "unknown":
+            agent["luck"] = 7
+        case "long":
+            agent["display_name"] = "n" * 200
+        case "less":
+            del agent[rng.choice(list(agent))]
+        case "claim":
+            agent["claim"] = rng.choice(({"status": "lost"}, {"status": "failed", "btc_address": "bc1"}, []))
+        case "list":
+            return json.dumps([agent])
+        case _:
+            agent["erc8004_agent_id"] = rng.choice((None, 2**70, -1, True, 5))
+    return json.dumps(agent)
 
 
 def _lines(agents: Sequence[FileAgent]) -> str:
