@@ -106,8 +106,8 @@ BUGS = (
     Bug(
         name="round_without_prices_ends",
         file=_CAPTURE,
-        old="    if any(price.token_id == GAUGE for price in prices):\n",
-        new="    if list(prices) is not None:\n",
+        old="    return None if any(price.token_id == GAUGE for price in prices) else UNPRICED\n",
+        new="    return None if list(prices) is not None else UNPRICED\n",
         origin=_ORIGIN,
         breaks="A round does not end before the prices of its end are known",
         tests=("rounds/test_round_task.py::test_a_round_waits_for_the_prices_of_its_end",),

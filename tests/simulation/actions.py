@@ -2,22 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from simulation.clients import ADMIN_PATH, OPERATOR
+from simulation.command_users import CommandUsers
 from simulation.plan import Event, drawn_settings, upstream_fault
 from simulation.process import MIGRATIONS, SimulatedProcess
-from simulation.round_operators import RoundOperators
 from support.captured_log import CapturedLog
 from tocsin.bindings import JSON
-from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import DataDirInUse, TocsinError
-from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.simulator.wallets import Wallet
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -26,7 +22,7 @@ BEFORE_START_S = 5_400
 LOOK_S = 5.0  # while the disk is in trouble
 
 
-class Actions(RoundOperators):
+class Actions(CommandUsers):
     """The hands of the world: chain, upstreams, disk, machine, operators, agents, Chainhook."""
 
     def __init__(self, history: "History") -> None:
@@ -66,6 +62,9 @@ class Actions(RoundOperators):
             "recheck": self._recheck,
             "odd_request": self._odd_request,
             "odd_push": self._odd_push,
+            "rehearse": self._rehearse,
+            "explain": self._explain,
+            "follow": self._follow,
         }
         action = inside.get(event.kind)
         if action is None:
@@ -93,6 +92,8 @@ class Actions(RoundOperators):
             case "lag":
                 hiro = outside.simulator.hiro
                 hiro.index_lag_ms, hiro.list_lag_ms = values["index_s"] * 1000, values["list_s"] * 1000
+            case "omit":
+                outside.omit(values["share"])
             case "market":
                 outside.move_market(values["what"], rng)
             case "network_list":
@@ -147,18 +148,8 @@ class Actions(RoundOperators):
 
     def _register_all(self) -> None:
         for wallet in () if self._is_registered else self._outside.agents:
-            self._import(wallet)
+            self._import(wallet, Random(f"{self._history.plan.seed}:{wallet.address}"))
         self._is_registered = True
-
-    def _import(self, wallet: Wallet) -> None:
-        """As `tocsin import` does: another process writes into the database."""
-        claim = "verified" if wallet.tier in {"eligible", "genesis"} else "failed"
-        address = wallet.btc_address or f"bc1{wallet.address}"
-        with closing(sqlite_file.connect(self._history.directory / DB_FILE)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute(_AGENT, (address, wallet.address, wallet.erc8004_agent_id))
-            database.execute(_CLAIM, (address, claim))
-            database.execute("COMMIT")
 
     # Machine and disk
 
@@ -311,24 +302,3 @@ class Actions(RoundOperators):
             process.stopped.set()  # an operator restarts it
             return
         history.checks.follow(cadences, history.time.now_s)
-
-    # Agents, Chainhook, visitors
-
-    def _promote(self, _event: Event, _process: SimulatedProcess, rng: Random) -> None:
-        wallet = self._outside.promote(rng)
-        if wallet is not None:
-            self._import(wallet)
-
-    def _demote(self, _event: Event, _process: SimulatedProcess, rng: Random) -> None:
-        """An agent's claim fails, or its identity is gone: its swaps do not count any more."""
-        wallet = self._outside.demote(rng)
-        if wallet is not None:
-            self._import(wallet)
-
-
-_AGENT = """
-INSERT INTO agents (btc_address, stx_address, erc8004_agent_id) VALUES (?, ?, ?)
-ON CONFLICT (btc_address) DO UPDATE SET erc8004_agent_id = excluded.erc8004_agent_id"""
-_CLAIM = """
-INSERT INTO claims (btc_address, status) VALUES (?, ?)
-ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""

@@ -50,6 +50,9 @@ READ_PATHS = (
     "/api/competition/leaderboard?period=24h&sort=volume",
     "/api/competition/leaderboard?period=7d&limit={limit}&dir=asc",
     "/api/competition/leaderboard?period=round",
+    "/api/competition/allowlist",
+    "/agents/{address}",
+    "/agents/{address}/card",
 )
 ODD_PATHS = (
     "/api/competition/leaderboard?period=never",

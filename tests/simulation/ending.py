@@ -44,7 +44,7 @@ async def _complete(history: "History", process: SimulatedProcess) -> None:
     truth = [
         swap
         for swap in outside.truth(outside.demoted)
-        if swap.sender in outside.eligible or swap.txid in found
+        if swap.txid in found or (swap.sender in outside.eligible and not outside.may_be_unseen(swap.txid))
     ]
     true = as_rows(truth)
     if rows != true:

@@ -376,12 +376,14 @@ def _quiet_end() -> Iterator[None]:
     """Code of a killed process that the collector ends may complain: nobody is there to hear it."""
     hook, thresholds = sys.unraisablehook, gc.get_threshold()
     sys.unraisablehook = lambda _: None
+    gc.freeze()  # what was there before stays: looking through it takes the longest part of a collection
     try:
         gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*was never awaited", category=RuntimeWarning)
             yield
     finally:
+        gc.unfreeze()
         sys.unraisablehook = hook
         gc.set_threshold(*thresholds)
 

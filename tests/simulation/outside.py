@@ -72,6 +72,8 @@ class Outside:
         self.last_prices_ms: int | None = None
         self.rules_changed_s = 0.0
         self.demoted: set[str] = set()  # who ever was
+        self.omitted_s = -1.0  # until when the network's list left something out
+        self._omitted_max = 0.0
         self._new_ids = count(1_001)
         self._ids = {wallet.address: wallet.erc8004_agent_id for wallet in chain.wallets}
         self._eligible_since = dict.fromkeys(self.eligible, time.start_ms // 1000 - LEAD_S)
@@ -157,6 +159,26 @@ class Outside:
         tenero.set_price(token.id, token.base_price * factors[what] if what in factors else None)
         tenero.set_pool(token.id, *pools.get(what, (LIQUIDITY_USD, VOLUME_USD)))
 
+    def omit(self, share: float) -> None:
+        """From now on the network's list leaves out a share of what is on the chain."""
+        if self.simulator.hiro.omitted_share:
+            self.omitted_s = self.time.now_s
+        self.simulator.hiro.omitted_share = share
+        self._omitted_max = max(self._omitted_max, share)
+
+    def may_be_unseen(self, txid: str) -> bool:
+        """Whether the network's list may have left it out without a trace: no later nonce of its sender shows a gap."""
+        transaction = self.chain.transactions[txid]
+        was_left_out = int(txid[2:14], 16) < self._omitted_max * 16**12  # as the simulator chooses them
+        return was_left_out and not any(
+            other.sender == transaction.sender and other.nonce > transaction.nonce and other.state == "mined"
+            for other in self.chain.transactions.values()
+        )
+
+    def omitted_since(self, seconds: float) -> bool:
+        """Whether the network's list left something out since a time."""
+        return self.simulator.hiro.omitted_share > 0 or self.omitted_s >= seconds
+
     def reorg(self, depth: int, rng: Random) -> None:
         self.simulator.advance()
         self.chain.reorg(depth, "mixed", rng)
@@ -167,6 +189,7 @@ class Outside:
         simulator.faults.clear()
         simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
         simulator.hiro.set_network_list("served")
+        self.omit(0.0)
         simulator.hiro.hooks.set_state("streaming")
         self.receiver.mode = "takes"
         self.spoilt.until_s = 0.0

@@ -19,6 +19,7 @@ EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
 RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
 TIGHT_SHARE, MONTH_END_SHARE = 0.3, 0.25  # with few calls a month, at the end of a month
+UNUSUAL_PLAN_SHARE = 0.15
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
 # How often each kind of event happens on a usual day.
@@ -66,6 +67,13 @@ OTHER_RATES: Mapping[str, float] = {
     "recheck": 1.0,
     "receiver": 1.0,
     "hook": 1.0,
+}
+COMMAND_RATES: Mapping[str, float] = {
+    "rehearse": 0.5,
+    "explain": 2.0,
+    "follow": 2.0,
+    "omit": 0.7,
+    "odd_push": 2.0,
 }
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
@@ -139,9 +147,23 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
         settings = replace(settings, hiro_plan_month=rng.choice((1_500, 6_000)))
     if rng.random() < TIGHT_SHARE:
         settings = replace(settings, tenero_plan_month=rng.choice((500, 3_000)))
+    events += _drawn_events(Random(f"{seed}:commands"), COMMAND_RATES, days)
+    settings = _with_other_plans(Random(f"{seed}:plans"), settings)
     start_ms = MONTH_ENDS_MS if rng.random() < MONTH_END_SHARE else START_MS
     world = replace(world, settings=settings, start_ms=start_ms)
     return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
+
+
+def _with_other_plans(rng: Random, settings: Settings) -> Settings:
+    """Some plans have no limit for the month, and some keys are used by others too."""
+    draws = [rng.random() < UNUSUAL_PLAN_SHARE for _ in range(4)]
+    return replace(
+        settings,
+        hiro_plan_month=None if draws[0] else settings.hiro_plan_month,
+        tenero_plan_month=None if draws[1] else settings.tenero_plan_month,
+        hiro_plan_cap=draws[2],
+        tenero_plan_cap=draws[3],
+    )
 
 
 def _drawn_events(rng: Random, scale: Mapping[str, float], days: float) -> list[Event]:
@@ -293,6 +315,10 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     },
     "receiver": lambda rng: {"mode": rng.choice(("takes", "takes", "refuses", "silent", "cut"))},
     "hook": lambda rng: {"state": rng.choice(("streaming", "streaming", "interrupted", "expired"))},
+    "rehearse": lambda rng: {"form": rng.choice(("lines", "export")), "mistakes": rng.choice((1, 5))},
+    "explain": lambda rng: {"saved": rng.random() < 0.5, "odd": rng.random() < 0.4},
+    "follow": lambda rng: {"what": rng.choice(("news", "events", "pages", "pages", "allowlist", "instance"))},
+    "omit": lambda rng: {"share": rng.choice((0.0, 0.05, 0.3))},
     "market": lambda rng: {"what": rng.choice(("thin", "untold", "spike", "crash", "usual", "usual"))},
     "settings": lambda rng: {
         "restart": rng.random() < 0.5,

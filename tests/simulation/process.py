@@ -225,8 +225,8 @@ class SimulatedProcess:
             for task in tasks(self.settings)
         )
 
-    def scheduler(self) -> SchedulerClient:
-        return SchedulerClient(self._namespace.get_by_name(self.settings.instance))
+    def scheduler(self, instance: str | None = None) -> SchedulerClient:
+        return SchedulerClient(self._namespace.get_by_name(instance or self.settings.instance))
 
     async def reload(self, settings: Settings) -> None:
         """As SIGHUP does with the settings that a reload applies."""

@@ -22,6 +22,8 @@ START_MS = 1_778_716_800_000  # a midnight of 2026, in the first days of the cam
 TIMER_LATE_S = 0.0001  # the longest that a timer fires late
 WRITER = "-w"  # how the name of a thread ends that writes
 STATEMENTS = "_run_whole"  # the job that runs them; another one closes the file
+RESOLUTION_S = 1e-9  # what is due so soon is due
+CLOSED = "Event loop is closed"
 JOB_S = (0.0001, 0.002)  # how long a job in a thread takes
 
 
@@ -107,27 +109,11 @@ class StorageCalls(Protocol):
     def after(self, number: int) -> None: ...
 
 
-class _NoSockets:
-    """In the place of a selector: waiting means moving time."""
-
-    def __init__(self, time: SimulatedTime) -> None:
-        self._time = time
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise Stuck("no timer, no job, nothing is ready: the process waits for ever")
-        if timeout > 0:
-            self._time.now_s += timeout
-        return []
-
-
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The loop of one process."""
+    """The loop of one process. It has no selector: waiting means moving time."""
 
     def __init__(self, time: SimulatedTime, rng: Random, storage: "StorageCalls") -> None:
         super().__init__()
-        self._selector = _NoSockets(time)
-        self._clock_resolution = 1e-9
         self._time = time
         self._rng = rng
         self._storage = storage
@@ -147,8 +133,27 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]  # as below
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        late_s = self._rng.random() * TIMER_LATE_S
-        return super().call_at(when + late_s, callback, *args, context=context)
+        return self._at(when + self._rng.random() * TIMER_LATE_S, callback, args, context)
+
+    def _at(
+        self, when: float, callback: Any, args: tuple[Any, ...], context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As the loop of asyncio does, without what finds mistakes of callers: this is half of the loop's work."""
+        if self._closed:  # type: ignore[attr-defined]  # of BaseEventLoop, as below
+            raise RuntimeError(CLOSED)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        if self._closed:  # type: ignore[attr-defined]
+            raise RuntimeError(CLOSED)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
 
     def run_in_executor(  # type: ignore[override]  # the stub's generics are narrower than we need
         self, executor: Executor | None, func: Callable[..., T], *args: Any
@@ -161,7 +166,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             ends_s += self._rng.random()
         heapq.heappush(free_at, ends_s)
         name = getattr(executor, "_thread_name_prefix", "")
-        super().call_at(ends_s, self._do, future, name, func, *args)
+        self._at(ends_s, self._do, (future, name, func, *args))
         return future
 
     def _do(self, future: "asyncio.Future[T]", name: str, func: Callable[..., T], *args: Any) -> None:
@@ -186,10 +191,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if self.kill_in < 0:
                 at = self._rng.randrange(len(self._ready) + 1)  # type: ignore[attr-defined]  # the ready queue
                 self._ready.insert(at, asyncio.Handle(_kill, (), self))  # type: ignore[attr-defined]
-        super()._run_once()  # type: ignore[misc]  # of BaseEventLoop
-
-    def _process_events(self, _events: list[Any]) -> None:
-        """There are no sockets."""
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            if not scheduled:
+                raise Stuck("no timer, no job, nothing is ready: the process waits for ever")
+            self._time.now_s = max(self._time.now_s, scheduled[0]._when)
+        until_s = self._time.now_s + RESOLUTION_S
+        while scheduled and scheduled[0]._when < until_s:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):  # what they make ready has its turn next time
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _write_to_self(self) -> None:
         """There are no threads."""

@@ -95,21 +95,43 @@ def explain_txid(
     Raises `TransactionUnreadable` when Hiro cannot be asked and nothing is on record.
     What the budget reports is of use to a service, not at a terminal: it has a logger of its own.
     """
-    tx_id = canonical_txid(txid)
 
     async def ask() -> Explanation:
         fetch, clock = HttpFetch(), SystemClock()
         try:
-            client = _client(settings, fetch, clock, budget_logger)
-            return await explain_of_chain(
-                client, tx_id, rules_of(settings), tier_lookup(settings, tier), logger
+            return await explained(
+                settings,
+                canonical_txid(txid),
+                tier,
+                fetch=fetch,
+                clock=clock,
+                chance=random.random,
+                logger=logger,
+                budget_logger=budget_logger,
             )
         finally:
             await fetch.close()
 
+    return asyncio.run(ask())
+
+
+async def explained(
+    settings: Settings,
+    tx_id: str,
+    tier: Tier | None,
+    *,
+    fetch: Fetch,
+    clock: Clock,
+    chance: Callable[[], float],
+    logger: Logger,
+    budget_logger: Logger,
+) -> Explanation:
+    """The same with the caller's clock and way out."""
     row = recorded_swap(settings, tx_id)
+    client = _client(settings, fetch, clock, chance, budget_logger)
+    tier_of = tier_lookup(settings, tier)
     try:
-        explanation = asyncio.run(ask())
+        explanation = await explain_of_chain(client, tx_id, rules_of(settings), tier_of, logger)
     except NoAnswer as error:
         if row is None:
             raise TransactionUnreadable(f"Hiro could not be asked: {error}") from error
@@ -131,12 +153,14 @@ async def explain_of_chain(
     return explain(transaction, moves, tier, rules, sender_note=note)
 
 
-def _client(settings: Settings, fetch: Fetch, clock: Clock, logger: Logger) -> HiroClient:
+def _client(
+    settings: Settings, fetch: Fetch, clock: Clock, chance: Callable[[], float], logger: Logger
+) -> HiroClient:
     """With a budget for this process alone: a few calls, within the plan's limits per second and minute."""
     upstream = upstreams(settings)["hiro"]
     budget = restored_budget(upstream.quota, None, clock)
-    limiter = BudgetLimiter("hiro", budget, clock, random.random, logger, lambda _budget: None)
-    client = upstream.connect(fetch, limiter, clock, random.random)
+    limiter = BudgetLimiter("hiro", budget, clock, chance, logger, lambda _budget: None)
+    client = upstream.connect(fetch, limiter, clock, chance)
     assert isinstance(client, HiroClient)
     return client
 

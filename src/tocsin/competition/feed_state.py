@@ -49,8 +49,11 @@ class FeedState(SnakeShape):
 
 
 async def load_state(db: Database) -> FeedState:
+    return state_of(await get_value(db, KEY))
+
+
+def state_of(text: str | None) -> FeedState:
     """The kept state; a new one when there is none, or none that can be read."""
-    text = await get_value(db, KEY)
     if text is None:
         return FeedState()
     try:

@@ -118,10 +118,9 @@ async def lacking(db: Database, limit: int, now: int) -> dict[str, int]:
     return {row["wallet"]: row["missing"] for row in rows}
 
 
-async def proof(db: Database) -> tuple[int, int | None]:
-    """How many nonces of eligible wallets are missing, and the block up to which none is; None: nowhere."""
-    row = await db.prepare(_PROOF).first()
-    return (0, None) if row is None else (row["missing"], row["block"])
+def proof(db: Database) -> Statement:
+    """One row: how many nonces of eligible wallets are `missing`, and the `block` up to which none is, or NULL."""
+    return db.prepare(_PROOF)
 
 
 def forget_all(db: Database) -> Statement:

@@ -5,9 +5,10 @@ a list has shown waits to be verified. What is older than the list that is follo
 and wallets. Only the network's list shows every nonce; without it nothing can be proven.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tocsin.bindings import Database
+from tocsin.bindings import Database, DBResult, Statement
 from tocsin.competition import nonces, swap_store
 from tocsin.competition.feed_state import FeedState, load_state
 from tocsin.competition.rules import Rules
@@ -31,17 +32,25 @@ class ProofFacts:
     verified_until: int | None  # the last block below the first transaction that waits to be verified
 
 
-async def load_facts(db: Database, state: FeedState, rules: Rules) -> ProofFacts:
-    missing, nonces_until = await nonces.proof(db)
-    unverified, lowest = await swap_store.unverified(db)
-    never_read = await db.prepare(_NEVER_READ).first()
+def ask_for_facts(db: Database) -> list[Statement]:
+    """The questions whose answers `facts_of` reads; one batch takes them, with what else a caller asks."""
+    return [nonces.proof(db), swap_store.unverified(db), db.prepare(_NEVER_READ)]
+
+
+def facts_of(answers: Sequence[DBResult], state: FeedState, rules: Rules) -> ProofFacts:
+    (missing,), (unverified,), never_read = (answer.results for answer in answers)
+    lowest = unverified["block"]
     return ProofFacts(
-        rests=state.rests_on == rules.version and never_read is None,
-        missing_nonces=missing,
-        nonces_until=nonces_until,
-        unverified=unverified,
+        rests=state.rests_on == rules.version and not never_read,
+        missing_nonces=missing["missing"],
+        nonces_until=missing["block"],
+        unverified=unverified["count"],
         verified_until=None if lowest is None else lowest - 1,
     )
+
+
+async def load_facts(db: Database, state: FeedState, rules: Rules) -> ProofFacts:
+    return facts_of(await db.batch(ask_for_facts(db)), state, rules)
 
 
 def proven_block(state: FeedState, facts: ProofFacts) -> int | None:

@@ -243,10 +243,9 @@ def not_mined(db: Database, txids: Sequence[str]) -> list[Statement]:
     return [db.prepare(_NOT_MINED).bind(json.dumps(txids))] if txids else []
 
 
-async def unverified(db: Database) -> tuple[int, int | None]:
-    """How many transactions that lists have shown wait to be verified, and the lowest block of one."""
-    row = await db.prepare(_UNVERIFIED).first()
-    return (0, None) if row is None else (row["count"], row["block"])
+def unverified(db: Database) -> Statement:
+    """One row: the `count` of transactions that lists have shown and that wait to be verified, the lowest `block`."""
+    return db.prepare(_UNVERIFIED)
 
 
 def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from tocsin.bindings import Clock, Database, Logger
 from tocsin.competition.rules import Rules
 from tocsin.rounds import round_store
-from tocsin.rounds.capture import GAUGE, capture, live_inputs, prices_of_end, traded_in, unpriced_because
+from tocsin.rounds.capture import (
+    GAUGE,
+    UNPRICED,
+    capture,
+    live_inputs,
+    prices_of_end,
+    traded_in,
+    unpriced_because,
+)
 from tocsin.rounds.data_complete import incomplete_because, load_record
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.preparation_store import find_preparation
@@ -19,7 +27,7 @@ from tocsin.rounds.round_steps import Step
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
-from tocsin.shapes.rounds import RoundInputs, RoundOutcome
+from tocsin.shapes.rounds import RoundInputs, RoundOutcome, RoundRules
 
 CHANGED = "a swap of it came, went or moved meanwhile, or it was captured"
 NOT_OVER = "its grace is not over by the clock, which was ahead when it was closed"
@@ -66,16 +74,20 @@ async def capture_round(
         await round_store.open_again(db, round_.round_id).run()
         work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
+    if not forced and round_.waiting_reason == UNPRICED and await _gauge_unpriced(db, rules):
+        await note_waiting(work, round_, UNPRICED)  # perhaps for days: the record need not be read each time
+        return UNPRICED
     record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
+    if not forced:
+        reason = incomplete_because(rules, record) or await _gauge_unpriced(db, rules)
+        if reason is not None:
+            await note_waiting(work, round_, reason)
+            return reason
     found = await find_preparation(db, round_)
     prepared = found if found is not None and found.state == "ready" else None
     traded = await traded_in(db, rules) if prepared is None else prepared.tokens
     needed = {*traded, *tokens, GAUGE}
     prices = await prices_of_end(db, rules, needed)
-    reason = None if forced else incomplete_because(rules, record) or unpriced_because(prices)
-    if reason is not None:
-        await note_waiting(work, round_, reason)
-        return reason
     work.checkpoint()
     captured = await capture(
         db,
@@ -101,7 +113,7 @@ async def prepare_round(work: RoundWork, round_: RoundRow) -> None:
     found = await find_preparation(db, round_)
     if found is not None and found.attempts >= ATTEMPTS_MAX:
         return
-    if unpriced_because(await prices_of_end(db, round_.rules, [GAUGE])) is not None:
+    if await _gauge_unpriced(db, round_.rules):
         return
     if await is_prepared(db, round_, found, version):
         return
@@ -110,6 +122,11 @@ async def prepare_round(work: RoundWork, round_: RoundRow) -> None:
         work.logger.info("round.prepared", **named, took_ms=work.clock.now() - began)
     else:
         work.logger.warn("round.not_prepared", **named, reason=CHANGED)
+
+
+async def _gauge_unpriced(db: Database, rules: RoundRules) -> str | None:
+    """Why the prices of the end are not known, by the one token that decides it."""
+    return unpriced_because(await prices_of_end(db, rules, {GAUGE}))
 
 
 async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:

@@ -30,6 +30,7 @@ from tocsin.shapes.rounds import (
 PAGE = 2_000  # rows
 BLOCKS_AT_ONCE = 500  # of the chain, whose swaps are put in order
 GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
+UNPRICED = f"the price of {GAUGE} at the end is not known: prices were not refreshed then, and an operator may set them"
 
 _AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
 _SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
@@ -134,9 +135,7 @@ async def prices_of_end(db: Database, rules: RoundRules, tokens: Collection[str]
 
 def unpriced_because(prices: Iterable[RoundPrice]) -> str | None:
     """Why the prices of the end are not known; None: they are. A single token without a price holds nothing up."""
-    if any(price.token_id == GAUGE for price in prices):
-        return None
-    return f"the price of {GAUGE} at the end is not known: prices were not refreshed then, and an operator may set them"
+    return None if any(price.token_id == GAUGE for price in prices) else UNPRICED
 
 
 async def capture(

@@ -9,9 +9,10 @@ that a list has shown within the round may wait to be verified, also not because
 from dataclasses import dataclass
 
 from tocsin.bindings import Database
-from tocsin.competition.feed_state import FeedState, load_state
-from tocsin.competition.kept_values import get_value
-from tocsin.competition.proven_block import ProofFacts, load_facts, proven_block
+from tocsin.competition.feed_state import KEY as FEED_STATE
+from tocsin.competition.feed_state import FeedState, state_of
+from tocsin.competition.kept_values import ask_for_values
+from tocsin.competition.proven_block import ProofFacts, ask_for_facts, facts_of, proven_block
 from tocsin.competition.rules import Rules
 from tocsin.competition.sweep import RULES, SWEPT_AT
 from tocsin.durations import utc_time
@@ -20,14 +21,16 @@ from tocsin.shapes.rounds import RoundRules
 # Times of burn blocks are not in order: a later one may have an earlier time, but not by more than this.
 UNORDERED_S = 7_200
 
-_BLOCK_BEFORE = """
-SELECT block_height AS block FROM swaps WHERE burn_block_time < ? ORDER BY burn_block_time DESC LIMIT 1"""
-_BLOCK_AFTER = """
-SELECT block_height AS block FROM swaps WHERE burn_block_time >= ? ORDER BY burn_block_time LIMIT 1"""
-_UNVERIFIED = """
-SELECT count(*) AS n FROM candidates c
-WHERE (c.block_height = 0 OR c.block_height > ? AND c.block_height < ?)
-  AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)"""
+_OF_ROUND = """
+WITH blocks AS MATERIALIZED (SELECT
+  (SELECT block_height FROM swaps WHERE burn_block_time < ?1 ORDER BY burn_block_time DESC LIMIT 1) AS before,
+  (SELECT block_height FROM swaps WHERE burn_block_time >= ?2 ORDER BY burn_block_time LIMIT 1) AS after)
+SELECT b.after AS block_after, (
+  SELECT count(*) FROM candidates c
+  WHERE (c.block_height = 0
+      OR c.block_height > coalesce(b.before, 0) AND (b.after IS NULL OR c.block_height < b.after))
+    AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)
+) AS unverified FROM blocks b"""
 # The next sweep verifies these: when they were refused, their senders were not eligible.
 _ELIGIBLE_NOW = """
 SELECT count(*) AS n FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender AND t.tier = 'eligible'
@@ -35,7 +38,6 @@ WHERE r.burn_block_time >= ? AND r.burn_block_time < ? AND r.code IN ('sender_no
 _UNREAD_WALLETS = """
 SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
 WHERE t.tier = 'eligible' AND m.walked_at IS NULL"""
-_NO_BLOCK = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +59,29 @@ class RecordFacts:
 
 
 async def load_record(db: Database, rules: Rules, round_: RoundRules, *, feed_runs: bool) -> RecordFacts:
-    """As the database has it now. `feed_runs`: whether there is a task that follows the network's list."""
-    feed = await load_state(db) if feed_runs else FeedState(way="contracts")
-    swept = await get_value(db, SWEPT_AT)
-    before = await db.prepare(_BLOCK_BEFORE).bind(round_.starts_at - UNORDERED_S).first()
-    after = await db.prepare(_BLOCK_AFTER).bind(round_.ends_at + UNORDERED_S).first()
-    blocks = (0 if before is None else before["block"], _NO_BLOCK if after is None else after["block"])
-    unverified = await db.prepare(_UNVERIFIED).bind(*blocks).first()
-    eligible_now = await db.prepare(_ELIGIBLE_NOW).bind(round_.starts_at, round_.ends_at).first()
-    unread = await db.prepare(_UNREAD_WALLETS).first()
+    """As the database has it at one instant. `feed_runs`: whether there is a task that follows the network's list."""
+    outside = (round_.starts_at - UNORDERED_S, round_.ends_at + UNORDERED_S)
+    kept, of_round, eligible_now, unread, *proof = await db.batch(
+        [
+            ask_for_values(db, FEED_STATE, SWEPT_AT, RULES),
+            db.prepare(_OF_ROUND).bind(*outside),
+            db.prepare(_ELIGIBLE_NOW).bind(round_.starts_at, round_.ends_at),
+            db.prepare(_UNREAD_WALLETS),
+            *ask_for_facts(db),
+        ]
+    )
+    values = {row["key"]: row["value"] for row in kept.results}
+    feed = state_of(values.get(FEED_STATE)) if feed_runs else FeedState(way="contracts")
+    swept, waiting = values.get(SWEPT_AT), of_round.results[0]
     return RecordFacts(
         feed,
-        await load_facts(db, feed, rules),
+        facts_of(proof, feed, rules),
         None if swept is None else int(swept),
-        sum(row["n"] for row in (unverified, eligible_now) if row is not None),
-        None if after is None else after["block"],
-        0 if unread is None else unread["n"],
+        waiting["unverified"] + eligible_now.results[0]["n"],
+        waiting["block_after"],
+        unread.results[0]["n"],
         rules.version,
-        await get_value(db, RULES),
+        values.get(RULES),
     )
 
 

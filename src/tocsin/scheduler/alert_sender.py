@@ -7,7 +7,7 @@ process that dies here neither forgets an alert nor repeats one that was taken.
 Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from tocsin.scheduler.alert_delivery import TIMEOUT_S, exchange, post_alert
 from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.scheduler.service_health import tasks_health
 from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState, wall_time
-from tocsin.shapes.scheduler import Health, Status
+from tocsin.shapes.scheduler import Health, TaskStatus
 
 ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
 
@@ -36,7 +36,7 @@ class AlertSender:
         storage: Storage,
         state: SchedulerState,
         *,
-        status: Callable[[], Status],
+        tasks: Callable[[], Mapping[str, TaskStatus]],
         spawn: Background,
         on_sent: Callable[[], None],
     ) -> None:
@@ -44,7 +44,7 @@ class AlertSender:
         self._target, self._heartbeat_url = env.config.alert_target, env.config.heartbeat_url
         self._storage = storage
         self._state = state
-        self._status = status
+        self._tasks = tasks
         self._spawn = spawn
         self._on_sent = on_sent
         self._sending = False
@@ -53,9 +53,9 @@ class AlertSender:
         """Learn how the tasks are, and send what is due."""
         if self._target is None:
             return
-        status = self._status()
-        if not alerts.is_undecided(self._state.alert, status.tasks.values()):
-            health, now = self._health(status), self._env.clock.now()
+        tasks = self._tasks()
+        if not alerts.is_undecided(self._state.alert, tasks.values()):
+            health, now = self._health(tasks), self._env.clock.now()
             self._keep(alerts.observed(self._state.alert, health, now))
         self._send_due(self._target)
 
@@ -65,7 +65,7 @@ class AlertSender:
         if (
             url is None
             or not alerts.heartbeat_due(self._state.heartbeat, now)
-            or not self._health(self._status()).ready
+            or not self._health(self._tasks()).ready
         ):
             return
         self._keep_heartbeat(replace(self._state.heartbeat, sent_at=now))
@@ -81,12 +81,11 @@ class AlertSender:
         if self._sending and state.pending is not None:  # it waits for the one that is being sent
             try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
             state = replace(state, pending=replace(state.pending, try_at=try_at))
-        return alerts.ring_at(state, self._status().tasks.values(), armed_at, now)
+        return alerts.ring_at(state, self._tasks().values(), armed_at, now)
 
-    def _health(self, status: Status) -> Health:
+    def _health(self, tasks: Mapping[str, TaskStatus]) -> Health:
         """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""
-        now = self._env.clock.now()
-        health = health_of(HealthSnapshot(None, None, replace(status, next_alarm_at=now)), now)
+        health = tasks_health(tasks.values())
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
 
     def _send_due(self, target: AlertTarget) -> None:

@@ -30,7 +30,7 @@ from tocsin.scheduler.run_log import KeptLines, RunLogger
 from tocsin.scheduler.schedules import bound_holds, schedules_of
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, decide
 from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
-from tocsin.scheduler.status import status_of
+from tocsin.scheduler.status import status_of, tasks_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
@@ -43,6 +43,7 @@ from tocsin.shapes.scheduler import (
     Resumed,
     RunRecord,
     Status,
+    TaskStatus,
     Trigger,
 )
 
@@ -76,7 +77,7 @@ class SchedulerDO(HistoryObject):
             env,
             storage,
             self._state,
-            status=self._status,
+            tasks=self._task_statuses,
             spawn=self.ctx.wait_until,
             on_sent=lambda: self._set_alarm(self._decide()),
         )
@@ -118,18 +119,26 @@ class SchedulerDO(HistoryObject):
         return self._status(await self.ctx.storage.get_alarm()).to_json()
 
     def _status(self, next_alarm_at: int | None = None) -> Status:
-        cadences = self._cadences()
         return status_of(
             name=self.ctx.id.name,
             active=not self._is_drained(),
+            config=self.env.config,
+            tasks=self._task_statuses(),
+            state=self._state,
+            budgets=self._upstreams.status(),
+            next_alarm_at=next_alarm_at,
+            moment=moment_of(self.env.clock),
+        )
+
+    def _task_statuses(self) -> dict[str, TaskStatus]:
+        cadences = self._cadences()
+        return tasks_of(
             config=self.env.config,
             tasks=self._tasks,
             state=self._state,
             running=self._running,
             schedules={schedule.name: schedule for schedule in self._schedules(cadences)},
             cadences=cadences,
-            budgets=self._upstreams.status(),
-            next_alarm_at=next_alarm_at,
             moment=moment_of(self.env.clock),
         )
 

@@ -17,12 +17,22 @@ A process whose loop, store, files or alarm do not work is `broken`, whatever it
 first in this order that any part of it is in.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from tocsin.durations import long_duration, short_duration, utc_time
 from tocsin.settings import Settings
 from tocsin.shapes.measures import Measures
-from tocsin.shapes.scheduler import Condition, Health, Outcome, ServiceState, Status, StatusCondition
+from tocsin.shapes.scheduler import (
+    Condition,
+    Health,
+    Outcome,
+    ServiceState,
+    Status,
+    StatusCondition,
+    TaskCondition,
+    TaskStatus,
+)
 
 LOOP_TICK_AGE_MAX_S = 5.0
 ALARM_LATE_MAX_MS = 60_000
@@ -132,10 +142,16 @@ def is_overdue(facts: TaskFacts) -> bool:
 def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None = None) -> Health:
     """How the service is: by the snapshot's status, or by a newer one."""
     status = newer or snapshot.status
-    reasons = process_problems(snapshot, status, now)
+    problems = process_problems(snapshot, status, now)
+    return tasks_health(() if status is None else status.tasks.values(), problems)
+
+
+def tasks_health(tasks: Iterable[TaskStatus | TaskCondition], problems: Sequence[str] = ()) -> Health:
+    """How the service is by its tasks, and by what is wrong with the process."""
+    reasons = list(problems)
     states: set[ServiceState] = {"broken"} if reasons else set()
     notes = []
-    for task in status.tasks.values() if status is not None else ():
+    for task in tasks:
         if task.condition != "ok":
             states.add(task.condition)
         if task.problem is not None:

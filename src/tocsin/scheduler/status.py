@@ -14,22 +14,18 @@ from tocsin.shapes.budgets import BudgetStatus
 from tocsin.shapes.scheduler import Status, TaskStatus
 
 
-def status_of(
+def tasks_of(
     *,
-    name: str | None,
-    active: bool,
     config: SchedulerConfig,
     tasks: Mapping[str, Task],
     state: SchedulerState,
     running: Mapping[str, Run],
     schedules: Mapping[str, TaskSchedule],
     cadences: Mapping[str, Cadence],
-    budgets: dict[str, BudgetStatus],
-    next_alarm_at: int | None,
     moment: Moment,
-) -> Status:
-    now = moment.wall_ms
-    paused = state.paused_until if (state.paused_until or 0) > now else None
+) -> dict[str, TaskStatus]:
+    """How each task is: the part of the status that alerts need at every ring of the alarm."""
+    now, paused = moment.wall_ms, _paused_until(state, moment)
 
     def task_status(task: Task) -> TaskStatus:
         run, memory, cadence = running.get(task.name), state.tasks[task.name], cadences[task.name]
@@ -69,21 +65,39 @@ def status_of(
             problem=health.sentence if health.not_ready else None,
         )
 
+    return {task.name: task_status(task) for task in tasks.values()}
+
+
+def status_of(
+    *,
+    name: str | None,
+    active: bool,
+    config: SchedulerConfig,
+    tasks: dict[str, TaskStatus],
+    state: SchedulerState,
+    budgets: dict[str, BudgetStatus],
+    next_alarm_at: int | None,
+    moment: Moment,
+) -> Status:
     return Status(
         name=name,
         active=active,
-        now=now,
+        now=moment.wall_ms,
         next_alarm_at=next_alarm_at,
-        paused_until=paused,
+        paused_until=_paused_until(state, moment),
         pause_max_ms=config.pause_max_ms,
         consecutive_failures={task: state.tasks[task].consecutive_failures for task in tasks},
         next_run_after={task: state.tasks[task].next_run_after(moment) for task in tasks},
-        tasks={task.name: task_status(task) for task in tasks.values()},
+        tasks=tasks,
         budgets=budgets,
         last_run_at={task: state.tasks[task].last_run_at for task in tasks},
         last_result={task: state.tasks[task].last_result for task in tasks},
         last_job_at=dict(state.last_job_at),
     )
+
+
+def _paused_until(state: SchedulerState, moment: Moment) -> int | None:
+    return state.paused_until if (state.paused_until or 0) > moment.wall_ms else None
 
 
 def _ago(monotonic_ms: int | None, moment: Moment) -> int | None:

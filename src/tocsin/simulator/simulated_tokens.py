@@ -6,7 +6,7 @@ once a minute. Nothing is stored, so it costs nothing to advance the chain by a 
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Literal, TypeAlias
 
 from tocsin.simulator.addresses import address_of, digest
@@ -81,9 +81,13 @@ def price_usd(token: SimulatedToken, at_ms: int) -> float:
     return _price_in_minute(token, at_ms // PRICE_STEP_MS)
 
 
-@lru_cache(maxsize=8192)
+@cache
+def _phase(token_id: str) -> float:
+    return int(digest(token_id)[2:10], 16) / 0xFFFF_FFFF * math.tau
+
+
 def _price_in_minute(token: SimulatedToken, minute: int) -> float:
-    phase = int(digest(token.id)[2:10], 16) / 0xFFFF_FFFF * math.tau
+    phase = _phase(token.id)
     if token.base_price == 1.0:  # the price of a stablecoin hardly moves
         return round(1.0 + 0.001 * math.sin(minute / 41 + phase), 6)
     slow = 0.06 * math.sin(minute / 311 + phase)

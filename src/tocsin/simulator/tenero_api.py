@@ -87,12 +87,14 @@ class TeneroApi:
         return _success({"rows": rows, "next": _encode_cursor(after) if after < len(listed) else None})
 
     def _row(self, token: SimulatedToken, now_ms: int) -> dict[str, Any]:
-        price = self.price(token.id, now_ms)
+        address = token.address
+        fixed = self.fixed_prices.get(address)
+        price = price_usd(token, now_ms) if fixed is None else fixed
         day_ago = price_usd(token, now_ms - DAY_MS)
         supply = 1_000_000_000
-        liquidity, volume = self.pools.get(token.address, (LIQUIDITY_USD, VOLUME_USD))
+        liquidity, volume = self.pools.get(address, (LIQUIDITY_USD, VOLUME_USD))
         return {
-            "address": token.address,
+            "address": address,
             "symbol": token.symbol,
             "name": token.symbol,
             "decimals": str(token.decimals) if token.quoting == "text" else token.decimals,

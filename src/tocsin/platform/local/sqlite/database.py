@@ -44,7 +44,7 @@ class SqliteDatabase(StatementDatabase):
         await output_gate()
         if all(first_word(statement.sql) in _READS for statement in statements):
             try:
-                return await self._reader.run(lambda connection: _execute(connection, "BEGIN", statements))
+                return await self._reader.run(lambda connection: _read(connection, statements))
             except StoreUnavailable as error:
                 if getattr(error.__cause__, "sqlite_errorcode", None) != sqlite3.SQLITE_READONLY:
                     raise
@@ -57,6 +57,16 @@ class SqliteDatabase(StatementDatabase):
     async def close(self) -> None:
         await self._reader.close()
         await self._writer.close()
+
+
+def _read(connection: sqlite3.Connection, statements: Sequence[PreparedStatement]) -> list[DBResult]:
+    if len(statements) != 1:
+        return _execute(connection, "BEGIN", statements)
+    sql = statements[0].sql
+    try:  # one statement sees one state by itself
+        return [_execute_one(connection, statements[0])]
+    except sqlite3.Error as error:
+        raise translated(error, _subject(sql)) from error
 
 
 def _execute(
@@ -72,8 +82,12 @@ def _execute(
         sql = "transaction"
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise translated(error, f"DB: {' '.join(sql.split())[:80]}") from error
+        raise translated(error, _subject(sql)) from error
     return results
+
+
+def _subject(sql: str) -> str:
+    return f"DB: {' '.join(sql.split())[:80]}"
 
 
 def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:

@@ -1,0 +1,225 @@
+"""Files of agents as operators have them: JSON lines, an export of D1, and the same with a mistake in it."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+from simulation.spoilt_answers import with_odd_part
+from tocsin.simulator.addresses import address_of
+from tocsin.simulator.wallets import Wallet
+
+Form: TypeAlias = Literal["lines", "export"]
+
+# What a file may hold and a reader of it may stumble over.
+NAMES = (
+    None,
+    "Ann",
+    "it's",
+    "a;b",
+    "BEGIN TRANSACTION;",
+    "two\nlines",
+    "ünïcode",
+    'a "name"',
+    "back\\slash",
+    "-- x",
+)
+MISTAKES = (
+    "'",
+    '"',
+    "\\",
+    "(",
+    ")",
+    ",",
+    ";",
+    "\n",
+    "/*",
+    "--",
+    "[",
+    "x'0",
+    "\0",
+    "é",
+    "9" * 30,
+    "NULL",
+    "char(",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileAgent:
+    """An agent and its claim, as a file names them."""
+
+    btc_address: str
+    stx_address: str
+    erc8004_agent_id: int | None
+    status: str
+    names: Mapping[str, str | None]  # other fields that the file has
+
+
+def agent_of(wallet: Wallet) -> FileAgent:
+    status = "verified" if wallet.tier in {"eligible", "genesis"} else "failed"
+    address = wallet.btc_address or f"bc1{wallet.address}"
+    return FileAgent(address, wallet.address, wallet.erc8004_agent_id, status, {})
+
+
+def drawn_agents(known: Sequence[Wallet], rng: Random) -> list[FileAgent]:
+    """Some agents that are registered, with other names, and some that are new."""
+    names = [
+        {"display_name": rng.choice(NAMES), "owner": rng.choice(NAMES)} if rng.random() < 0.7 else {}
+        for _ in range(8)
+    ]
+    some = [agent_of(wallet) for wallet in rng.sample(known, min(3, len(known)))]
+    new = [rng.randrange(10**6) for _ in range(rng.choice((0, 1, 4)))]
+    some += [FileAgent(f"bc1new{n}", address_of(f"new {n}"), n, "pending", {}) for n in new]
+    return [
+        FileAgent(each.btc_address, each.stx_address, each.erc8004_agent_id, each.status, names[number])
+        for number, each in enumerate(some)
+    ]
+
+
+def write_file(directory: Path, agents: Sequence[FileAgent], form: Form, rng: Random) -> Path:
+    """The file, in one of the forms that an import takes."""
+    file = directory / ("agents.sql" if form == "export" else "agents.jsonl")
+    text = _export(agents, rng) if form == "export" else _lines(agents)
+    file.write_bytes(text.encode())
+    return file
+
+
+def with_mistake(file: Path, rng: Random) -> None:
+    """The file is cut off, has something in a wrong place, or holds its last part twice."""
+    text = file.read_bytes().decode()
+    at = rng.randrange(len(text))
+    if file.suffix == ".jsonl" and rng.random() < 0.6:
+        file.write_text("".join(_odd_line(line, rng) + "\n" for line in text.splitlines() if line))
+        return
+    match rng.choice(("cut", "put", "put", "put", "twice", "without")):
+        case "cut":
+            text = text[:at]
+        case "put":
+            text = text[:at] + rng.choice(MISTAKES) + text[at:]
+        case "twice":
+            text += "\n" + text[text.rstrip().rfind("\n") + 1 :]
+        case "without":
+            text = text[:at] + text[at + rng.choice((1, 1, 30)) :]
+    file.write_bytes(text.encode())
+
+
+def _odd_line(line: str, rng: Random) -> str:
+    """An agent of which one field is of another kind, unknown, too long or not there."""
+    agent: dict[str, Any] = json.loads(line)
+    match rng.choice(("as it is", "odd", "odd", "unknown", "long", "less", "claim", "list")):
+        case "odd":
+            agent = with_odd_part(agent, rng)
+        case "unknown":
+            agent["luck"] = 7
+        case "long":
+            agent["display_name"] = "n" * 200
+        case "less":
+            del agent[rng.choice(list(agent))]
+        case "claim":
+            agent["claim"] = rng.choice(({"status": "lost"}, {"status": "failed", "btc_address": "bc1"}, []))
+        case "list":
+            return json.dumps([agent])
+        case _:
+            agent["erc8004_agent_id"] = rng.choice((None, 2**70, -1, True, 5))
+    return json.dumps(agent)
+
+
+def _lines(agents: Sequence[FileAgent]) -> str:
+    return "".join(
+        json.dumps({**_agent_fields(each), "claim": {"status": each.status}}, ensure_ascii=False) + "\n\n"
+        for each in agents
+    )
+
+
+def _agent_fields(each: FileAgent) -> dict[str, Any]:
+    return {
+        "btc_address": each.btc_address,
+        "stx_address": each.stx_address,
+        "erc8004_agent_id": each.erc8004_agent_id,
+        **each.names,
+    }
+
+
+def _export(agents: Sequence[FileAgent], rng: Random) -> str:
+    """As `wrangler d1 export` and SQLite's `.dump` write it, with what is of no interest to us."""
+    columns = ("btc_address", "stx_address", "erc8004_agent_id", "display_name", "owner")
+    begun = [
+        "PRAGMA defer_foreign_keys=TRUE;",
+        "CREATE TABLE IF NOT EXISTS d1_migrations(id INTEGER PRIMARY KEY, name TEXT);",
+        "INSERT INTO \"d1_migrations\" VALUES(1,'0000_begin.sql');",
+        (
+            "CREATE TABLE agents (btc_address TEXT PRIMARY KEY, stx_address TEXT NOT NULL,"
+            " erc8004_agent_id INTEGER, display_name TEXT, [owner] TEXT, CHECK (length(owner) < 9));"
+        ),
+        "CREATE TABLE `claims` (btc_address TEXT, status TEXT, PRIMARY KEY (btc_address));",
+        "CREATE TRIGGER noted AFTER INSERT ON agents BEGIN INSERT INTO news VALUES ('agents'); END;",
+    ]
+    rows = []
+    for each in agents:
+        fields = _agent_fields(each)
+        known = [name for name in columns if name in fields]
+        named = f" ({', '.join(known)})" if len(known) < len(columns) or rng.random() < 0.3 else ""
+        values = ",".join(_literal(fields[name], rng) for name in known)
+        rows.append(f'INSERT INTO "agents"{named} VALUES({values});')
+        rows.append(f"INSERT INTO claims VALUES({_literal(each.btc_address, rng)},'{each.status}');")
+    return "\n".join([*begun, *rows, "CREATE INDEX a ON agents (owner); -- the end", ""])
+
+
+def _literal(value: str | int | None, rng: Random) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):
+        return str(value)
+    quoted = "'" + value.replace("'", "''") + "'"
+    if "\n" not in value:
+        return quoted
+    replaced = "replace(" + quoted.replace("\n", "\\n") + ",'\\n',char(10))"
+    return rng.choice((quoted, replaced, "unistr(" + quoted.replace("\n", "\\u000a") + ")"))
+
+
+# The tables
+
+
+def tables_of(database: sqlite3.Connection) -> dict[str, dict[str, dict[str, Any]]]:
+    """Agents and claims, by their address."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for table in ("agents", "claims"):
+        cursor = database.execute(f"SELECT * FROM {table}")
+        names = [column[0] for column in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor]
+        found[table] = {row["btc_address"]: row for row in rows}
+    return found
+
+
+def tables_with(
+    before: Mapping[str, Mapping[str, dict[str, Any]]], agents: Sequence[FileAgent]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The tables as a file of these agents makes them. Fields that it does not name stay as they are."""
+    after = {table: dict(rows) for table, rows in before.items()}
+    for each in agents:
+        for table, fields in (
+            ("agents", _agent_fields(each)),
+            ("claims", {"btc_address": each.btc_address, "status": each.status}),
+        ):
+            after[table][each.btc_address] = {**after[table].get(each.btc_address, {}), **fields}
+    return after
+
+
+def same_tables(
+    found: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    wanted: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> bool:
+    """Whether they hold the same; a field that a row does not name is NULL."""
+    return all(
+        found[table].keys() == wanted[table].keys()
+        and all(
+            value == wanted[table][address].get(name)
+            for address, row in found[table].items()
+            for name, value in row.items()
+        )
+        for table in wanted
+    )
