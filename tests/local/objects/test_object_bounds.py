@@ -50,6 +50,10 @@ class Counted(DurableObject):
 
         self.ctx.wait_until(work())
 
+    async def leave_and_abort(self) -> None:
+        self.ctx.wait_until(asyncio.sleep(1))
+        self.ctx.abort("the object gave up")
+
 
 async def test_the_storage_of_a_reset_object_is_broken_with_it(tmp_path: Path) -> None:
     """Code that outlives its object can neither read nor write, and is told why."""
@@ -140,6 +144,13 @@ async def test_a_failure_that_nobody_waits_for_is_in_the_log(tmp_path: Path) -> 
 
     assert [line["error"] for line in lines] == ["RuntimeError('nobody waits for this')"]
     assert made.env.built == 1
+
+
+async def test_a_reset_ends_what_was_left_behind_before_it_began(tmp_path: Path) -> None:
+    """Python would warn of a coroutine that was never awaited, and a warning fails this test."""
+    async with objects(tmp_path, Counted) as made:
+        with pytest.raises(ObjectReset, match="the object gave up"):
+            await made.stub().leave_and_abort()
 
 
 async def test_every_open_call_fails_with_the_reason_of_a_reset(tmp_path: Path) -> None:

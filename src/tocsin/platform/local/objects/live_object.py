@@ -291,10 +291,15 @@ class LiveObject:
         self.spawn(work, activity)
 
     def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
+        self._start(work, activity)
+
+    def _start(self, work: Coroutine[Any, Any, Any], activity: Activity) -> "asyncio.Task[Any]":
         context = self._context.copy()
         context.run(ACTIVITY.set, activity)
         # Not create_task: the loop's task factory would make this a child of the calling task.
-        self.adopt(asyncio.Task(work, loop=self._loop, context=context))
+        task = asyncio.Task(work, loop=self._loop, context=context)
+        self.adopt(task)
+        return task
 
     def adopt(self, task: "asyncio.Task[Any]") -> None:
         """While this task runs the object is not idle. A reset of the object cancels it."""
@@ -302,7 +307,9 @@ class LiveObject:
         task.add_done_callback(self._task_done)
 
     def wait_until(self, work: Awaitable[Any]) -> None:
-        self.spawn(self._wait_until(work), self._sections.activity())
+        task = self._start(self._wait_until(work), self._sections.activity())
+        if isinstance(work, Coroutine):  # cancelled before its first step, it was never awaited
+            task.add_done_callback(lambda _: work.close())
 
     async def _wait_until(self, work: Awaitable[Any]) -> None:
         try:
