@@ -60,11 +60,26 @@ BUGS = (
     Bug(
         name="slow_task_holds_up_the_alarm",
         file=_DO,
-        old="await asyncio.wait(work, timeout=until_s)",
-        new="await asyncio.wait(work)",
+        old="""\
+            async with asyncio.timeout(until_s) as self._wait:
+                await asyncio.wait(work)
+""",
+        new="            await asyncio.wait(work)\n",
         origin="reference L9",
         breaks="A hanging task delays no other",
         tests=("scheduler/test_scheduler_do.py::test_a_hanging_task_delays_no_other",),
+    ),
+    Bug(
+        name="wake_up_waits_for_another_task",
+        file=_DO,
+        old="        self._wait_until(at)\n",
+        new="",
+        origin="simulation",
+        breaks="A run starts at the time that the last one asked for",
+        tests=(
+            "scheduler/test_boundaries.py"
+            "::test_a_run_that_was_asked_for_does_not_wait_for_a_long_run_of_another_task",
+        ),
     ),
     Bug(
         name="refresh_starts_a_second_run",

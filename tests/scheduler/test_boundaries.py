@@ -171,6 +171,24 @@ async def test_a_run_is_woken_at_the_time_that_it_asked_for_also_after_a_restart
     assert len(started) == 3
 
 
+async def test_a_run_that_was_asked_for_does_not_wait_for_a_long_run_of_another_task(tmp_path: Path) -> None:
+    """Both began with one alarm. Its handler waits for the sweep, but only until the next alarm."""
+
+    async def watch(context: TaskContext) -> TaskResult:
+        return TaskResult({}, wake_at=context.clock.now() + MINUTE)
+
+    async def sweep(_context: TaskContext) -> TaskResult:
+        await asyncio.sleep(170)
+        return TaskResult({})
+
+    rounds, long = Job("rounds", FIVE, run=watch), Job("sweep", FIVE, run=sweep)
+    async with scheduler(tmp_path, rounds, long):
+        await asyncio.sleep(150)
+
+    assert [at - rounds.started[0] for at in rounds.started] == [0, MINUTE, 2 * MINUTE]
+    assert len(long.started) == 1
+
+
 async def test_a_run_that_always_asks_for_the_past_runs_once_a_second_at_most(tmp_path: Path) -> None:
     """A wrong wish must not keep the object busy."""
     started: list[int] = []

@@ -1,10 +1,10 @@
 """THE OBJECT: one alarm, all periodic work.
 
-`alarm()` decides what is due, sets the next alarm, starts what is due, and waits for it until that next alarm at the
-latest; a run that takes longer goes on by itself. So no task delays another, and a process that dies at any point has
-its alarm set. The failure policies A to D are in docs/architecture.md: a task's failure is a result (B), a limited
-upstream holds its task back, which then runs again (C), only the platform's own failures leave `alarm()` (A), the
-breaker is a setting (D).
+`alarm()` decides what is due, sets the next alarm, starts what is due, and waits for it until the next alarm at the
+latest, also when that alarm moves to an earlier time; a run that takes longer goes on by itself. So no task delays
+another, and a process that dies at any point has its alarm set. The failure policies A to D are in
+docs/architecture.md: a task's failure is a result (B), a limited upstream holds its task back, which then runs again
+(C), only the platform's own failures leave `alarm()` (A), the breaker is a setting (D).
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
@@ -13,6 +13,7 @@ events; `budget.changed` as an event only.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from tocsin.bindings import JSON, AlarmInfo, Level, ObjectContext, write_log
 from tocsin.budget.cadence import Cadence
@@ -63,6 +64,7 @@ class SchedulerDO(HistoryObject):
         self._running: dict[str, Run] = {}
         self._reported_at: dict[str, int] = {}
         self._reported_alarm: int | None = None
+        self._wait: asyncio.Timeout | None = None  # of the alarm's handler, for its runs
         self._events = EventLog(env.clock.now())
         self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
         ctx.block_concurrency_while(self._load)
@@ -233,9 +235,13 @@ class SchedulerDO(HistoryObject):
         """Wait for the runs, but not beyond the next alarm: its handler cannot start before this one ends."""
         work = [asyncio.create_task(self._execute(run)) for run in started]
         until_s = max(0, ring_at - self.env.clock.now()) / 1000
-        _, pending = await asyncio.wait(work, timeout=until_s)
-        for task in pending:
-            self.ctx.wait_until(task)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(until_s) as self._wait:
+                await asyncio.wait(work)
+        self._wait = None
+        for task in work:
+            if not task.done():
+                self.ctx.wait_until(task)
         for run in started:
             if run.platform_error is not None:
                 raise run.platform_error
@@ -347,9 +353,17 @@ class SchedulerDO(HistoryObject):
         due = any(name not in self._running for name in decision.due)
         at = now if due else decision.ring_at
         self.ctx.storage.set_alarm(at)
+        self._wait_until(at)
         if at != self._reported_alarm:  # anybody may ask for this, as often as they like
             self._reported_alarm = at
             self._events.add("alarm.armed", now, {"nextAlarmAt": at})
+
+    def _wait_until(self, at: int) -> None:
+        """Let a handler that waits for its runs end in time for the alarm at this time."""
+        wait = self._wait
+        if wait is not None and not wait.expired():
+            until_s = asyncio.get_running_loop().time() + (at - self.env.clock.now()) / 1000
+            wait.reschedule(min(until_s, wait.when() or until_s))
 
     def _paused_until(self) -> int | None:
         now, state = self.env.clock.now(), self._state
