@@ -76,10 +76,7 @@ BUGS = (
         new="",
         origin="simulation",
         breaks="A run starts at the time that the last one asked for",
-        tests=(
-            "scheduler/test_boundaries.py"
-            "::test_a_run_that_was_asked_for_does_not_wait_for_a_long_run_of_another_task",
-        ),
+        tests=("scheduler/test_boundaries.py::test_a_run_that_was_asked_for_does_not_wait_for_another_task",),
     ),
     Bug(
         name="refresh_starts_a_second_run",

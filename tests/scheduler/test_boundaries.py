@@ -171,7 +171,7 @@ async def test_a_run_is_woken_at_the_time_that_it_asked_for_also_after_a_restart
     assert len(started) == 3
 
 
-async def test_a_run_that_was_asked_for_does_not_wait_for_a_long_run_of_another_task(tmp_path: Path) -> None:
+async def test_a_run_that_was_asked_for_does_not_wait_for_another_task(tmp_path: Path) -> None:
     """Both began with one alarm. Its handler waits for the sweep, but only until the next alarm."""
 
     async def watch(context: TaskContext) -> TaskResult:
