@@ -36,24 +36,27 @@ def state(*names: str) -> SchedulerState:
 
 
 def test_the_usual_calls_are_those_of_the_newest_twelve_complete_runs() -> None:
-    """Of the task itself, newest first; runs that were not complete say nothing."""
+    """Of the task itself; runs that were not complete say nothing."""
     made = state("tenero", "sweep")
     for number in range(1, 15):
-        made.begin(record(number, calls=number))
-    made.begin(record(15, calls=99, outcome="partial"))
-    made.begin(record(16, "sweep", calls=77))
+        made.end(record(number, calls=number), NOW)
+    made.end(record(15, calls=99, outcome="partial"), NOW)
+    made.end(record(16, "sweep", calls=77), NOW)
 
-    assert made.recent_calls("tenero") == [14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3]
-    assert made.recent_calls("sweep") == [77]
+    assert list(made.tasks["tenero"].recent_calls) == [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    assert list(made.tasks["sweep"].recent_calls) == [77]
 
 
-def test_memory_holds_the_newest_five_hundred_runs() -> None:
-    """The oldest leaves when the next begins."""
-    made = state("tenero")
-    for number in range(1, 503):
-        made.begin(record(number))
+def test_memory_holds_the_runs_that_have_not_ended() -> None:
+    """All others are in the storage."""
+    made = state("tenero", "sweep")
+    for number in range(1, 5):
+        made.begin(record(number, outcome="running"))
+    made.begin(record(5, "sweep", outcome="running"))
+    for number in (1, 3, 4):
+        made.end(record(number), NOW)
 
-    assert (min(made.runs), max(made.runs), len(made.runs)) == (3, 502, 500)
+    assert list(made.open_runs) == [2, 5]
 
 
 def test_a_success_is_shown_as_it_was_noted_unless_the_clock_was_set() -> None:
@@ -99,11 +102,11 @@ def test_a_complete_run_clears_what_failures_have_left() -> None:
 def test_runs_that_are_cut_off_in_a_row_wait_longer_each_time(before: int, hold_ms: int | None) -> None:
     """At once, then 2, 4, 8 seconds, ten at most; runs of other tasks in between do not count, complete ones do."""
     made = state("tenero", "sweep")
-    made.begin(record(1, outcome="interrupted"))
-    made.begin(record(2))
+    made.end(record(1, outcome="interrupted"), NOW)
+    made.end(record(2), NOW)
     for number in range(3, 3 + before):
-        made.begin(record(number, outcome="interrupted"))
-    made.begin(record(80, "sweep"))
+        made.end(record(number, outcome="interrupted"), NOW)
+    made.end(record(80, "sweep"), NOW)
     made.begin(record(90, outcome="running"))
     made.interrupt(NOW, lambda _run: "the test ended it")
     task = made.tasks["tenero"]

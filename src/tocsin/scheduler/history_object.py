@@ -40,7 +40,7 @@ class HistoryObject(AuditedObject):
 
     async def run(self, number: int) -> FreeForm:
         """One run, with its log lines."""
-        found = await find_run(self._state, self.ctx.storage, self.env.logger, number)
+        found = await find_run(self.ctx.storage, self.env.logger, number)
         if found is None:
             raise UsageError(f"there is no run {number}: it was never begun, or is older than runs are kept")
         live = next((each for each in self._running.values() if each.record.id == number), None)

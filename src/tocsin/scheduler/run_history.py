@@ -7,7 +7,7 @@ docs/decisions/0007-run-history-in-the-object.md says why.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -26,8 +26,7 @@ KEPT_MS = 30 * DAY_MS
 RUNS_MIN = 2_000  # kept whatever their age: a clock that was set ahead must not empty the history
 RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand
 DAYS_KEPT = 400
-NEWEST_RUNS = 120  # loaded when the object wakes; older ones when somebody asks for them
-RUNS_IN_MEMORY = 500  # as many as the console shows
+NEWEST_RUNS = 120  # looked at when the object wakes
 REMOVED_MAX = 128  # runs that one alarm removes
 PAGE_RUNS = 500  # read from storage at once
 SCANNED_MAX = 5_000  # runs that one question looks at; `next` continues it
@@ -104,34 +103,32 @@ class HistoryState(Protocol):
     """What the scheduler's state has of the history."""
 
     run_seq: int
-    runs: dict[int, RunRecord]
-    has_newest_runs: bool
     days: dict[str, DayTotals]
     oldest_run: tuple[int, int] | None
 
 
-def read_runs(reader: EntryReader) -> dict[int, RunRecord]:
-    keys = [key for key in reader.entries if key.startswith(RUN_PREFIX)]
+def read_runs(reader: EntryReader, keys: Iterable[str]) -> dict[int, RunRecord]:
     records = [reader.entry(key, RunRecord.from_json, None) for key in keys]
     return {record.id: record for record in records if record is not None}
 
 
 def _upgraded_runs(stored: Mapping[str, Any], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
     """Runs in today's layout. Those of an older release are upgraded whenever they are read: they may be many."""
-    return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger))
+    return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger), stored)
 
 
 async def find_runs(
     state: HistoryState, storage: Storage, logger: Logger, query: RunQuery
 ) -> tuple[list[RunRecord], int | None]:
     """The newest runs that fit, and where to continue if there may be more."""
-    await _load_newest(state, storage, logger)
     found: list[RunRecord] = []
     scanned = 0
     below = read_to = state.run_seq + 1 if query.before is None else query.before
-    page = {number: run for number, run in reversed(state.runs.items()) if number < below}
-    while True:
-        for number, run in page.items():
+    page_size = min(query.limit, PAGE_RUNS)  # all that is needed if every run fits
+    while stored := await storage.list(
+        prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size
+    ):
+        for number, run in _upgraded_runs(stored, storage, logger).items():
             if query.since is not None and run.started_at < query.since:
                 return found, None
             below, scanned = min(below, number), scanned + 1
@@ -139,31 +136,17 @@ async def find_runs(
                 found.append(run)
             if len(found) >= query.limit or scanned >= SCANNED_MAX:
                 return found, below if below > 1 else None
-        read_to = min(read_to, below)
-        stored = await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=PAGE_RUNS)
-        if not stored:
-            return found, None
-        page = _upgraded_runs(stored, storage, logger)
-        read_to = min(map(_number, stored))  # less with every page, whatever is stored
+        read_to = min(map(run_number, stored))  # less with every page, whatever is stored
+        page_size = PAGE_RUNS
         await asyncio.sleep(0)  # a long scan must not hold up the other work of the process
+    return found, None
 
 
-async def find_run(state: HistoryState, storage: Storage, logger: Logger, number: int) -> RunRecord | None:
+async def find_run(storage: Storage, logger: Logger, number: int) -> RunRecord | None:
     """One run by its number."""
-    if number in state.runs:
-        return state.runs[number]
     key = run_key(number)
     value = await storage.get(key)
     return None if value is None else _upgraded_runs({key: value}, storage, logger).get(number)
-
-
-async def _load_newest(state: HistoryState, storage: Storage, logger: Logger) -> None:
-    """Load the runs that were left out when the object woke, as many as are kept in memory."""
-    if not state.has_newest_runs:
-        newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_IN_MEMORY)
-        stored = dict(reversed(newest.items()))
-        state.runs = {**_upgraded_runs(stored, storage, logger), **state.runs}
-        state.has_newest_runs = True
 
 
 def keep_lines(storage: Storage, number: int, lines: RunLines) -> None:
@@ -235,7 +218,6 @@ async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
             break
         storage.delete(key)
         storage.delete(log_key(number))
-        state.runs.pop(number, None)
     for key in await storage.list(
         prefix=DAY_PREFIX, end=f"{DAY_PREFIX}{day_of(now - DAYS_KEPT * DAY_MS)}", limit=REMOVED_MAX
     ):
@@ -261,9 +243,9 @@ def _first(stored: Mapping[str, Any]) -> tuple[int, int] | None:
 def _numbered(key: str, value: Any) -> tuple[int, int]:
     """A stored run's number and start; one that cannot be read is as old as can be."""
     started_at = value.get("startedAt") if isinstance(value, dict) else None
-    return _number(key), started_at if type(started_at) is int else 0
+    return run_number(key), started_at if type(started_at) is int else 0
 
 
-def _number(key: str) -> int:
+def run_number(key: str) -> int:
     digits = key.removeprefix(RUN_PREFIX)
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 15 else 0

@@ -13,9 +13,9 @@ An entry that cannot be read is put aside under `unreadable:<key>`, reported as 
 by its default: no stored value can keep the scheduler from starting.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
 from typing import Any
 
 from tocsin.bindings import JSON, Logger, Storage
@@ -32,13 +32,13 @@ from tocsin.scheduler.run_history import (
     LOG_PREFIX,
     NEWEST_RUNS,
     RUN_PREFIX,
-    RUNS_IN_MEMORY,
     count_earlier_runs,
     counted,
     day_of,
     load_day,
     read_runs,
     run_key,
+    run_number,
 )
 from tocsin.scheduler.stored_entries import (
     UNREADABLE,
@@ -59,7 +59,7 @@ from tocsin.shapes.measures import Measures
 from tocsin.shapes.run_days import DayTotals
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
-RECENT_MAX = 12  # runs from which a task's usual calls are known
+RECENT_MAX = 12  # complete runs from which a task's usual calls are known
 NOT_WRITTEN = object()  # differs from every value
 CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
@@ -94,6 +94,14 @@ class TaskState:
     run_counts: dict[str, int] = field(default_factory=dict)
     last_run_at: int | None = None
     last_result: FreeForm | None = None
+    interruptions: int = 0  # its newest runs that were cut off, in a row
+    recent_calls: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))  # of complete runs
+
+    def ended(self, outcome: str, calls: int) -> None:
+        """Learn from one more run, after all that began before it."""
+        self.interruptions = self.interruptions + 1 if outcome == "interrupted" else 0
+        if outcome == "ok":
+            self.recent_calls.append(calls)
 
     def hold(self, for_ms: int, moment: Moment) -> None:
         """No scheduled run for this long."""
@@ -123,9 +131,8 @@ class SchedulerState:
     paused_until: int | None = None
     armed_ms: int | None = None  # monotonic: when the alarm was first set
     run_seq: int = 0
-    runs: dict[int, RunRecord] = field(default_factory=dict)  # by number, oldest first; the newest ones
+    open_runs: dict[int, RunRecord] = field(default_factory=dict)  # begun and not ended, by number
     ended_runs: int = 0  # by this instance
-    has_newest_runs: bool = True  # whether `runs` holds as many as are kept in memory
     days: dict[str, DayTotals] = field(
         default_factory=dict
     )  # totals of today, and perhaps of days just before
@@ -139,19 +146,11 @@ class SchedulerState:
     measured: Measurements = field(default_factory=Measurements)
     written: dict[str, JSON] = field(default_factory=dict)  # by this instance; runs and days are not among it
 
-    def recent_calls(self, task: str) -> list[int]:
-        """How many calls the newest successful runs made."""
-        newest = reversed(self.runs.values())
-        successful = (run.calls for run in newest if run.task == task and run.outcome == "ok")
-        return list(islice(successful, RECENT_MAX))
-
     def begin(self, record: RunRecord) -> None:
-        """Add a run to the history; in memory the oldest one leaves it."""
+        """Add a run to the history."""
         task = self.tasks[record.task]
         self.run_seq = max(self.run_seq, record.id)
-        self.runs[record.id] = record
-        if len(self.runs) > RUNS_IN_MEMORY:
-            del self.runs[min(self.runs)]
+        self.open_runs[record.id] = record
         if record.slot_at is not None:
             task.last_slot_at = record.slot_at
             task.missed_slots += record.missed_slots
@@ -169,8 +168,9 @@ class SchedulerState:
     ) -> None:
         """Learn from how a run ended. `hold_ms`: no scheduled run of its task for this long."""
         task = self.tasks[record.task]
-        self.runs[record.id] = record
+        self.open_runs.pop(record.id, None)
         self.ended_runs += 1
+        task.ended(record.outcome, record.calls)
         self.measured.run_ended(record)
         day = day_of(record.started_at)
         self.days[day] = counted(self.days.get(day, DayTotals(day)), record, items)
@@ -198,28 +198,20 @@ class SchedulerState:
         process down with it must not keep it from everything else, and one that is merely interrupted goes on.
         """
         now = moment.wall_ms
-        cut_off = [record for record in self.runs.values() if record.outcome == "running"]
         ended = []
-        for record in cut_off:
+        for record in list(self.open_runs.values()):
             if record.task not in self.tasks:  # a task that this release does not have any more
-                self.runs[record.id] = record.ended("interrupted", now)
-                ended.append(self.runs[record.id])
+                del self.open_runs[record.id]
+                ended.append(record.ended("interrupted", now))
                 continue
             error = RunError("Interrupted", reason(record))
             interrupted = record.ended("interrupted", now, error=error)
-            in_a_row = self._interruptions_before(record)
+            in_a_row = self.tasks[record.task].interruptions
             hold_ms = min(RERUN_WAIT_MAX_MS, 1_000 * 2**in_a_row) if in_a_row else None
             self.end(interrupted, moment, is_failure=True, hold_ms=hold_ms)
             self.tasks[record.task].rerun = True
             ended.append(interrupted)
         return ended
-
-    def _interruptions_before(self, record: RunRecord) -> int:
-        """How many runs of the same task right before this one were cut off."""
-        before = (
-            run for run in reversed(self.runs.values()) if run.task == record.task and run.id < record.id
-        )
-        return sum(1 for _ in takewhile(lambda run: run.outcome == "interrupted", before))
 
     def save(self, storage: Storage, moment: Moment, *records: RunRecord) -> None:
         """Write what has changed, and these runs. It takes effect at once and is committed with the turn.
@@ -275,10 +267,8 @@ class _Column:
 async def load_state(
     storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger, moment: Moment
 ) -> SchedulerState:
-    """Load the stored state with its newest runs, upgraded as a whole if an older release stored it."""
-    is_current = await storage.get(VERSION_KEY) == STATE_VERSION
-    limit = NEWEST_RUNS if is_current else RUNS_IN_MEMORY  # older runs are upgraded when they are read
-    newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=limit)
+    """Load the stored state, upgraded if an older release stored it, with what its newest runs tell."""
+    newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
     stored = {
         **await storage.list(end=AUDIT_PREFIX),
         **await storage.list(start=AFTER_AUDIT, end=DAY_PREFIX),
@@ -286,7 +276,6 @@ async def load_state(
         **await storage.list(start=AFTER_RUNS),
         **dict(reversed(newest.items())),
     }
-    has_newest_runs = len(newest) < limit or not is_current
     version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
@@ -295,19 +284,22 @@ async def load_state(
     entries = {key: value for key, value in stored.items() if not key.startswith(UNREADABLE)}
     entries = upgraded(entries, version)
     if version < STATE_VERSION:
-        changed = {key: value for key, value in entries.items() if value != stored[key]}
+        changed = {
+            key: value
+            for key, value in entries.items()
+            if value != stored[key] and not key.startswith(RUN_PREFIX)  # these are upgraded when they are read
+        }
         storage.put({**changed, VERSION_KEY: STATE_VERSION})
         logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
     reader = EntryReader(entries, stored, storage, logger)
     state = _read_state(reader, list(tasks), list(upstreams), moment)
-    state.has_newest_runs = has_newest_runs
     if reader.entry(COUNTED_KEY, whole_number, None) is None:
-        if state.runs:
+        if newest:
             logger.info("state.runs_counted", runs=await count_earlier_runs(storage, logger))
             storage.put(COUNTED_KEY, moment.wall_ms)
         else:
             state.count_since = moment.wall_ms
-    for at in {moment.wall_ms, *(run.started_at for run in state.runs.values() if run.outcome == "running")}:
+    for at in {moment.wall_ms, *(run.started_at for run in state.open_runs.values())}:
         await load_day(state, storage, logger, at)
     return state
 
@@ -351,13 +343,24 @@ def _read_state(
         task.succeeded_ms, task.success_shown = past(successes.get(name)), successes.get(name)
         task.last_run_at = reader.entry(run_at_name(name), optional_whole_number, None)
         task.last_result = reader.entry(result_name(name), optional_object, None)
-    state.runs = read_runs(reader)
-    state.run_seq = max(state.run_seq, *state.runs, 0)
+    _look_at_runs(state, reader)
     for name in upstreams:
         budget = reader.entry(budget_key(name), StoredBudget.from_json, None)
         if budget is not None:
             state.budgets[name] = budget
     return state
+
+
+def _look_at_runs(state: SchedulerState, reader: "EntryReader") -> None:
+    """What the newest runs tell. Only those that have not ended are read as a whole: a wake must be cheap."""
+    runs = {key: value for key, value in reader.entries.items() if key.startswith(RUN_PREFIX)}
+    state.run_seq = max(state.run_seq, *map(run_number, runs), 0)
+    is_open = [key for key, run in runs.items() if isinstance(run, dict) and run.get("outcome") == "running"]
+    state.open_runs = read_runs(reader, is_open)
+    for key, run in runs.items():  # oldest first
+        if isinstance(run, dict) and key not in is_open and (task := state.tasks.get(str(run.get("task")))):
+            calls = run.get("calls")
+            task.ended(str(run.get("outcome")), calls if type(calls) is int else 0)
 
 
 _COLUMNS: Mapping[str, _Column] = {

@@ -80,7 +80,8 @@ class UpstreamSet:
         return {name: sentence for name, sentence in sentences.items() if sentence is not None}
 
     def _usual_calls(self, task: Task) -> float:
-        return usual_calls(task.calls_per_run, task.calls_per_run_max, self._state.recent_calls(task.name))
+        recent = self._state.tasks[task.name].recent_calls
+        return usual_calls(task.calls_per_run, task.calls_per_run_max, recent)
 
     def _limiter(self, upstream: str, storage: Storage, on_change: OnBudgetChange) -> BudgetLimiter:
         env, budgets = self._env, self._env.memory.budgets
