@@ -287,7 +287,8 @@ async def load_state(
         changed = {
             key: value
             for key, value in entries.items()
-            if value != stored[key] and not key.startswith(RUN_PREFIX)  # these are upgraded when they are read
+            if value != stored[key]
+            and not key.startswith(RUN_PREFIX)  # these are upgraded when they are read
         }
         storage.put({**changed, VERSION_KEY: STATE_VERSION})
         logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
