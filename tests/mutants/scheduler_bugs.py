@@ -245,8 +245,8 @@ BUGS = (
         old="        **dict(reversed(newest.items())),\n",
         new="        **newest,\n",
         origin="test review: after a restart, order of history",
-        breaks="After a restart the newest runs are known as the newest",
-        tests=("scheduler/test_boundaries.py::test_after_a_restart_the_newest_runs_are_the_newest",),
+        breaks="After a restart the newest runs decide how soon a run that was cut off is run again",
+        tests=("scheduler/test_boundaries.py::test_after_a_restart_it_is_the_newest_runs_that_count",),
     ),
     Bug(
         name="interrupted_refresh_forgotten",

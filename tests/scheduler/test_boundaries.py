@@ -137,6 +137,26 @@ async def test_a_run_that_is_interrupted_again_and_again_waits_ten_seconds_at_mo
     assert job.started[12] - began_at <= 10_000
 
 
+async def test_after_a_restart_it_is_the_newest_runs_that_count(tmp_path: Path) -> None:
+    """A run was cut off before one that was complete: the next one that is cut off is run again at once."""
+
+    async def slow(context: TaskContext) -> TaskResult:
+        await context.clock.sleep(30)
+        return TaskResult({"succeeded": 1})
+
+    clock, job = VirtualClock(), prices(run=slow)
+    async with scheduler(tmp_path, job, clock=clock):
+        await asyncio.sleep(11)
+    async with scheduler(tmp_path, job, clock=clock):
+        while len(job.started) < 3:
+            await asyncio.sleep(1)
+    began_at = clock.now()
+    async with scheduler(tmp_path, job, clock=clock):
+        await asyncio.sleep(5)
+
+    assert job.started[3] - began_at < 1_000
+
+
 async def test_after_a_restart_the_newest_runs_are_the_newest(tmp_path: Path) -> None:
     """The history continues in its order: newest first, and runs in a row are counted from the newest."""
     clock, job = VirtualClock(), prices()
