@@ -11,9 +11,9 @@ from tocsin.competition.agent_stats import TradingStats
 from tocsin.shapes.agents import AgentView
 from tocsin.shapes.competition import Trade
 from tocsin.shapes.prices import Price
+from tocsin.visible_text import visible
 from tocsin.web.agent_page import AgentFacts, head_of, page_body
 from tocsin.web.curve import CurvePoint
-from tocsin.web.visible_text import visible
 
 NOW_MS = 1_800_000_000_000
 ROW = replace(sample_row(Random(1), 1, NOW_MS), trade_count=19)

@@ -24,6 +24,7 @@ from tocsin.shapes.recount_report import RecountReport
 from tocsin.shapes.rounds import RoundAgent
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
+from tocsin.visible_text import visible
 
 OUTCOME_COLOURS = {
     "ok": "green",
@@ -181,7 +182,7 @@ def board(board: Board) -> Iterable[RenderableType]:
     for row in board.rows:
         table.add_row(
             str(row.rank),
-            escape(row.display_name or row.bns_name or row.stx_address),
+            shown_name(row.stx_address, row.display_name, row.bns_name),
             _number(row.trade_count),
             _money(row.volume_usd),
             _money(row.pnl_usd),
@@ -216,7 +217,7 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
     for result in counted.results:
         table.add_row(
             str(result.rank),
-            escape(names[result.stx_address] or result.stx_address),
+            shown_name(result.stx_address, names[result.stx_address]),
             _number(result.trade_count),
             _exact_money(result.volume_usd),
             _exact_money(result.pnl_usd),
@@ -284,6 +285,11 @@ def import_refused(file: str, errors: Sequence[RowError], count: int) -> Iterabl
 def escape(text: str) -> str:
     """Text from outside, such as an agent's name: without markup, and without control characters."""
     return without_markup(printable(text))
+
+
+def shown_name(address: str, *names: str | None) -> str:
+    """The first of an agent's names that can be seen, or its address."""
+    return escape(next(filter(None, map(visible, names)), address))
 
 
 def printable(text: str) -> str:

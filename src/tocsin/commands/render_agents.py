@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from rich.console import RenderableType
 
-from tocsin.commands.render import escape, table_of
+from tocsin.commands.render import escape, shown_name, table_of
 from tocsin.commands.times import shown_instant
 from tocsin.shapes.agents import AgentView, RecentRefusal, RefusalPage
 
@@ -13,9 +13,9 @@ _LEFT_OUT = {"seq", "at", "event"}
 
 
 def agent(view: AgentView) -> Iterable[RenderableType]:
-    name = view.display_name or view.bns_name or view.address
+    name = shown_name(view.address, view.display_name, view.bns_name)
     identity = "" if view.agent_id is None else f", agent {view.agent_id}"
-    yield f"[bold]{escape(name)}[/] ({escape(view.address)}{identity}): {view.tier}"
+    yield f"[bold]{name}[/] ({escape(view.address)}{identity}): {view.tier}"
     for step in view.missing:
         yield f"  missing: {escape(step)}"
     if view.row is not None and view.ranks is not None:

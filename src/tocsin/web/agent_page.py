@@ -11,11 +11,11 @@ from tocsin.shapes.agents import AgentRound, AgentView
 from tocsin.shapes.competition import BoardRow, Trade
 from tocsin.shapes.prices import Price
 from tocsin.shapes.rounds import RewardCategory, RewardStatus
+from tocsin.visible_text import visible
 from tocsin.web.curve import CurvePoint, curve_svg, segments, short_usd
 from tocsin.web.html_page import PageHead
 from tocsin.web.picture import Picture, text_width
 from tocsin.web.token_names import token_name
-from tocsin.web.visible_text import visible
 
 NONE = "\u2013"  # a dash
 EXPLORER = "https://explorer.hiro.so/txid/"
