@@ -355,4 +355,13 @@ BUGS = (
         breaks="The alarm does not ring for an alert that waits for another one",
         tests=("scheduler/test_alert_bounds.py::test_a_change_while_an_alert_is_sent_is_sent_after_it",),
     ),
+    Bug(
+        name="old_open_run_forgotten",
+        file=_STATE,
+        old="            entries[OPEN_RUNS_KEY], self.old_open_runs = [*old], old\n",
+        new="            self.old_open_runs = old\n",
+        origin="review of the run history",
+        breaks="A run that is cut off is on record as interrupted",
+        tests=("scheduler/test_boundaries.py::test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed",),
+    ),
 )

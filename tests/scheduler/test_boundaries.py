@@ -137,6 +137,28 @@ async def test_a_run_that_is_interrupted_again_and_again_waits_ten_seconds_at_mo
     assert job.started[12] - began_at <= 10_000
 
 
+async def test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed(tmp_path: Path) -> None:
+    """An operator refreshed another task 200 times during it: a wake looks at the newest runs, and at that one."""
+
+    async def slow(context: TaskContext) -> TaskResult:
+        await context.clock.sleep(200)
+        return TaskResult({})
+
+    clock, sweep, quick = VirtualClock(), Job("sweep", FIVE, run=slow), Job("rounds", FIVE)
+    async with scheduler(tmp_path, sweep, quick, clock=clock) as made:
+        await asyncio.sleep(1)
+        for _ in range(200):
+            await made.client().refresh("rounds")
+    async with scheduler(tmp_path, sweep, quick, clock=clock) as again:
+        await asyncio.sleep(5)
+        outcomes = [run.outcome for run in (await again.client().runs("sweep", 10)).runs]
+        await asyncio.sleep(300)
+        entries = again.entries()
+
+    assert outcomes == ["running", "interrupted"]
+    assert entries["openRuns"] == []
+
+
 async def test_after_a_restart_it_is_the_newest_runs_that_count(tmp_path: Path) -> None:
     """A run was cut off before one that was complete: the next one that is cut off is run again at once."""
 

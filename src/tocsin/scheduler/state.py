@@ -3,8 +3,9 @@
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (ever, by
 outcome). For the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job),
-`alert`, `heartbeat`, `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit
-log of `audit_log`. Long-lived cursors are in the database.
+`openRuns` (the numbers of old ones, if there are any), `alert`, `heartbeat`, `measures`, the budgets under
+`budget:<upstream>`; the runs and days of `run_history`, the audit log of `audit_log`. Long-lived cursors are in the
+database.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -52,6 +53,7 @@ from tocsin.scheduler.stored_entries import (
     text,
     truth,
     whole_number,
+    whole_numbers,
 )
 from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
 from tocsin.shapes.base import FreeForm
@@ -64,6 +66,7 @@ NOT_WRITTEN = object()  # differs from every value
 CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
 LAST_JOB_KEY = "lastJobAt"
+OPEN_RUNS_KEY = "openRuns"
 ALERT_KEY, HEARTBEAT_KEY = "alert", "heartbeat"  # `AlertSender` writes these
 
 
@@ -132,6 +135,7 @@ class SchedulerState:
     armed_ms: int | None = None  # monotonic: when the alarm was first set
     run_seq: int = 0
     open_runs: dict[int, RunRecord] = field(default_factory=dict)  # begun and not ended, by number
+    old_open_runs: list[int] = field(default_factory=list)  # those that a wake may not find among the newest
     ended_runs: int = 0  # by this instance
     days: dict[str, DayTotals] = field(
         default_factory=dict
@@ -240,6 +244,9 @@ class SchedulerState:
             entries[run_key(record.id)] = record.to_json()
         if self.measured.is_new and any(record.outcome != "running" for record in records):
             entries[MEASURES_KEY], self.measured.is_new = self.measured.measures().to_json(), False
+        old = [number for number in self.open_runs if number <= self.run_seq - NEWEST_RUNS // 2]
+        if old != self.old_open_runs:
+            entries[OPEN_RUNS_KEY], self.old_open_runs = [*old], old
         for day in self.changed_days:
             entries[f"{DAY_PREFIX}{day}"] = self.days[day].to_json()
         self.changed_days.clear()
@@ -269,11 +276,13 @@ async def load_state(
 ) -> SchedulerState:
     """Load the stored state, upgraded if an older release stored it, with what its newest runs tell."""
     newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
+    older = await _old_open_runs(storage)
     stored = {
         **await storage.list(end=AUDIT_PREFIX),
         **await storage.list(start=AFTER_AUDIT, end=DAY_PREFIX),
         **await storage.list(start=AFTER_DAYS, end=LOG_PREFIX),
         **await storage.list(start=AFTER_RUNS),
+        **older,
         **dict(reversed(newest.items())),
     }
     version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
@@ -352,12 +361,21 @@ def _read_state(
     return state
 
 
+async def _old_open_runs(storage: Storage) -> dict[str, Any]:
+    numbers = await storage.get(OPEN_RUNS_KEY)
+    keys = (
+        [run_key(number) for number in numbers or () if type(number) is int] if type(numbers) is list else []
+    )
+    return {key: value for key in sorted(keys) if (value := await storage.get(key)) is not None}
+
+
 def _look_at_runs(state: SchedulerState, reader: "EntryReader") -> None:
     """What the newest runs tell. Only those that have not ended are read as a whole: a wake must be cheap."""
     runs = {key: value for key, value in reader.entries.items() if key.startswith(RUN_PREFIX)}
     state.run_seq = max(state.run_seq, *map(run_number, runs), 0)
     is_open = [key for key, run in runs.items() if isinstance(run, dict) and run.get("outcome") == "running"]
     state.open_runs = read_runs(reader, is_open)
+    state.old_open_runs = reader.entry(OPEN_RUNS_KEY, whole_numbers, [])
     for key, run in runs.items():  # oldest first
         if isinstance(run, dict) and key not in is_open and (task := state.tasks.get(str(run.get("task")))):
             calls = run.get("calls")

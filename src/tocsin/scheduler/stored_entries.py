@@ -48,6 +48,12 @@ def whole_number(value: Any) -> int:
     return value
 
 
+def whole_numbers(value: Any) -> list[int]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {value!r:.60}")
+    return [whole_number(number) for number in value]
+
+
 def optional_whole_number(value: Any) -> int | None:
     return None if value is None else whole_number(value)
 
