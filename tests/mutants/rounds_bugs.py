@@ -181,8 +181,8 @@ BUGS = (
     Bug(
         name="prepared_from_something_else",
         file="rounds/finalize.py",
-        old="    if found.basis != await basis_of(await captured_inputs(db, round_, with_swaps=False)):\n",
-        new="    if found.basis is None:\n",
+        old="        if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):\n",
+        new="        if found.basis is not None:\n",
         origin=_ORIGIN,
         breaks="A prepared result is published only if it rests on what was captured",
         tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
@@ -345,5 +345,25 @@ BUGS = (
         origin="simulation",
         breaks="A round that waits does not delay the others",
         tests=("scheduler/test_latches.py::test_a_run_that_did_not_fail_opens_no_breaker",),
+    ),
+    Bug(
+        name="file_of_another_release_is_published",
+        file="rounds/finalize.py",
+        old="            await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))\n",
+        new="",
+        origin="review of prepared results",
+        breaks="The file of a round has its published result, also after a rollback",
+        tests=(
+            "rounds/test_preparation_meets_others.py::test_after_a_rollback_the_file_has_the_published_result",
+        ),
+    ),
+    Bug(
+        name="ended_round_is_read_as_prepared",
+        file="rounds/finalize.py",
+        old="    if not text:  #",
+        new="    if text is None:  #",
+        origin="review of prepared results",
+        breaks="An operator may end a round at any moment",
+        tests=("rounds/test_preparation_meets_others.py::test_an_operator_ends_a_round_that_is_finalized",),
     ),
 )

@@ -11,7 +11,6 @@ import pytest
 from support.round_changes import CHANGES, PREPARE_S, claim, made, populate, published, run_sql
 from support.round_world import (
     AGENTS,
-    END_S,
     GRACE_S,
     ROUND_ID,
     RULES,
@@ -164,19 +163,6 @@ async def test_another_allow_list_computes_it_again(tmp_path: Path, monkeypatch:
 
         assert used(world) == [False]
         assert '"allowlist_version":"4259609f293f"' in head[0]["text"]
-
-
-async def test_attempts_are_bounded(tmp_path: Path) -> None:
-    """A swap is found before every look: after six attempts nothing is prepared, and the result is as it should be."""
-    async with big_world(tmp_path / "world") as world, big_world(tmp_path / "not") as other:
-        for number in range(9):
-            await world.run(PREPARE_S + 60 * number)
-            for each in (world, other):
-                await each.swap(200 + number, 0, ("stx", 2), (STSTX, 3), at_s=END_S - 1)
-        expected = await result_of(other)
-
-        assert await result_of(world) == expected
-        assert (len(world.log.named("round.prepared")), used(world)) == (6, [False])
 
 
 async def test_the_next_version_is_prepared_anew(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def explained(
     logger: Logger,
     budget_logger: Logger,
 ) -> Explanation:
-    """The same with the caller's clock and way out."""
+    """The same with the caller's clock and HTTP client."""
     row = recorded_swap(settings, tx_id)
     client = _client(settings, fetch, clock, chance, budget_logger)
     tier_of = tier_lookup(settings, tier)

@@ -80,8 +80,8 @@ async def capital(
 ) -> dict[int, Mapping[str, int]]:
     """For each agent whose swaps were all read: the largest net amount given, by token.
 
-    With `swaps_max` the swaps that came since the last time are read first, about so many at most. `known` is what was
-    read with what else the caller has read.
+    With `swaps_max` the swaps that came since the last time are read first, about so many at most. `known`: what is
+    kept, if the caller has read it already.
     """
     known = known or await _known(db)
     behind = known.behind(traders)

@@ -1,4 +1,4 @@
-"""Takes a round one step further: the task does it by itself, an operator by hand. Each step is one batch.
+"""Takes a round one step further: the task does it by itself, an operator by hand. One batch completes each step.
 
 Emits `round.prepared` or `round.not_prepared`, `round.closed`, `round.captured`, `round.finalized`, `round.waiting`
 when a round begins to wait, and `round.opened_again` when the clock was ahead as it was closed.
@@ -22,14 +22,14 @@ from tocsin.rounds.capture import (
 from tocsin.rounds.data_complete import incomplete_because, load_record
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.preparation_store import find_preparation
-from tocsin.rounds.prepare import ATTEMPTS_MAX, is_prepared, prepare
+from tocsin.rounds.prepare import is_due, is_prepared, prepare
 from tocsin.rounds.round_steps import Step
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome, RoundRules
 
-CHANGED = "a swap of it came, went or moved meanwhile, or it was captured"
+CHANGED = "a swap of it came, went or moved meanwhile, or it was captured or made void"
 NOT_OVER = "its grace is not over by the clock, which was ahead when it was closed"
 
 
@@ -111,7 +111,7 @@ async def prepare_round(work: RoundWork, round_: RoundRow) -> None:
     """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared."""
     db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
     found = await find_preparation(db, round_)
-    if found is not None and found.attempts >= ATTEMPTS_MAX:
+    if not is_due(found, work.clock.now()):
         return
     if await _gauge_unpriced(db, round_.rules):
         return

@@ -7,7 +7,7 @@ result was prepared, and no swap of the round has changed since, its copy of the
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tocsin.bindings import Database, Row, Statement
@@ -199,10 +199,10 @@ async def captured_inputs(db: Database, round_: RoundRow, *, with_swaps: bool = 
     return await _copied_inputs(db, round_, await swaps_in_order(swaps) if with_swaps else [])
 
 
-async def prepared_inputs(db: Database, round_: RoundRow) -> RoundInputs:
+async def prepared_inputs(db: Database, round_: RoundRow, checkpoint: Callable[[], None]) -> RoundInputs:
     """What is being prepared: copies of everything but the swaps, and the swaps of the wallets among them."""
     values, start = (round_.round_id, round_.ends_at), (round_.starts_at, "")
-    swaps = _pages(db, _SWAPS_TO_PREPARE, "s", _IN_TIME, values, start)
+    swaps = _pages(db, _SWAPS_TO_PREPARE, "s", _IN_TIME, values, start, checkpoint)
     return await _copied_inputs(db, round_, await swaps_in_order(swaps))
 
 
@@ -274,6 +274,7 @@ async def _pages(
     key: Sequence[str],
     values: Sequence[str | int],
     after: Sequence[str | int] = (),
+    checkpoint: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[list[Row]]:
     """All rows of a query, or those after a key, read in pages by a key of a table that no two rows share."""
     columns, places = ", ".join(f"{table}.{column}" for column in key), ", ".join("?" for _ in key)
@@ -281,6 +282,7 @@ async def _pages(
     while True:
         beyond = f"AND ({columns}) > ({places})" if after else ""
         rows = (await db.prepare(f"{select} {beyond} {ordered}").bind(*values, *after).all()).results
+        checkpoint()
         yield rows
         if len(rows) < PAGE:
             return

@@ -49,6 +49,8 @@ WHERE round_id = ?3 AND version = ?4 AND status = 'finalizing'"""
 # Only the batch that changed the status writes anything.
 _IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
   WHERE round_id = ?1 AND status = 'finalized' AND finalized_at = ?2)"""
+_IS_UNFINISHED = """AND EXISTS (SELECT 1 FROM competition_rounds r
+  WHERE r.round_id = ?1 AND r.version = ?2 AND r.status = 'finalizing')"""
 _REPLACED = ("competition_round_results", "competition_rewards", "competition_round_flags")
 _LAST_PART = (
     f"DELETE FROM competition_round_files WHERE round_id = ?1 AND version = ?3 AND part >= ?4 AND {_IS_MINE}"
@@ -94,8 +96,18 @@ class RoundResult:
 async def finalize(
     db: Database, round_: RoundRow, now: int, checkpoint: Callable[[], None] = lambda: None
 ) -> RoundResult | None:
-    """The result that was written; None if another run has written it."""
-    result = await _prepared(db, round_) or await _computed(db, round_)
+    """The result that was written; None if another run has written it, or the round is void."""
+    found = await find_preparation(db, round_)
+    if found is not None and found.state == "captured":
+        if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):
+            result = await _prepared(db, round_)
+        else:  # of another release, perhaps: its file is overwritten now, so nobody must use it any more
+            await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))
+            result = await _computed(db, round_)
+    else:
+        result = await _computed(db, round_)
+    if result is None:
+        return None
     checkpoint()
     # The parts first, a few at a time. Nobody sees them before the status says that they are complete.
     await write_parts(db, round_, result.texts, checkpoint)
@@ -113,16 +125,13 @@ async def _computed(db: Database, round_: RoundRow) -> RoundResult:
 
 
 async def _prepared(db: Database, round_: RoundRow) -> RoundResult | None:
-    """The result that was prepared, if it was prepared from what was captured."""
-    found = await find_preparation(db, round_)
-    if found is None or found.state != "captured":
-        return None
-    if found.basis != await basis_of(await captured_inputs(db, round_, with_swaps=False)):
-        return None
+    """The result that was prepared; None if somebody ends the round meanwhile."""
     of_file = (round_.round_id, round_.version)
     row = await db.prepare(_LAST).bind(*of_file).first()
-    assert row is not None, "a preparation that is ready has its file"
-    hashed, texts, last = hashlib.sha256(), {}, row["last"]
+    last: int | None = None if row is None else row["last"]
+    if last is None:
+        return None
+    hashed, texts = hashlib.sha256(), dict[int, str]()
     for first in range(0, last + 1, PARTS_PER_BATCH):
         for part in (await db.prepare(_PARTS).bind(*of_file, first, PARTS_PER_BATCH).all()).results:
             number, text = part["part"], part["text"]
@@ -132,13 +141,16 @@ async def _prepared(db: Database, round_: RoundRow) -> RoundResult | None:
                 text = texts[last] = without_digest(text)
             hashed.update(text.encode())
             await asyncio.sleep(0)
+    text = await prepared_outcome(db, round_.round_id)
+    if not text:  # it goes with the round's last status: while it is there, so were all parts
+        return None
     texts[last] += f"{digest_line(hashed.hexdigest())}\n"
-    outcome = RoundOutcome.from_json(json.loads(await prepared_outcome(db, round_.round_id)))
+    outcome = RoundOutcome.from_json(json.loads(text))
     return RoundResult(outcome, texts, last + 1, hashed.hexdigest(), prepared=True)
 
 
 async def basis_of(inputs: RoundInputs) -> str:
-    """What a result rests on, but for the swaps and how far the record is proven; also this release, which scores."""
+    """A digest of all that a result depends on, except the swaps and the proven block; and this release."""
     rest = replace(inputs, swaps=[], complete_until_block=None)
     return f"{__version__} {stated_digest(await parts_with_pauses(rest, RoundOutcome([], [], [])))}"
 
@@ -163,12 +175,15 @@ async def write_parts(
         checkpoint()
 
 
-async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[str]:
+async def parts_with_pauses(
+    inputs: RoundInputs, outcome: RoundOutcome, checkpoint: Callable[[], None] = lambda: None
+) -> list[str]:
     """The file in parts, of swaps in the order of the chain; between two parts the event loop does its other work."""
     parts = []
     for part in parts_of(file_lines(inputs, outcome, in_order=True)):
         parts.append(part)
         await asyncio.sleep(0)
+        checkpoint()
     return parts
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from tocsin.bindings import Database, Statement
 from tocsin.shapes.round_views import RoundRow
 
+ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50
+
 # As parts of statements with the round as ?1.
 READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
 # The batches of a preparation write only while it is under way, and nobody has captured the round.
@@ -40,6 +42,14 @@ _OUTDATE = f"""
 UPDATE competition_round_preparations SET state = 'outdated'
 WHERE round_id = ?1 AND state = 'ready'
   AND (version <> ?2 OR EXISTS ({_ELIGIBLE} EXCEPT {_PREPARED}) OR EXISTS ({_PREPARED} EXCEPT {_ELIGIBLE}))"""
+_IS_VOID = """EXISTS (SELECT 1 FROM competition_rounds r
+  WHERE r.round_id = ?1 AND r.status = 'void' AND r.captured_at IS NULL)"""
+_COPIES = {  # with the rest of their keys
+    "competition_round_swaps": "txid",
+    "competition_round_refusals": "txid",
+    "competition_round_agents": "stx_address",
+    "competition_round_price_snapshots": "token_id",
+}
 _OUTCOME_TEXT = "SELECT text FROM competition_round_prepared_outcomes WHERE round_id = ? ORDER BY part"
 
 
@@ -92,7 +102,7 @@ def outdate_for_others(db: Database, round_: RoundRow) -> Statement:
 
 
 def settle(db: Database, is_mine: str, mine: tuple[str, str]) -> list[Statement]:
-    """In the batch of a capture: what was ready is what is captured, and nothing changes that; others are gone."""
+    """In the batch of a capture: what was ready is captured, and nothing changes it; other preparations are deleted."""
     of_round = f"WHERE round_id = ?1 AND state {{}} 'ready' AND {is_mine}"
     return [
         db.prepare(f"DELETE FROM competition_round_preparations {of_round.format('<>')}").bind(*mine),
@@ -102,12 +112,24 @@ def settle(db: Database, is_mine: str, mine: tuple[str, str]) -> list[Statement]
     ]
 
 
-def forget(db: Database, round_id: str, where: str = "", *values: str) -> list[Statement]:
-    """Remove the preparation of a round that has its result, or will have none."""
+def forget(db: Database, round_id: str, where: str = "", *values: str | int) -> list[Statement]:
+    """Remove the preparation of a round that has its result, will have none, or has one computed anew."""
     return [
         db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 {where}").bind(round_id, *values)
         for table in ("competition_round_prepared_outcomes", "competition_round_preparations")
     ]
+
+
+async def clear_copies(db: Database, round_: RoundRow) -> None:
+    """Remove all that was prepared of a void round that was never captured; there may be a million rows."""
+    of_version = {"competition_round_files": ("part", "AND version = ?2", PARTS_AT_ONCE)}
+    copies = {table: (key, "", ROWS_AT_ONCE) for table, key in _COPIES.items()}
+    for table, (key, where, limit) in {**copies, **of_version}.items():
+        rows = f"FROM {table} WHERE round_id = ?1 {where}"
+        clear = f"DELETE {rows} AND {key} IN (SELECT {key} {rows} LIMIT {limit}) AND {_IS_VOID}"
+        values = (round_.round_id, round_.version) if where else (round_.round_id,)
+        while (await db.prepare(clear).bind(*values).run()).meta.changes:
+            pass
 
 
 async def prepared_outcome(db: Database, round_id: str) -> str:

@@ -26,16 +26,17 @@ from tocsin.rounds.capture import (
 from tocsin.rounds.finalize import PART, basis_of, parts_with_pauses, write_parts
 from tocsin.rounds.preparation_store import IS_UNDER_WAY, Preparation
 from tocsin.rounds.round_file import PART_BYTES, pieces
-from tocsin.rounds.round_store import compact, iso_time
+from tocsin.rounds.round_store import compact, iso_time, ms_of
 from tocsin.rounds.scoring import scoring
 from tocsin.rounds.small_steps import collector_paused, free, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs
 
-ATTEMPTS_MAX = 6  # of one version of a result
+ATTEMPTS_IN_A_ROW = 6  # of one version of a result; then at longer and longer intervals
+INTERVAL_MAX_MS = 3_600_000
 SORTED_AT_ONCE = 10_000
 COPIED_AT_ONCE = 5_000  # swaps; Cloudflare bounds the calls of a run
-# The file has no longer number in this place once it is published, so no part grows.
+# No block has a longer number, so no part grows when the real one is written.
 ANY_BLOCK = 2**53 - 1
 
 _CLEAR_SWAPS = f"""
@@ -66,6 +67,15 @@ async def is_prepared(
     return await basis_of(inputs) == found.basis
 
 
+def is_due(found: Preparation | None, now: int) -> bool:
+    """Whether to try, by how often it was tried: what changes all the time must not keep the processor busy."""
+    if found is None or found.attempts < ATTEMPTS_IN_A_ROW:
+        return True
+    exponent = min(found.attempts - ATTEMPTS_IN_A_ROW + 1, 10)
+    since_ms = now - ms_of(found.begun_at)
+    return not 0 <= since_ms < min(INTERVAL_MAX_MS, 60_000 * 2**exponent)
+
+
 async def prepare(
     db: Database, round_: RoundRow, allowlist_version: str, now: int, checkpoint: Callable[[], None]
 ) -> bool:
@@ -82,12 +92,11 @@ async def prepare(
     checkpoint()
     with collector_paused():
         recorded = replace(round_, allowlist_version=allowlist_version, complete_until_block=ANY_BLOCK)
-        inputs = await prepared_inputs(db, recorded)
+        inputs = await prepared_inputs(db, recorded, checkpoint)
         if not await _copy_swaps(db, (round_.round_id, at), inputs, checkpoint):
             return False
-        outcome = await with_pauses(scoring(inputs))
-        checkpoint()
-        parts = await parts_with_pauses(inputs, outcome)
+        outcome = await with_pauses(scoring(inputs), checkpoint)
+        parts = await parts_with_pauses(inputs, outcome, checkpoint)
         basis = await basis_of(inputs)
         await free(inputs.swaps)
     await write_parts(db, round_, dict(enumerate(parts)), checkpoint, _PREPARED_PART, at)

@@ -170,6 +170,7 @@ class RoundActions:
                 *preparation_store.forget(db, round_id, _IS_VOID),
             ]
             await self._changed((await db.batch(statements))[0].meta.changes, round_id, "open")
+            await preparation_store.clear_copies(db, round_)
         return await self._done(action, round_.round_id, "void")
 
     async def _reopen(self, action: RoundAction) -> RoundAnswer:

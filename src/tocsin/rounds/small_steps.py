@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
             return result
 
 
-async def with_pauses(steps: Generator[None, None, T]) -> T:
+async def with_pauses(steps: Generator[None, None, T], checkpoint: Callable[[], None] = lambda: None) -> T:
     """The result; the event loop does its other work every few steps. There are no threads on Cloudflare."""
     while True:
         try:
@@ -32,6 +32,7 @@ async def with_pauses(steps: Generator[None, None, T]) -> T:
             result: T = ended.value
             return result
         await asyncio.sleep(0)
+        checkpoint()
 
 
 async def free(values: list[T]) -> None:

@@ -84,15 +84,18 @@ class RoundsRun:
             await self._try_to_advance(each)
         await self._note_discrepancies()
         rounds, now = await round_store.unfinished(db), clock.now()
+        preparable = [each for each in rounds if may_be_prepared(each, now)]
+        if preparable:
+            await self._prepare(preparable)
+            # It may take long. Whoever added or changed a round meanwhile counts on being seen now, not in 5 minutes.
+            rule, rounds = await round_store.load_rule(db), await round_store.unfinished(db)
         waiting = {each.round_id: each.waiting_reason for each in rounds if each.waiting_reason}
         self._counters["waiting"] = {**waiting}
         next_start = None if rule is None else next_start_ms(rule, now // 1000)
-        # Last, because it may take long. A grace that ends meanwhile is seen by the run that is asked for here.
-        await self._prepare([each for each in rounds if may_be_prepared(each, now)])
         return TaskResult(
             self._counters,
             incomplete=_to_be_told(rounds, now, self._stuck),
-            wake_at=next_look(rounds, now, next_start),
+            wake_at=next_look(rounds, now, next_start),  # also for a grace that has ended since
         )
 
     async def _follow_rule(self, rule: RoundRule) -> None:

@@ -17,7 +17,7 @@ from tocsin.platform.local.http.http_protocol import HttpProtocol
 GRACE_S = 3  # for requests under way when the process stops
 ANSWER_S = 1  # for their answers, when that time is over
 BACKLOG = 1024
-ACCEPTED_AT_ONCE = 16  # libuv accepts one connection of each socket between two looks at all others
+ACCEPTED_AT_ONCE = 16  # libuv accepts one connection per socket in each round of the loop
 
 
 class HttpServer:
