@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from simulation.plan import Event
+from simulation.checks import SETTLE_S
 from simulation.process import ADMIN, CHAINHOOK, SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
 from support.asgi import Answer, ask
@@ -229,8 +230,9 @@ class Clients:
         return (
             disk.is_full
             or disk.is_slow
+            or history.time.now_s - disk.failed_s <= SETTLE_S
             or process.stopped.is_set()
-            or history.checks.excuses.cover(history.time.now_s - 130, history.time.now_s) is not None
+            or history.checks.excuses.cover(history.time.now_s - SETTLE_S, history.time.now_s) is not None
         )
 
     async def _post(self, process: SimulatedProcess, path: str, headers: Mapping[str, str]) -> Answer:
