@@ -7,8 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from simulation.plan import Event
 from simulation.checks import SETTLE_S
+from simulation.plan import Event
 from simulation.process import ADMIN, CHAINHOOK, SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
 from support.asgi import Answer, ask
