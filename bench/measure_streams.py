@@ -70,7 +70,7 @@ class Streams:
 
 def shown_at(url: str, is_open: threading.Event) -> float:
     """When a leaderboard that is open shows a new trade, in seconds of unix time."""
-    with chromium() as browser:
+    with chromium(optimised=True) as browser:
         page = browser.new_page()
         page.goto(f"{url}/leaderboard")
         page.wait_for_selector("#strip-trades li")
