@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from measure_rounds import ENDS_AT, STARTS_AT, competition
 
 from support.local_store import migrated
-from support.processes import ServiceProcess, running
+from support.processes import SERVE, ServiceProcess, running
 from support.round_service import ALONE, make_data
 from support.round_world import RoundWorld, SetClock
 from tocsin.competition import COMPETITION_MIGRATIONS
@@ -51,7 +51,7 @@ def late(rounds: int) -> None:
         make_data(Path(name) / "data", [first + 2 * number for number in range(rounds)])
         found: list[int] = []
         written: list[float] = []
-        with running(ServiceProcess(Path(name) / "data", **ALONE)) as service:
+        with running(ServiceProcess(Path(name) / "data", command=SERVE, **ALONE)) as service:
             while len(written) < rounds:
                 event = json.loads(service.line())
                 if event["event"] == "round.closed":

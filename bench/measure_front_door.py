@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.processes import ServiceProcess, ask, import_agents
+from support.processes import SERVE, ServiceProcess, ask, import_agents
 from support.processes import running as running_service
 from support.simulator_process import root_of, running_simulator
 
@@ -46,7 +46,7 @@ def main() -> int:
             import_agents(Path(scratch) / "data", lines.read().decode())
         own = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, own[1]))
-        service = ServiceProcess(Path(scratch) / "data", **upstreams, **SETTINGS)
+        service = ServiceProcess(Path(scratch) / "data", command=SERVE, **upstreams, **SETTINGS)
         limit_of(service.pid, DESCRIPTORS)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, own[1]), own[1]))
         with running_service(service):

@@ -24,7 +24,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from support.browser import chromium
-from support.processes import ServiceProcess, ask, import_agents, running, until
+from support.processes import SERVE, ServiceProcess, ask, import_agents, running, until
 from support.simulator_process import root_of, running_simulator
 
 PER_ADDRESS = 20
@@ -70,7 +70,7 @@ class Streams:
 
 def shown_at(url: str, is_open: threading.Event) -> float:
     """When a leaderboard that is open shows a new trade, in seconds of unix time."""
-    with chromium() as browser:
+    with chromium(optimised=True) as browser:
         page = browser.new_page()
         page.goto(f"{url}/leaderboard")
         page.wait_for_selector("#strip-trades li")
@@ -92,7 +92,7 @@ def main() -> int:
         with urlopen(f"{root_of(upstreams)}/_agents", timeout=30) as answer:
             import_agents(data, answer.read().decode())
         settings = {**upstreams, "TOCSIN_TENERO_CADENCE": "1m", "TOCSIN_TENERO_SLICE": "30s"}
-        with running(ServiceProcess(data, **settings)) as service:
+        with running(ServiceProcess(data, command=SERVE, **settings)) as service:
             until(lambda: service.status()["lastTeneroResult"] and service.status()["lastSweepResult"])
             return asyncio.run(measure(service, root_of(upstreams), options.streams, options.seconds))
 

@@ -24,7 +24,7 @@ from urllib.request import urlopen
 
 from soak_traffic import Tally, Target, Traffic
 
-from support.processes import ADMIN_KEY, ServiceProcess, ask, import_agents
+from support.processes import ADMIN_KEY, SERVE, ServiceProcess, ask, import_agents
 from support.processes import running as running_service
 from support.simulator_process import root_of, running_simulator
 
@@ -97,7 +97,7 @@ def main() -> int:
         data_dir = Path(scratch) / "data"
         with urlopen(f"{root_of(upstreams)}/_agents") as lines:
             import_agents(data_dir, lines.read().decode())
-        with running_service(ServiceProcess(data_dir, **upstreams, **SETTINGS)) as service:
+        with running_service(ServiceProcess(data_dir, command=SERVE, **upstreams, **SETTINGS)) as service:
             return asyncio.run(
                 _soak(service, root_of(upstreams), data_dir, options.minutes * 60, options.seed)
             )

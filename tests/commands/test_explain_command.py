@@ -16,7 +16,7 @@ SWAP = Path(__file__).parents[1] / "data/hiro/swap_simple_synthetic.json"
 
 
 def explain(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    return Process("tocsin", "explain", *arguments, **environment).end()
+    return Process("explain", *arguments, **environment).end()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tocsin.platform.local.sqlite import sqlite_file
 
 
 def tocsin(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    return Process("tocsin", *arguments, **environment).end()
+    return Process(*arguments, **environment).end()
 
 
 def count(data_dir: Path, table: str = "agents") -> int:

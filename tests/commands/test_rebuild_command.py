@@ -12,7 +12,7 @@ from tocsin.platform.local.sqlite import sqlite_file
 
 
 def rebuild(data_dir: Path) -> tuple[int, str, str]:
-    return Process("tocsin", "rebuild", "--data-dir", str(data_dir)).end()
+    return Process("rebuild", "--data-dir", str(data_dir)).end()
 
 
 @pytest.mark.slow

@@ -219,10 +219,10 @@ def test_both_pages_on_a_phone(page: Page) -> None:
 def test_a_page_that_the_server_renders_is_accessible(page: Page, service: ServiceProcess, path: str) -> None:
     """On a phone, a desk and a very wide screen, in light and dark; nothing is cut off."""
     address = board(service)[0]["stxAddress"]
+    page.goto(path.format(address))
     for width in (360, 1440, 2560):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
-        page.goto(path.format(address))
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert audit(page) == []
         page.emulate_media(color_scheme="dark", reduced_motion="reduce")

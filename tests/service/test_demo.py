@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 @pytest.mark.slow
 def test_a_crash_of_the_demo(tmp_path: Path) -> None:
     """`kill` replaces the process without any clean-up: the same address, key, chain and history, and it is ready."""
-    process = Process("tocsin", "serve", "--demo", "--data-dir", str(tmp_path), "--port", "0")
+    process = Process("serve", "--demo", "--data-dir", str(tmp_path), "--port", "0")
     try:
         started = next(json.loads(line) for line in iter(process.line, "") if '"service.started"' in line)
         url = started["url"]
@@ -170,7 +170,6 @@ def test_a_real_service_does_not_start_in_a_demo(tmp_path: Path) -> None:
 def test_a_demo_does_not_print_a_key_that_is_not_its_own(tmp_path: Path) -> None:
     """One of the environment may be that of a real service."""
     process = Process(
-        "tocsin",
         "serve",
         "--demo",
         "--data-dir",

@@ -74,15 +74,13 @@ def test_a_backup_under_load_restores_to_the_truth_of_its_time(tmp_path: Path) -
                 began_with = len(rows_of(data))
                 until(lambda: len(rows_of(data)) > began_with + 20)
                 before = rows_of(data)
-                saved = Process(
-                    "tocsin", "backup", str(tmp_path / "saved.tar"), "--data-dir", str(data)
-                ).end()
+                saved = Process("backup", str(tmp_path / "saved.tar"), "--data-dir", str(data)).end()
                 after = rows_of(data)
                 until(lambda: len(rows_of(data)) > len(after))  # it goes on
                 service.kill()
         finally:
             service.kill()
-        restored = Process("tocsin", "restore", str(tmp_path / "saved.tar"), "--data-dir", str(new)).end()
+        restored = Process("restore", str(tmp_path / "saved.tar"), "--data-dir", str(new)).end()
         rows, complete = rows_of(new), complete_until_block(new)
         truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
         restored_at = time.time() * 1000

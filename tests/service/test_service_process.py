@@ -44,7 +44,7 @@ def test_prices_are_there_without_a_request(tmp_path: Path, upstreams: dict[str,
 @pytest.mark.slow
 def test_the_demo_has_its_agents_before_the_first_sweep(tmp_path: Path) -> None:
     """So the board fills by itself, at once."""
-    demo = Process("tocsin", "serve", "--demo", "--data-dir", str(tmp_path), TOCSIN_PORT="0")
+    demo = Process("serve", "--demo", "--data-dir", str(tmp_path), TOCSIN_PORT="0")
     try:
         ends = (json.loads(line) for line in iter(demo.line, "") if '"run.ended"' in line)
         sweep = next(end for end in ends if end["task"] == "sweep")

@@ -37,12 +37,16 @@ def executable() -> str:
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
-    """While it is open, this thread has a running event loop: no `async def` test may run in it."""
+def chromium(*, optimised: bool = False) -> Iterator[Browser]:
+    """While it is open, this thread has a running event loop: no `async def` test may run in it.
+
+    Not `optimised`: to optimise scripts takes longer than they then run in a test.
+    """
     expect.set_options(timeout=PATIENCE_S * 1000)
+    arguments = ARGUMENTS if optimised else [*ARGUMENTS, "--js-flags=--no-opt"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=executable(), args=ARGUMENTS, timeout=PATIENCE_S * 1000
+            executable_path=executable(), args=arguments, timeout=PATIENCE_S * 1000
         )
         yield browser
         browser.close()

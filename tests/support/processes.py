@@ -18,8 +18,10 @@ from typing import Any
 
 from support.patience import PATIENCE_S
 from support.tocsin_command import tocsin_here
+from support.warm_process import WarmProcess
 
 ADMIN_KEY = "an-admin-key-for-tests"
+SERVE = (sys.executable, "-m", "tocsin", "serve")  # for measurements: a process that shares no memory
 
 
 def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) -> tuple[int, Any]:
@@ -55,18 +57,23 @@ class Process:
     """
 
     def __init__(self, *arguments: str, command: Sequence[str] = (), **environment: str) -> None:
-        """`python -m` with the arguments, or another command. It gets the descriptors that may be inherited."""
+        """`tocsin` with the arguments, or another command. It gets the descriptors that may be inherited."""
         kept = {
             name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ
         }
-        self._process = subprocess.Popen(
-            command or [sys.executable, "-m", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**kept, **environment},
-            close_fds=not command,
-        )
+        known = {**kept, **environment}
+        self._process: subprocess.Popen[str] | WarmProcess
+        if command:
+            self._process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=known,
+                close_fds=False,
+            )
+        else:
+            self._process = WarmProcess(*arguments, environment=known)
 
     @property
     def pid(self) -> int:
@@ -89,7 +96,7 @@ class Process:
 
     def end(self) -> tuple[int, str, str]:
         out, error = self._process.communicate(timeout=PATIENCE_S)
-        return self._process.returncode, out, error
+        return self._process.wait(), out, error
 
 
 class ServiceProcess(Process):
@@ -103,7 +110,7 @@ class ServiceProcess(Process):
             "TOCSIN_DATA_DIR": str(data_dir),
             **settings,
         }
-        super().__init__("tocsin", "serve", command=command, **with_defaults)
+        super().__init__("serve", command=command, **with_defaults)
 
     def ready(self) -> "ServiceProcess":
         """Wait for the log line with its URL."""

@@ -93,6 +93,7 @@ async def test_days_on_the_starter_plan(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("never_idle")
 async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
     """As the docs say: nothing is stretched, and no warning says that it does not fit."""
     clock = VirtualClock()
