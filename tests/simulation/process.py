@@ -53,7 +53,7 @@ class Observer(Protocol):
     def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...
     def fetching(self, url: str) -> None: ...
     def calling(self, url: str) -> None: ...
-    def fetched(self, url: str, status: int) -> None: ...
+    def fetched(self, url: str, status: int, headers: Mapping[str, str]) -> None: ...
     def committing(self, connection: sqlite3.Connection) -> None: ...
 
 
@@ -248,12 +248,12 @@ class SimulatedProcess:
         try:
             answer = await self._simulated_fetch(url, **options)
         except Exception as error:
-            self.observer.fetched(f"{url} {type(error).__name__}", 0)
+            self.observer.fetched(f"{url} {type(error).__name__}", 0, {})
             raise
         spoilt = self._spoilt
         if spoilt.until_s > self.loop.time() and url.startswith(BASE_URLS[spoilt.upstream]):
             answer = spoilt.spoil(answer, url, self.rng)
-        self.observer.fetched(url, answer.status)
+        self.observer.fetched(url, answer.status, answer.headers)
         return answer
 
     async def close(self) -> None:

@@ -105,9 +105,6 @@ class RoundChecks:
             agents = {row["stx_address"] for row in self._of_round(database, "agents", round_id)}
         if self._clock_was_wrong_since(round_["grace_ends_at"] * 1000):
             return
-        starts_s = round_["starts_at"] - outside.time.start_ms / 1000
-        if outside.omitted_since(starts_s):
-            return  # a wallet's last transaction can be missing without a gap in its nonces
         listed_s = round_["grace_ends_at"] - LISTED_AFTER_S
         missing = [
             swap.txid
@@ -117,6 +114,7 @@ class RoundChecks:
             and swap.sender in agents
             and outside.mined_s(swap.txid) <= listed_s
             and outside.counted_since_s(swap.sender) < outside.mined_s(swap.txid)
+            and not outside.may_be_unseen(swap.txid, listed_s)
         ]
         if missing:
             history.broken("round-complete", f"{round_id} was captured without {missing}")
