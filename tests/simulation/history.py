@@ -120,6 +120,8 @@ class History:
         self.rounds.logged(event, dict(fields))
         self.damage.logged(event, fields.get("key"))
         if event == "run.started":
+            for name, effective_ms in self.process.effective_cadences().items() if self.process else ():
+                self.checks.stretched(name, effective_ms, now_s)
             self.checks.started(fields, now_s, self.clock.now())
         elif event == "run.ended":
             self.checks.ended(fields, now_s)

@@ -164,13 +164,16 @@ class Outside:
         self.simulator.hiro.omitted_share = share
         self._omitted_max = max(self._omitted_max, share)
 
-    def may_be_unseen(self, txid: str, listed_s: float = inf) -> bool:
+    def may_be_unseen(self, txid: str, listed_s: float = inf, lowest: int | None = None) -> bool:
         """Whether the network's list may have left it out without a trace.
 
         Any later transaction of its sender shows a gap in the nonces, if it was listed itself, and mined by `listed_s`.
+        Below the `lowest` nonce that was seen there is no gap.
         """
         transaction = self.chain.transactions[txid]
-        return self._may_be_left_out(txid) and not any(
+        if not self._may_be_left_out(txid):
+            return False
+        return (lowest is not None and transaction.nonce < lowest) or not any(
             other.sender == transaction.sender
             and other.nonce > transaction.nonce
             and other.state == "mined"

@@ -19,8 +19,7 @@ EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
 RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
 TIGHT_SHARE, MONTH_END_SHARE = 0.4, 0.25  # with few calls a month, at the end of a month
-TIGHT_MAX = 6_000
-TRUE_MONTH_SHARE = 0.8
+SMALL_MONTHS = (600, 1_500)  # calls that an upstream grants, whatever the plan says
 UNUSUAL_PLAN_SHARE = 0.15
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
@@ -164,20 +163,15 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
     start_ms = MONTH_ENDS_MS if rng.random() < MONTH_END_SHARE else START_MS
     rng = Random(f"{seed}:trouble")
     events += _drawn_events(rng, TROUBLE_RATES, days)
-    is_true = [rng.random() < TRUE_MONTH_SHARE for _ in range(2)]  # a tight plan is what the upstream grants
     world = replace(
         world,
         settings=settings,
         start_ms=start_ms,
-        hiro_month=_tight(settings.hiro_plan_month) if is_true[0] else None,
-        tenero_month=_tight(settings.tenero_plan_month) if is_true[1] else None,
+        hiro_month=rng.choice((None, None, None, *SMALL_MONTHS)),
+        tenero_month=rng.choice((None, None, None, *SMALL_MONTHS)),
         earlier_service=rng.choice(("none", "none", "none", "0.1.0", "today")) if days >= 1 else "none",
     )
     return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
-
-
-def _tight(month: int | None) -> int | None:
-    return month if month is not None and month <= TIGHT_MAX else None
 
 
 def _with_other_plans(rng: Random, settings: Settings) -> Settings:

@@ -228,6 +228,14 @@ class SimulatedProcess:
     def scheduler(self, instance: str | None = None) -> SchedulerClient:
         return SchedulerClient(self._namespace.get_by_name(instance or self.settings.instance))
 
+    def effective_cadences(self) -> dict[str, int]:
+        """What the scheduler's object calculates with; empty while it is not there."""
+        for live in self.runtime._live.values():
+            scheduler = live._instance
+            if isinstance(scheduler, SchedulerDO) and live.id.name == self.settings.instance:
+                return {name: cadence.effective_ms for name, cadence in scheduler._cadences().items()}
+        return {}
+
     async def reload(self, settings: Settings) -> None:
         """As SIGHUP does with the settings that a reload applies."""
         self.settings = settings

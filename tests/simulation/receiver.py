@@ -16,7 +16,7 @@ ReceiverMode: TypeAlias = Literal["takes", "refuses", "silent", "cut"]
 
 RECEIVER_URL = "https://receiver.example"
 ALERT_FORMATS = ("json", "slack", "pagerduty")
-ALERTED_SHARE, HEARTBEAT_SHARE, HOOK_SHARE = 0.6, 0.3, 0.7  # of histories
+ALERTED_SHARE, HEARTBEAT_SHARE, HOOK_SHARE = 0.6, 0.3, 0.9  # of histories
 
 
 def with_receivers(rng: Random, settings: Settings) -> Settings:

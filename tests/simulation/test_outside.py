@@ -26,6 +26,8 @@ def test_a_swap_is_unseen_only_if_nothing_after_it_was_listed(monkeypatch: pytes
     assert unseen({last.tx_id}) == [False, False, True]
     assert unseen({second.tx_id, last.tx_id}) == [False, True, True]
     assert unseen({first.tx_id, last.tx_id}) == [False, False, True]
+    assert outside.may_be_unseen(first.tx_id, lowest=first.nonce) is False
+    assert outside.may_be_unseen(first.tx_id, lowest=second.nonce) is True
     assert last.block is not None
     assert unseen({second.tx_id}, last.block.time_s) == [False, False, False]
     assert unseen({second.tx_id}, last.block.time_s - 1) == [False, True, False]
