@@ -14,6 +14,7 @@ BACKOFF_MAX_MS = 3_600_000
 PERMIT_S = (
     0.05  # a permitted call waits so long at most until the object's writes are durable, and leaves then
 )
+SEEN_EVERY_S = 3_600.0  # some run begins so often, and shows what the tasks can afford
 SETTLE_S = 130.0  # after trouble with the disk the alarm may wait so long for its retry
 FAILED = frozenset({"failed", "limited", "partial", "interrupted", "stopped"})
 
@@ -152,7 +153,7 @@ class RunChecks:
             and until_s - (task.ended_s or 0) < BACKOFF_MAX_MS / 1000 + 2 * task.cadence_s
         ):
             return "held back"
-        if task.stretched_s >= from_s:
+        if task.stretched_s >= from_s - max(task.cadence_s, SEEN_EVERY_S):
             return "stretched"
         return self.excuses.cover(from_s, until_s)
 

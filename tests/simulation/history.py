@@ -45,6 +45,8 @@ SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are th
 COMMITS_MAX = 300  # of the scheduler in a second: an alarm that rings again at once makes more
 CALLS_END_S = 120.0  # after the last call, whoever waits for another one has one or gives up
 BREAKER_S = 3_600.0  # how long it holds a task back
+# Plans that can pay for the cadences; other ones than before, so that what upstreams said of those is forgotten.
+HIRO_BOUGHT, TENERO_BOUGHT = 300_000, 100_000
 PRICES_SHARE = 0.4  # of looks that look at the prices too
 
 
@@ -367,10 +369,7 @@ class History:
         self.disk.full_until_s = self.disk.slow_until_s = 0.0
         self.disk.sync_fails = False
         self.outside.calm()
-        usual = Settings()  # a plan that can pay for the cadences
-        self.settings = replace(
-            self.settings, hiro_plan_month=usual.hiro_plan_month, tenero_plan_month=usual.tenero_plan_month
-        )
+        self.settings = replace(self.settings, hiro_plan_month=HIRO_BOUGHT, tenero_plan_month=TENERO_BOUGHT)
         self.note("calm")
 
     def _forget(self) -> None:
