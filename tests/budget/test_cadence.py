@@ -83,6 +83,15 @@ def test_an_empty_month_is_waited_for_however_few_calls_a_run_needs() -> None:
     assert cadences(empty, {"a": Demand(432_000, 0.5)}, NOW) == {"a": Cadence(864_000_000, reason)}
 
 
+@pytest.mark.parametrize(("cadence_ms", "expected_ms"), [(432_000, 3_600_000), (7_200_000, 7_200_000)])
+def test_a_month_that_others_used_up_is_asked_for_every_hour(cadence_ms: int, expected_ms: int) -> None:
+    """Only a call shows that the upstream has calls again; its month may begin on another day than ours."""
+    budget = Budget.begin(Quota(month=1_000, request_share=0), NOW)
+    empty = replace(budget, month=replace(budget.month, spent=21, used_by_others=979))
+    reason = "stretched: 0 of 1000 calls are left to tasks for 10.0 days"
+    assert cadences(empty, {"a": Demand(cadence_ms, 1)}, NOW) == {"a": Cadence(expected_ms, reason)}
+
+
 @pytest.mark.parametrize(
     ("plan", "calls"),
     [

@@ -293,4 +293,13 @@ BUGS = (
             "budget/test_call_rate.py::test_a_fresh_start_in_the_middle_of_a_month_counts_from_its_first_call",
         ),
     ),
+    Bug(
+        name="used_up_month_waited_for",
+        file="budget/cadence.py",
+        old="            to_rollover_ms = min(to_rollover_ms, PROBE_MS)\n",
+        new="            to_rollover_ms = max(to_rollover_ms, PROBE_MS)\n",
+        origin="simulation",
+        breaks="A month that others have used up is asked for again every hour",
+        tests=("budget/test_cadence.py::test_a_month_that_others_used_up_is_asked_for_every_hour",),
+    ),
 )

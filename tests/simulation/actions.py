@@ -65,6 +65,9 @@ class Actions(CommandUsers):
             "rehearse": self._rehearse,
             "explain": self._explain,
             "follow": self._follow,
+            "crowd": self._crowd,
+            "confused": self._confused,
+            "damage": self._damage,
         }
         action = inside.get(event.kind)
         if action is None:
@@ -106,13 +109,16 @@ class Actions(CommandUsers):
         outside = self._outside
         match kind:
             case "spoilt":
-                spoilt = outside.spoilt
-                spoilt.upstream, spoilt.share = values["upstream"], values["share"]
-                spoilt.until_s = self._history.time.now_s + values["for_s"]
+                self.spoil(values)
             case "receiver":
                 outside.receiver.mode = values["mode"]
             case "hook":
-                outside.simulator.hiro.hooks.set_state(values["state"])
+                outside.set_hook(values["state"])
+            case "hook_fault":
+                now_ms = outside.clock.now()
+                outside.simulator.faults.add(upstream_fault(values, now_ms))
+            case "account":
+                outside.accounts.change(values, outside.clock.now())
 
     # The process
 
@@ -125,6 +131,7 @@ class Actions(CommandUsers):
             is_there = transaction.state == "mined" and transaction.block is block
             if txid not in recorded and is_there and not may_leave:
                 self._history.broken("acknowledged", f"{txid} was counted, and is gone after a restart")
+        self.spawn(self._history.damage.check(process))
         if self._history.is_calm:
             self.spawn(self.care_for_rounds(process))
             if self._history.checks.paused_until_ms is not None:
@@ -132,6 +139,7 @@ class Actions(CommandUsers):
 
     def process_ended(self) -> None:
         self._tasks.clear()
+        self._is_ending = False
 
     def run_ended(self, fields: Mapping[str, JSON]) -> None:
         """A complete run of the prices has all of them; one that reads lists has read them."""
@@ -143,6 +151,8 @@ class Actions(CommandUsers):
         failed = [name for name in counted if result.get(name)]
         if failed:
             self._history.broken("outcomes", f"{task} is ok, and has {failed}: {result}")
+        if task == "chainhook" and self._outside.hook_is_broken():
+            self._history.broken("outcomes", f"the hook does not stream, and its run is ok: {result}")
         if task == "tenero" and self._history.time.now_s and self._outside.last_prices_ms is None:
             self._history.broken("outcomes", "prices are ok, and Tenero never answered")
 
@@ -164,6 +174,12 @@ class Actions(CommandUsers):
 
     def _stop(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
         self._history.restart_after_s = event.values["down_s"]
+        process.stopped.set()
+
+    def _damage(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        """Somebody changes what is stored while the service is down."""
+        self._history.restart_after_s = event.values["down_s"]
+        self._history.damage.when_down(event)
         process.stopped.set()
 
     def _reboot(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
@@ -189,6 +205,24 @@ class Actions(CommandUsers):
         )
         self._prices.clear()
         self._outside.last_prices_ms = None
+        for month in history.months.values():
+            month.forget()
+
+    def state_was_lost(self) -> None:
+        """An entry of the scheduler's state, perhaps: pauses, slots, ages and budgets may begin anew."""
+        history, checks = self._history, self._history.checks
+        checks.pause_is_known = False
+        checks.ages_are_unknown(history.time.now_s)
+        longest_s = max(history.cadences().values())
+        checks.excuses.add(
+            history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "an entry was lost"
+        )
+        for month in history.months.values():
+            month.forget()
+
+    def prices_were_lost(self, token_ids: list[str]) -> None:
+        for token_id in token_ids:
+            self._prices.pop(token_id, None)
 
     def _disk_full(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
         disk, history = process.disk, self._history

@@ -14,6 +14,7 @@ BACKOFF_MAX_MS = 3_600_000
 PERMIT_S = (
     0.05  # a permitted call waits so long at most until the object's writes are durable, and leaves then
 )
+SEEN_EVERY_S = 3_600.0  # some run begins so often, and shows what the tasks can afford
 SETTLE_S = 130.0  # after trouble with the disk the alarm may wait so long for its retry
 FAILED = frozenset({"failed", "limited", "partial", "interrupted", "stopped"})
 
@@ -42,7 +43,7 @@ class TaskWatch:
     slot_ms: int | None = None
     outcome: str | None = None
     failures: int = 0
-    stretched: bool = False
+    stretched_s: float = -1.0  # when it was seen to run less often than it is configured
 
 
 @dataclass(slots=True)
@@ -104,6 +105,12 @@ class RunChecks:
                 self.excuses.add(now_s, now_s + 2 * max(cadence_s, task.cadence_s), "another cadence")
                 task.cadence_s, task.slot_ms = cadence_s, None
 
+    def stretched(self, name: str, effective_ms: int, now_s: float) -> None:
+        """How often a task can afford to run at the moment."""
+        task = self.tasks.get(name)
+        if task is not None and effective_ms > task.cadence_s * 1000:
+            task.stretched_s = now_s
+
     def started(self, fields: Mapping[str, JSON], now_s: float, wall_ms: int) -> None:
         name, trigger, slot_ms = str(fields["task"]), fields["trigger"], fields["slotAt"]
         task = self.tasks.get(name)
@@ -146,7 +153,7 @@ class RunChecks:
             and until_s - (task.ended_s or 0) < BACKOFF_MAX_MS / 1000 + 2 * task.cadence_s
         ):
             return "held back"
-        if task.stretched:
+        if task.stretched_s >= from_s - max(task.cadence_s, SEEN_EVERY_S):
             return "stretched"
         return self.excuses.cover(from_s, until_s)
 
@@ -164,7 +171,7 @@ class RunChecks:
         """The invariants that a status can show."""
         for name, task in self.tasks.items():
             shown = status.tasks[name]
-            task.stretched = shown.effective_cadence_ms > shown.cadence_ms
+            self.stretched(name, shown.effective_cadence_ms, now_s)
             after_ms = status.next_run_after[name]
             longest_ms = max(BACKOFF_MAX_MS, shown.cadence_ms // 10)
             if after_ms is not None and after_ms > wall_ms + longest_ms + 1000:

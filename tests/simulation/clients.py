@@ -41,6 +41,7 @@ READ_PATHS = (
     "/api/competition/rounds/{round}/results/{address}",
     "/api/admin/competition/refusals?limit={limit}",
     "/api/admin/competition/refusals?sender={address}",
+    "/api/admin/competition/refusals?code=tx_failed&limit={limit}",
     "/api/admin/prices/history?token=stx",
     f"{ADMIN_PATH}/runs?limit={{limit}}",
     f"{ADMIN_PATH}/runs?task={{task}}&outcome={{outcome}}",
@@ -62,9 +63,14 @@ ODD_PATHS = (
     "/api/competition/leaderboard?limit=0",
     "/api/competition/leaderboard?cursor=odd",
     "/api/competition/trades?cursor=odd",
+    "/api/competition/trades?cursor=e30",
+    "/api/competition/trades?address=SP000000000000000000002Q6VF78&cursor=e30",
     "/api/competition/trades/odd",
     "/api/competition/agents/odd",
     "/api/admin/competition/refusals?cursor=odd",
+    "/api/admin/competition/refusals?cursor=e30",
+    "/api/admin/competition/refusals?code=odd",
+    "/api/admin/competition/refusals?code=tx_failed&sender=SP000000000000000000002Q6VF78",
     f"{ADMIN_PATH}/runs?task=odd",
     f"{ADMIN_PATH}/runs/odd",
 )
@@ -75,6 +81,15 @@ ODD_ACTIONS = (
     "action=odd",
 )
 ODD_BODIES = (b"", b"{}", b"[]", b'{"txid": 7}', b'{"txid": "odd"}', b'{"txid": ')
+ODD_PUSHES = (
+    b"7",
+    b'{"apply": , "chain": 1}',
+    b'{"apply": [7]}',
+    b'{"apply": [{"block": 7}]}',
+    b'{"apply": [{"transactions": [7]}]}',
+    b'{"apply": [{"transactions": [{}]}], "rollback": [{"transactions": [{}]}]}',
+    b'{"apply": [' + b'{"transactions": []}, ' * 250 + b"{}]}",
+)
 
 
 class Clients:
@@ -86,6 +101,7 @@ class Clients:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._acknowledged: dict[str, tuple[ChainTransaction, object]] = {}  # counted swaps, and their block
         self._prices: dict[str, int] = {}  # when each token's was fetched
+        self._is_ending = False  # whether the process stops, and cuts off what is under way
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -98,6 +114,7 @@ class Clients:
             self._history.failed(error)
 
     async def finish(self) -> None:
+        self._is_ending = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -173,10 +190,14 @@ class Clients:
         push = rng.choice((push_1, push_2))(apply=self._outside.recent(rng.choice((1, 4)), rng))
         if rng.random() < 0.5:
             push = with_odd_part(push, rng)
+        if isinstance(push, dict):
+            push = {"note": 'a "quoted" \\ line', **push}
         text = json.dumps(push, indent=rng.choice((None, 2)), ensure_ascii=rng.random() < 0.5)
         body = text.replace('"', '\\"', 1 if rng.random() < 0.1 else 0).encode()
         if rng.random() < 0.3:
             body = body[: rng.randrange(len(body))] + rng.choice((b"", b"]", b"}}", b'"'))
+        elif rng.random() < 0.3:
+            body = rng.choice((body + b" 7", *ODD_PUSHES))
         cuts = sorted(rng.randrange(len(body) + 1) for _ in range(rng.choice((0, 1, 5, 40))))
         pieces = [body[begin:end] for begin, end in pairwise([0, *cuts, len(body)])]
         self.spawn(self._ignore(self._ask(process, "/api/chainhook", "POST", PUSH, _sent(pieces))))
@@ -232,6 +253,7 @@ class Clients:
             or disk.is_slow
             or history.time.now_s - disk.failed_s <= SETTLE_S
             or process.stopped.is_set()
+            or self._is_ending
             or history.checks.excuses.cover(history.time.now_s - SETTLE_S, history.time.now_s) is not None
         )
 

@@ -36,6 +36,7 @@ from tocsin.simulator.http_messages import SimulatedRequest
 from tocsin.simulator.wallets import Wallet
 
 SAVED = ("/extended/v1/tx/{}", "/extended/v1/tx/{}?event_limit=2", "/extended/v3/transactions/{}")
+ODD_BODIES = 6  # of one transaction, each shortened or changed in another way
 ON_RECORD = "record"  # the step of an explanation that was made without Hiro
 
 
@@ -130,7 +131,8 @@ class CommandUsers(RoundOperators):
     def _explain(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
         for transaction in self._calls_or_any(rng):
             if event.values["saved"]:
-                self._explain_saved(transaction, rng, odd=event.values["odd"])
+                for _ in range(ODD_BODIES if event.values["odd"] else 1):
+                    self._explain_saved(transaction, rng, odd=event.values["odd"])
             else:
                 self.spawn(self._explain_now(process, transaction, rng))
 

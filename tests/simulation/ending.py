@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from simulation.earlier_service import check_kept_runs
 from simulation.process import SimulatedProcess
 from support.competition import as_rows
 from support.history import summed, sums_of
@@ -20,6 +21,9 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
     await history.look(process)
     await _complete(history, process)
     history.rounds.ending()
+    await history.damage.check(process)
+    history.damage.ending()
+    check_kept_runs(history)
     status = await process.scheduler().status()
     await process.health.look()
     health = health_of(process.health.seen(), process.clock.now())

@@ -11,17 +11,19 @@ from simulation.process import SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
 from tocsin.competition.allowlist import AllowList, built_in, with_added
 from tocsin.competition.news_reader import read_news
-from tocsin.errors import StartError, UsageError
+from tocsin.errors import ObjectReset, StartError, UsageError
 from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
 
 LISTS = (  # a path, its rows, what tells two rows apart, where the next page begins, and how it is asked for
     ("/api/competition/trades?limit={}", "trades", "txid", "next_cursor", "cursor"),
+    ("/api/competition/trades?limit={}&address={}", "trades", "txid", "next_cursor", "cursor"),
     ("/api/admin/competition/refusals?limit={}", "refusals", "txid", "next", "cursor"),
     (f"{ADMIN_PATH}/runs?limit={{}}", "runs", "id", "next", "cursor"),
     ("/api/competition/leaderboard?limit={}", "rows", "stxAddress", "next", "cursor"),
 )
 PAGES_MAX = 40
-WAIT_MS = 5_000
+ALLOWLISTS = 8  # that one operator tries
+WAITS_MS = (0, 5_000, 25_000)
 
 
 class Followers(Clients):
@@ -40,7 +42,8 @@ class Followers(Clients):
             case "instance":
                 self.spawn(self._ask_other_instance(process))
             case "allowlist":
-                self._try_allowlist(rng)
+                for _ in range(ALLOWLISTS):
+                    self._try_allowlist(rng)
 
     async def _follow_news(self, process: SimulatedProcess) -> None:
         """Numbers only grow, and what they tell last of a transaction is what is recorded."""
@@ -69,7 +72,10 @@ class Followers(Clients):
         """Events of the scheduler come in order, none of them twice."""
         after = 0
         for _ in range(rng.choice((1, 3))):
-            batch = await process.scheduler().events(after, rng.choice((0, WAIT_MS)))
+            try:
+                batch = await process.scheduler().events(after, rng.choice(WAITS_MS))
+            except ObjectReset:
+                return  # whoever follows begins anew
             numbers = [each.seq for each in batch.events]
             if numbers != sorted(set(numbers)) or any(number <= after for number in numbers):
                 self._history.broken("events", f"after {after} come {numbers}")
@@ -78,7 +84,7 @@ class Followers(Clients):
     async def _turn_pages(self, process: SimulatedProcess, rng: Random) -> None:
         """Page by page, no row comes twice, unless something was written meanwhile."""
         path, rows_name, key, next_name, cursor_name = rng.choice(LISTS)
-        first = path.format(rng.choice((1, 2, 7)))
+        first = path.format(rng.choice((1, 2, 7)), rng.choice(self._outside.agents).address)
         seen: list[Any] = []
         asked, version = first, self._version()
         for _ in range(PAGES_MAX):

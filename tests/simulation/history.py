@@ -5,12 +5,9 @@ import gc
 import hashlib
 import json
 import sqlite3
-import sys
 import traceback
-import warnings
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -20,19 +17,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulation.actions import Actions
 from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, cadences_of, has_alarm, readiness
+from simulation.crowds import left_over
+from simulation.damage import Damage
 from simulation.database_reader import DatabaseReader
 from simulation.disk import CallFault, Disk
+from simulation.earlier_service import write_earlier_service
 from simulation.ending import check_ending
+from simulation.interpreter import evicting_after, quiet_end
 from simulation.outside import Outside
 from simulation.plan import DAY_S, Event, Plan
 from simulation.process import SimulatedProcess
 from simulation.round_checks import RoundChecks
 from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
+from simulation.upstream_accounts import MonthChecks
 from support.asgi import ask
 from tocsin.bindings import JSON
 from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import TocsinError
-from tocsin.platform.local.objects import live_object
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL
 
@@ -40,12 +41,12 @@ _in_order = json.JSONEncoder(default=str, sort_keys=True).encode
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
 RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
-COLLECT_AFTER = (
-    100_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
-)
 SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
 COMMITS_MAX = 300  # of the scheduler in a second: an alarm that rings again at once makes more
+CALLS_END_S = 120.0  # after the last call, whoever waits for another one has one or gives up
 BREAKER_S = 3_600.0  # how long it holds a task back
+# Plans that can pay for the cadences; other ones than before, so that what upstreams said of those is forgotten.
+HIRO_BOUGHT, TENERO_BOUGHT = 300_000, 100_000
 PRICES_SHARE = 0.4  # of looks that look at the prices too
 
 
@@ -77,12 +78,15 @@ class History:
         self.settings: Settings = self.outside.settings(plan.world.settings)
         self.checks = RunChecks()
         self.calls: dict[str, CallChecks] = {}
+        self.months = {"hiro": MonthChecks(), "tenero": MonthChecks()}
         self.happened: Counter[str] = Counter()
         self.directory = directory
         self.reader = DatabaseReader(directory / DB_FILE)
         self.process: SimulatedProcess | None = None
         self.actions = Actions(self)
         self.rounds = RoundChecks(self)
+        self.damage = Damage(self)
+        self.runs_before = 0  # of a service that ran before
         self.restart_after_s = RESTART_S
         self.is_calm = False
         self._armed = False
@@ -91,6 +95,7 @@ class History:
         self._trace: deque[str] = deque(maxlen=TRACE_KEPT)
         self._events: deque[Event] = deque(plan.events)
         self._looking = 0
+        self._fetched_s = 0.0
         self.reboots = False
         self.not_opened = 0  # in a row
 
@@ -115,7 +120,10 @@ class History:
         self.note(event, **fields)
         now_s = self.time.now_s
         self.rounds.logged(event, dict(fields))
+        self.damage.logged(event, fields.get("key"))
         if event == "run.started":
+            for name, effective_ms in self.process.effective_cadences().items() if self.process else ():
+                self.checks.stretched(name, effective_ms, now_s)
             self.checks.started(fields, now_s, self.clock.now())
         elif event == "run.ended":
             self.checks.ended(fields, now_s)
@@ -134,8 +142,12 @@ class History:
             self.outside.receiver.given_up += 1
 
     def fetching(self, url: str) -> None:
-        upstream = "hiro" if url.startswith(HIRO_URL) else "tenero"
+        upstream = _upstream_of(url)
         self.note("fetch", url=url)
+        self._fetched_s = self.time.now_s
+        too_soon = self.months[upstream].called(self.time.now_s, self.clock.now())
+        if too_soon is not None and not self.disk.is_slow:
+            self.broken("month", f"{upstream}: {too_soon}")
         too_many = self.calls[upstream].called(self.time.now_s)
         if too_many is not None and not self.disk.is_slow:
             self.broken("windows", f"{upstream}: {too_many}")
@@ -143,9 +155,14 @@ class History:
     def calling(self, url: str) -> None:
         self.note("call", url=url)
 
-    def fetched(self, url: str, status: int) -> None:
+    def fetched(self, url: str, status: int, headers: Mapping[str, str]) -> None:
         self.note("fetched", url=url, status=status)
-        if url.startswith(HIRO_URL) is False and status == 200:
+        upstream = _upstream_of(url)
+        if (
+            upstream == "hiro" or self.settings.tenero_plan_month is not None
+        ):  # else nobody knows the month's limit
+            self.months[upstream].told(upstream, headers, self.time.now_s, self.clock.now())
+        if upstream == "tenero" and status == 200:
             self.outside.last_prices_ms = self.clock.now()
 
     def committing(self, connection: sqlite3.Connection) -> None:
@@ -160,8 +177,13 @@ class History:
     # Running
 
     def run(self) -> Report:
-        ends_s = self.plan.days * DAY_S
-        with self.disk.in_place(), _evicting_after(self.plan.world.idle_s), _quiet_end():
+        ends_s, world = self.plan.days * DAY_S, self.plan.world
+        self.runs_before = write_earlier_service(
+            self.directory, world.earlier_service, world.start_ms, Random(f"{self.plan.seed}:earlier")
+        )
+        if self.runs_before:
+            self.checks.excuses.add(0.0, SETTLE_S, "the service was down before")
+        with self.disk.in_place(), evicting_after(self.plan.world.idle_s), quiet_end():
             while self.time.now_s < ends_s and not self.checks.violations:
                 self._live(ends_s)
             calls = self.disk.calls
@@ -190,7 +212,9 @@ class History:
         number = self.happened["process"]
         self.happened["process"] += 1
         self.restart_after_s = RESTART_S
-        self.calls = self.outside.call_checks(self.settings, self.calls)
+        before, self.calls = self.calls, self.outside.call_checks(self.settings, self.calls)
+        if before.get("hiro") is not self.calls["hiro"]:  # another key
+            self.months["hiro"].forget()
         self.note("process", number=number)
         process = self.process = SimulatedProcess(
             number,
@@ -218,6 +242,7 @@ class History:
         self._close_reader()
         self.process = None
         self.actions.process_ended()
+        self.damage.process_ended()
         if self.reboots:
             self.reboots = False
             if self.clock.reboot():
@@ -323,6 +348,9 @@ class History:
         )
         if lie is not None:
             self.broken("readiness", lie)
+        waiting = left_over(status)
+        if waiting is not None and self.time.now_s - self._fetched_s > CALLS_END_S:
+            self.broken("permits", waiting)
         self.rounds.look()
         if self.rng.random() < PRICES_SHARE:
             await self.actions.look_at_prices(process)
@@ -341,10 +369,7 @@ class History:
         self.disk.full_until_s = self.disk.slow_until_s = 0.0
         self.disk.sync_fails = False
         self.outside.calm()
-        usual = Settings()  # a plan that can pay for the cadences
-        self.settings = replace(
-            self.settings, hiro_plan_month=usual.hiro_plan_month, tenero_plan_month=usual.tenero_plan_month
-        )
+        self.settings = replace(self.settings, hiro_plan_month=HIRO_BOUGHT, tenero_plan_month=TENERO_BOUGHT)
         self.note("calm")
 
     def _forget(self) -> None:
@@ -352,14 +377,8 @@ class History:
         gc.collect()
 
 
-@contextmanager
-def _evicting_after(idle_s: float) -> Iterator[None]:
-    usual = live_object.IDLE_S
-    live_object.IDLE_S = idle_s
-    try:
-        yield
-    finally:
-        live_object.IDLE_S = usual
+def _upstream_of(url: str) -> str:
+    return "hiro" if url.startswith(HIRO_URL) else "tenero"
 
 
 def unchecked(app: ASGIApp) -> ASGIApp:
@@ -369,23 +388,6 @@ def unchecked(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return passed_on
-
-
-@contextmanager
-def _quiet_end() -> Iterator[None]:
-    """Code of a killed process that the collector ends may complain: nobody is there to hear it."""
-    hook, thresholds = sys.unraisablehook, gc.get_threshold()
-    sys.unraisablehook = lambda _: None
-    gc.freeze()  # what was there before stays: looking through it takes the longest part of a collection
-    try:
-        gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*was never awaited", category=RuntimeWarning)
-            yield
-    finally:
-        gc.unfreeze()
-        sys.unraisablehook = hook
-        gc.set_threshold(*thresholds)
 
 
 def run_history(plan: Plan, call_faults: Mapping[int, CallFault] | None = None) -> Report:

@@ -155,6 +155,7 @@ def _export(agents: Sequence[FileAgent], rng: Random) -> str:
             "CREATE TABLE agents (btc_address TEXT PRIMARY KEY, stx_address TEXT NOT NULL,"
             " erc8004_agent_id INTEGER, display_name TEXT, [owner] TEXT, CHECK (length(owner) < 9));"
         ),
+        "CREATE TEMP TABLE scratch (n INTEGER);",
         "CREATE TABLE `claims` (btc_address TEXT, status TEXT, PRIMARY KEY (btc_address));",
         "CREATE TRIGGER noted AFTER INSERT ON agents BEGIN INSERT INTO news VALUES ('agents'); END;",
     ]
@@ -162,10 +163,18 @@ def _export(agents: Sequence[FileAgent], rng: Random) -> str:
     for each in agents:
         fields = _agent_fields(each)
         known = [name for name in columns if name in fields]
-        named = f" ({', '.join(known)})" if len(known) < len(columns) or rng.random() < 0.3 else ""
-        values = ",".join(_literal(fields[name], rng) for name in known)
-        rows.append(f'INSERT INTO "agents"{named} VALUES({values});')
-        rows.append(f"INSERT INTO claims VALUES({_literal(each.btc_address, rng)},'{each.status}');")
+        values = [_literal(fields[name], rng) for name in known]
+        if rng.random() < 0.3:  # a column that only the site has
+            known.append("score")
+            values.append(rng.choice(("-5", "+1.5", "X'00ff'")))
+        named = f" ({', '.join(known)})" if tuple(known) != columns or rng.random() < 0.3 else ""
+        table = rng.choice(('"agents"', "main.agents"))
+        rows.append(f"INSERT INTO {table}{named} VALUES({','.join(values)});")
+    claims = [f"({_literal(each.btc_address, rng)},'{each.status}')" for each in agents]
+    if claims and rng.random() < 0.5:
+        rows.append(f"INSERT INTO claims VALUES{','.join(claims)};")
+    else:
+        rows += [f"INSERT INTO claims VALUES{claim};" for claim in claims]
     return "\n".join([*begun, *rows, "CREATE INDEX a ON agents (owner); -- the end", ""])
 
 

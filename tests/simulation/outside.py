@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any
 
@@ -11,17 +12,13 @@ from simulation.plan import Plan
 from simulation.receiver import AlertReceiver
 from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import SimulatedTime, TrueClock
+from simulation.upstream_accounts import UpstreamAccounts
 from tocsin.settings import Settings
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
-from tocsin.simulator.rate_limits import (
-    HIRO_ANONYMOUS,
-    HIRO_KEYED,
-    TENERO_ANONYMOUS,
-    HiroRateLimit,
-    TeneroRateLimit,
-)
+from tocsin.simulator.hiro_hooks import HOOK_UUID
+from tocsin.simulator.rate_limits import HIRO_ANONYMOUS, HIRO_KEYED, TENERO_ANONYMOUS
 from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
 from tocsin.simulator.simulator import Simulator
@@ -31,6 +28,8 @@ from tocsin.simulator.truth import Campaign, TrueSwap
 from tocsin.simulator.wallets import Wallet, WalletTier
 
 LEAD_S = 3_600  # the chain is older than the service, so that no reorg is as deep as the chain
+ANOTHER_HOOK = "11111111-2222-4333-8444-555555555555"
+HOOK_RUN_S = 300.0  # a run of the watch takes less
 CAMPAIGN_AFTER_S = 7_200  # it begins when the service has been running for a while
 
 
@@ -53,11 +52,12 @@ class Outside:
         start_traffic(chain, traffic)
         chain.advance(time.start_ms)
         self.chain = chain
+        self.accounts = UpstreamAccounts(world.hiro_month, world.tenero_month)
         self.simulator = Simulator(
             chain,
             self.clock,
-            hiro_rate_limit=HiroRateLimit(HIRO_KEYED, HIRO_ANONYMOUS),
-            tenero_rate_limit=TeneroRateLimit(TENERO_ANONYMOUS, TENERO_ANONYMOUS),
+            hiro_rate_limit=self.accounts.hiro,
+            tenero_rate_limit=self.accounts.tenero,
         )
         self.fetch = SimulatedFetch(self.simulator)
         self.receiver = AlertReceiver(self.clock)
@@ -72,8 +72,8 @@ class Outside:
         self.last_prices_ms: int | None = None
         self.rules_changed_s = 0.0
         self.demoted: set[str] = set()  # who ever was
-        self.omitted_s = -1.0  # until when the network's list left something out
         self._omitted_max = 0.0
+        self._hook_changed_s = 0.0
         self._new_ids = count(1_001)
         self._ids = {wallet.address: wallet.erc8004_agent_id for wallet in chain.wallets}
         self._eligible_since = dict.fromkeys(self.eligible, time.start_ms // 1000 - LEAD_S)
@@ -161,23 +161,45 @@ class Outside:
 
     def omit(self, share: float) -> None:
         """From now on the network's list leaves out a share of what is on the chain."""
-        if self.simulator.hiro.omitted_share:
-            self.omitted_s = self.time.now_s
         self.simulator.hiro.omitted_share = share
         self._omitted_max = max(self._omitted_max, share)
 
-    def may_be_unseen(self, txid: str) -> bool:
-        """Whether the network's list may have left it out without a trace: no later nonce of its sender shows a gap."""
+    def may_be_unseen(self, txid: str, listed_s: float = inf, lowest: int | None = None) -> bool:
+        """Whether the network's list may have left it out without a trace.
+
+        Any later transaction of its sender shows a gap in the nonces, if it was listed itself, and mined by `listed_s`.
+        Below the `lowest` nonce that was seen there is no gap.
+        """
         transaction = self.chain.transactions[txid]
-        was_left_out = int(txid[2:14], 16) < self._omitted_max * 16**12  # as the simulator chooses them
-        return was_left_out and not any(
-            other.sender == transaction.sender and other.nonce > transaction.nonce and other.state == "mined"
+        if not self._may_be_left_out(txid):
+            return False
+        return (lowest is not None and transaction.nonce < lowest) or not any(
+            other.sender == transaction.sender
+            and other.nonce > transaction.nonce
+            and other.state == "mined"
+            and other.block is not None
+            and other.block.time_s <= listed_s
+            and not self._may_be_left_out(other.tx_id)
             for other in self.chain.transactions.values()
         )
 
-    def omitted_since(self, seconds: float) -> bool:
-        """Whether the network's list left something out since a time."""
-        return self.simulator.hiro.omitted_share > 0 or self.omitted_s >= seconds
+    def _may_be_left_out(self, txid: str) -> bool:
+        """By the largest share so far; the simulator chooses by the id."""
+        return int(txid[2:14], 16) < self._omitted_max * 16**12
+
+    def set_hook(self, state: str) -> None:
+        """As Hiro calls it; or it is `disabled` by hand, or `deleted`: Hiro does not know its id any more."""
+        hooks = self.simulator.hiro.hooks
+        hooks.uuid = ANOTHER_HOOK if state == "deleted" else HOOK_UUID
+        hooks.set_state("streaming" if state in {"deleted", "disabled"} else state)
+        hooks.enabled = hooks.enabled and state != "disabled"
+        self._hook_changed_s = self.time.now_s
+
+    def hook_is_broken(self) -> bool:
+        """Whether no push has come for some minutes, and no call about the hook is older than that."""
+        hooks = self.simulator.hiro.hooks
+        streams = hooks.uuid == HOOK_UUID and hooks.enabled and hooks.state in {"new", "streaming"}
+        return not streams and self.time.now_s - self._hook_changed_s > HOOK_RUN_S
 
     def reorg(self, depth: int, rng: Random) -> None:
         self.simulator.advance()
@@ -190,7 +212,8 @@ class Outside:
         simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
         simulator.hiro.set_network_list("served")
         self.omit(0.0)
-        simulator.hiro.hooks.set_state("streaming")
+        self.set_hook("streaming")
+        self.accounts.calm(self.clock.now())
         self.receiver.mode = "takes"
         self.spoilt.until_s = 0.0
         simulator.advance()

@@ -6,7 +6,7 @@ Because the list is fixed, a part of it can be left out to see which events a fa
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from simulation.receiver import with_receivers
 from simulation.time_and_loop import START_MS
@@ -18,7 +18,8 @@ NEVER_S = 10.0**9
 EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
 RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
-TIGHT_SHARE, MONTH_END_SHARE = 0.3, 0.25  # with few calls a month, at the end of a month
+TIGHT_SHARE, MONTH_END_SHARE = 0.4, 0.25  # with few calls a month, at the end of a month
+SMALL_MONTHS = (600, 1_500)  # calls that an upstream grants, whatever the plan says
 UNUSUAL_PLAN_SHARE = 0.15
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
 
@@ -75,6 +76,13 @@ COMMAND_RATES: Mapping[str, float] = {
     "omit": 0.7,
     "odd_push": 2.0,
 }
+TROUBLE_RATES: Mapping[str, float] = {
+    "damage": 0.6,
+    "account": 1.5,
+    "hook_fault": 1.0,
+    "crowd": 3.0,
+    "confused": 3.0,
+}
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
 
@@ -105,6 +113,9 @@ class World:
     idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
     rounds_every_s: float = 3_600.0  # how often the service looks at rounds, besides at their ends
     start_ms: int = START_MS
+    hiro_month: int | None = None  # how many calls the upstream really grants, if not the usual number
+    tenero_month: int | None = None
+    earlier_service: Literal["none", "0.1.0", "today"] = "none"  # that has stored something
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +161,16 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
     events += _drawn_events(Random(f"{seed}:commands"), COMMAND_RATES, days)
     settings = _with_other_plans(Random(f"{seed}:plans"), settings)
     start_ms = MONTH_ENDS_MS if rng.random() < MONTH_END_SHARE else START_MS
-    world = replace(world, settings=settings, start_ms=start_ms)
+    rng = Random(f"{seed}:trouble")
+    events += _drawn_events(rng, TROUBLE_RATES, days)
+    world = replace(
+        world,
+        settings=settings,
+        start_ms=start_ms,
+        hiro_month=rng.choice((None, None, None, *SMALL_MONTHS)),
+        tenero_month=rng.choice((None, None, None, *SMALL_MONTHS)),
+        earlier_service=rng.choice(("none", "none", "none", "0.1.0", "today")) if days >= 1 else "none",
+    )
     return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
 
 
@@ -246,6 +266,17 @@ def upstream_fault(values: Mapping[str, Any], now_ms: int) -> SimulatedFault:
     )
 
 
+def _confused(who: tuple[str, str], rng: Random) -> dict[str, Any]:
+    return {
+        "upstream": who[0],
+        "task": who[1],
+        "only": rng.choice(("contradiction", "contradiction", "contradiction", "value", "moved")),
+        "share": rng.choice((0.4, 1.0)),
+        "for_s": round(rng.uniform(300, 1_800), 1),
+        "tries": rng.choice((2, 4)),
+    }
+
+
 _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     "upstream": _upstream,
     "strange_answer": lambda rng: {
@@ -314,7 +345,40 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
         "for_s": round(rng.uniform(60, 7_200), 1),
     },
     "receiver": lambda rng: {"mode": rng.choice(("takes", "takes", "refuses", "silent", "cut"))},
-    "hook": lambda rng: {"state": rng.choice(("streaming", "streaming", "interrupted", "expired"))},
+    "hook": lambda rng: {
+        "state": rng.choice(
+            ("streaming", "streaming", "interrupted", "interrupted", "expired", "disabled", "deleted")
+        )
+    },
+    "hook_fault": lambda rng: {
+        "fault": rng.choice(("status", "status", "limited", "hang")),
+        "upstream": "hiro",
+        "path": rng.choice(("/chainhooks", "/enabled", "/enabled")),
+        "share": 1.0,
+        "for_s": round(rng.uniform(3_600, 20_000), 1),
+        "status": rng.choice((404, 503, 302)),
+        "retry_after": rng.choice((30, 3_000)),
+        "as_date": False,
+    },
+    "account": lambda rng: {
+        "upstream": rng.choice(("hiro", "hiro", "tenero")),
+        "what": rng.choice(("others", "others", "new_month", "new_month", "key_ignored")),
+        "share": rng.choice((0.3, 0.9, 1.0)),
+    },
+    "crowd": lambda rng: {
+        "then": rng.choice(("reset", "leave", "probe", "probe", "look")),
+        "count": rng.choice((2, 6, 12)),
+        "share": rng.choice((0.3, 0.6, 1.0)),
+    },
+    "confused": lambda rng: _confused(
+        rng.choice((("hiro", "feed"), ("hiro", "sweep"), ("tenero", "tenero"))), rng
+    ),
+    "damage": lambda rng: {
+        "what": rng.choice(("state", "state", "state", "run", "run-log", "day", "audit", "prices")),
+        "count": rng.choice((1, 3)),
+        "whole": rng.random() < 0.5,
+        "down_s": _down_s(rng),
+    },
     "rehearse": lambda rng: {"form": rng.choice(("lines", "export")), "mistakes": rng.choice((1, 5))},
     "explain": lambda rng: {"saved": rng.random() < 0.5, "odd": rng.random() < 0.4},
     "follow": lambda rng: {"what": rng.choice(("news", "events", "pages", "pages", "allowlist", "instance"))},

@@ -53,7 +53,7 @@ class Observer(Protocol):
     def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...
     def fetching(self, url: str) -> None: ...
     def calling(self, url: str) -> None: ...
-    def fetched(self, url: str, status: int) -> None: ...
+    def fetched(self, url: str, status: int, headers: Mapping[str, str]) -> None: ...
     def committing(self, connection: sqlite3.Connection) -> None: ...
 
 
@@ -228,6 +228,14 @@ class SimulatedProcess:
     def scheduler(self, instance: str | None = None) -> SchedulerClient:
         return SchedulerClient(self._namespace.get_by_name(instance or self.settings.instance))
 
+    def effective_cadences(self) -> dict[str, int]:
+        """What the scheduler's object calculates with; empty while it is not there."""
+        for live in self.runtime._live.values():
+            scheduler = live._instance
+            if isinstance(scheduler, SchedulerDO) and live.id.name == self.settings.instance:
+                return {name: cadence.effective_ms for name, cadence in scheduler._cadences().items()}
+        return {}
+
     async def reload(self, settings: Settings) -> None:
         """As SIGHUP does with the settings that a reload applies."""
         self.settings = settings
@@ -248,12 +256,12 @@ class SimulatedProcess:
         try:
             answer = await self._simulated_fetch(url, **options)
         except Exception as error:
-            self.observer.fetched(f"{url} {type(error).__name__}", 0)
+            self.observer.fetched(f"{url} {type(error).__name__}", 0, {})
             raise
         spoilt = self._spoilt
         if spoilt.until_s > self.loop.time() and url.startswith(BASE_URLS[spoilt.upstream]):
             answer = spoilt.spoil(answer, url, self.rng)
-        self.observer.fetched(url, answer.status)
+        self.observer.fetched(url, answer.status, answer.headers)
         return answer
 
     async def close(self) -> None:

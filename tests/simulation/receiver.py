@@ -16,7 +16,7 @@ ReceiverMode: TypeAlias = Literal["takes", "refuses", "silent", "cut"]
 
 RECEIVER_URL = "https://receiver.example"
 ALERT_FORMATS = ("json", "slack", "pagerduty")
-ALERTED_SHARE, HEARTBEAT_SHARE, HOOK_SHARE = 0.6, 0.3, 0.3  # of histories
+ALERTED_SHARE, HEARTBEAT_SHARE, HOOK_SHARE = 0.6, 0.3, 0.9  # of histories
 
 
 def with_receivers(rng: Random, settings: Settings) -> Settings:
@@ -34,7 +34,7 @@ def with_receivers(rng: Random, settings: Settings) -> Settings:
         settings = replace(settings, heartbeat_url=f"{RECEIVER_URL}/heartbeat")
     if hooked < HOOK_SHARE and settings.hiro_api_key is not None:
         settings = replace(
-            settings, chainhook_id=f"/chainhooks/me/{HOOK_UUID}", chainhook_reenable=rng.random() < 0.5
+            settings, chainhook_id=f"/chainhooks/me/{HOOK_UUID}", chainhook_reenable=rng.random() < 0.7
         )
     return settings
 

@@ -36,6 +36,7 @@ _VERSIONS = "SELECT round_id, version, digest FROM competition_rounds ORDER BY r
 _RESULTS = "SELECT round_id, exact_json FROM competition_round_results ORDER BY rowid"
 _REWARDS = "SELECT round_id, category, rank, stx_address, amount_sats FROM competition_rewards ORDER BY rowid"
 _NEWS = "SELECT id, kind, txid FROM news WHERE id > ? ORDER BY id"
+_LOWEST_NONCES = "SELECT wallet, json_extract(ranges_json, '$[0][0]') FROM nonces"
 _RECORDED = "SELECT group_concat(txid, ' ') FROM swaps"
 _REFUSED = "SELECT group_concat(txid, ' ') FROM refusals"
 _DAYS = "SELECT day, agent_id, points FROM agent_days"
@@ -103,11 +104,9 @@ class RoundChecks:
             round_ = self._round(database, round_id)
             captured = {row["txid"] for row in self._of_round(database, "swaps", round_id)}
             agents = {row["stx_address"] for row in self._of_round(database, "agents", round_id)}
+            lowest = dict(database.execute(_LOWEST_NONCES))
         if self._clock_was_wrong_since(round_["grace_ends_at"] * 1000):
             return
-        starts_s = round_["starts_at"] - outside.time.start_ms / 1000
-        if outside.omitted_since(starts_s):
-            return  # a wallet's last transaction can be missing without a gap in its nonces
         listed_s = round_["grace_ends_at"] - LISTED_AFTER_S
         missing = [
             swap.txid
@@ -117,6 +116,7 @@ class RoundChecks:
             and swap.sender in agents
             and outside.mined_s(swap.txid) <= listed_s
             and outside.counted_since_s(swap.sender) < outside.mined_s(swap.txid)
+            and not outside.may_be_unseen(swap.txid, listed_s, lowest.get(swap.sender))
         ]
         if missing:
             history.broken("round-complete", f"{round_id} was captured without {missing}")

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from simulation.clients import OPERATOR
-from simulation.followers import Followers
+from simulation.crowds import Crowds
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
 from tocsin.shapes.rounds import CATEGORIES
@@ -20,7 +20,7 @@ REFUSED = {400, 404, 409}
 NO_PRICES = "empty_price_cache"
 
 
-class RoundOperators(Followers):
+class RoundOperators(Crowds):
     """Add, void, reopen, price, flag, pay, and every step by hand."""
 
     def _round_rule(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:

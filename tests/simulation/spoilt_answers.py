@@ -1,4 +1,4 @@
-"""Answers of an upstream that mean nothing: an odd status, or a value of another type than it should be.
+"""Answers of an upstream that mean nothing: an odd status, a value of another type, or a contradiction.
 
 None of them can be mistaken for a true answer with other values: an upstream that lies cannot be noticed.
 """
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from simulation.contradictions import contradicted
 from tocsin.bindings import FetchResponse
 from tocsin.simulator.http_messages import UpstreamName
 
 ODD_STATUSES = (400, 403, 408, 418, 425, 451, 600)
 ELSEWHERE = "https://elsewhere.example/"
 RETRY_AFTER = ("soon", "-3", "Wed, 20 May 2026 07:28:00", "Wed, 20 May 2026 07:28:00 GMT", "9" * 30)
+KINDS = ("value", "value", "contradiction", "contradiction", "status", "moved", "limited")
 
 
 @dataclass
@@ -23,12 +25,15 @@ class SpoiltAnswers:
     upstream: UpstreamName = "hiro"
     share: float = 0.0
     until_s: float = 0.0
+    only: str | None = None  # of the kinds
 
     def spoil(self, answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
         """What arrives instead of this answer."""
         if rng.random() >= self.share:
             return answer
-        kind = rng.choice(("value", "value", "value", "status", "moved", "limited"))
+        kind = self.only or rng.choice(KINDS)
+        if kind == "contradiction":
+            return contradicted(answer, url, rng)
         if kind == "status":
             return FetchResponse(rng.choice(ODD_STATUSES), {}, b"")
         if kind == "moved":

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
@@ -19,6 +19,10 @@ KNOWN = {
     "items", "maximum", "minimum", "pattern", "patternProperties", "properties", "propertyNames", "required",
     "title", "type",
 }  # fmt: skip
+ABOUT_VALUES = {"enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum"}
+ABOUT_FIELDS = {"properties", "patternProperties", "additionalProperties", "propertyNames", "required"}
+
+Fits: TypeAlias = Callable[[Any], bool]
 
 
 def resolve(document: Any, reference: str) -> Any:
@@ -112,3 +116,79 @@ def _wrong_fields(document: Any, schema: Any, value: dict[str, Any], at: str) ->
             fitting.append(others)
         for one in fitting:
             yield from violations(document, one, field, place)
+
+
+class _FittingValues:
+    """Makes a function of each schema of a document, once: most values fit, and nobody asks why."""
+
+    def __init__(self, document: Any) -> None:
+        self._document = document
+        self._made: dict[int, tuple[Any, Fits]] = {}  # by the identity of the schema, which is kept
+
+    def of(self, schema: Any) -> Fits:
+        number = id(schema)
+        if number not in self._made:
+            assert schema.keys() <= KNOWN, f"this checker has no rule for {schema.keys() - KNOWN}"
+
+            def later(value: Any) -> bool:  # for a schema that contains itself
+                return self._made[number][1](value)
+
+            self._made[number] = schema, later
+            self._made[number] = schema, self._make(schema)
+        return self._made[number][1]
+
+    def _make(self, schema: Any) -> Fits:
+        if "$ref" in schema:
+            return self.of(resolve(self._document, schema["$ref"]))
+        rules: list[Fits] = []
+        if "type" in schema:
+            names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+            types = frozenset(each for name in names for each in TYPES[name])
+            rules.append(lambda value: type(value) in types)  # a bool is not an int here
+        if not ABOUT_VALUES.isdisjoint(schema):
+            rules.append(lambda value: next(_wrong_value(schema, value, ""), None) is None)
+        if "anyOf" in schema:
+            choices = [self.of(one) for one in schema["anyOf"]]
+            rules.append(lambda value: any(fits(value) for fits in choices))
+        if not ABOUT_FIELDS.isdisjoint(schema):
+            rules.append(self._fields(schema))
+        if "items" in schema:
+            item = self.of(schema["items"])
+            rules.append(lambda value: type(value) is not list or all(map(item, value)))
+        return rules[0] if len(rules) == 1 else lambda value: all(rule(value) for rule in rules)
+
+    def _fields(self, schema: Any) -> Fits:
+        properties = {name: self.of(one) for name, one in schema.get("properties", {}).items()}
+        patterns = [
+            (re.compile(text), self.of(one)) for text, one in schema.get("patternProperties", {}).items()
+        ]
+        others, required = schema.get("additionalProperties", True), schema.get("required", ())
+        of_others = self.of(others) if isinstance(others, dict) else lambda _: others is not False
+        name_fits = self.of(schema.get("propertyNames", ANYTHING))
+
+        def field_fits(name: str, field: Any) -> bool:
+            fitting = [fits for pattern, fits in patterns if pattern.search(name)]
+            if name in properties:
+                fitting.append(properties[name])
+            return name_fits(name) and all(fits(field) for fits in fitting or (of_others,))
+
+        def fits(value: Any) -> bool:
+            if type(value) is not dict:
+                return True
+            return all(name in value for name in required) and all(
+                field_fits(name, field) for name, field in value.items()
+            )
+
+        return fits
+
+
+ANYTHING: dict[str, Any] = {}
+_documents: dict[int, _FittingValues] = {}
+
+
+def fits(document: Any, schema: Any, value: Any) -> bool:
+    """Whether `violations` finds nothing; ten times as quick."""
+    known = _documents.get(id(document))
+    if known is None:
+        known = _documents[id(document)] = _FittingValues(document)
+    return known.of(schema)(value)

@@ -110,8 +110,7 @@ class Budget:
         limit = self.limits.month
         if limit is not None:
             month = self.month_at(moment)
-            probing = self.plan.month is None or month.spent < self.plan.month
-            paced_ms = month.wait_ms(lane, limit, self.limits.request_share, probing=probing)
+            paced_ms = month.wait_ms(lane, limit, self.limits.request_share, probing=self.probes(month))
             if paced_ms > wait_ms:
                 wait_ms, reason, by_budget = paced_ms, self._month_reason(month, limit), True
         return Denial(wait_ms, moment.wall_ms + wait_ms, reason, by_budget) if wait_ms > 0 else None
@@ -144,6 +143,10 @@ class Budget:
 
     def month_at(self, moment: Moment) -> Month:
         return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
+
+    def probes(self, month: Month) -> bool:
+        """Whether a month without calls is asked for again and again: others used it up, and not we our plan."""
+        return self.plan.month is None or month.spent < self.plan.month
 
     def calls_left(self, lane: Lane, moment: Moment) -> float:
         """How many calls this lane could make in a row, as the month is paced; without a month, in a day."""

@@ -9,6 +9,7 @@ from math import ceil
 
 from tocsin.budget.budget import Budget, Quota
 from tocsin.budget.limiter import Lane
+from tocsin.budget.month import PROBE_MS
 from tocsin.budget.windows import lane_max
 from tocsin.moments import Moment
 
@@ -69,6 +70,9 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
                 f"stretched: {int(left)} of {month_limit} calls are left to tasks for"
                 f" {to_rollover_ms / 86_400_000:.1f} days"
             )
+        if month.calls_left(month_limit) == 0 and budget.probes(month):
+            # Somebody must make the call that shows whether the upstream has calls again.
+            to_rollover_ms = min(to_rollover_ms, PROBE_MS)
     return {name: _stretched(demand, factor, reason, to_rollover_ms) for name, demand in demands.items()}
 
 
@@ -88,5 +92,5 @@ def overdraft(plan: Quota, demands: Mapping[str, Demand]) -> str | None:
 def _stretched(demand: Demand, factor: float, reason: str, to_rollover_ms: int | None) -> Cadence:
     effective_ms = ceil(demand.cadence_ms * factor)
     if to_rollover_ms is not None and effective_ms > to_rollover_ms:
-        effective_ms = max(demand.cadence_ms, to_rollover_ms)  # the next month has calls again
+        effective_ms = max(demand.cadence_ms, to_rollover_ms)  # by then there may be calls again
     return Cadence(effective_ms, reason)

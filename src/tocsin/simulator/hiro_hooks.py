@@ -22,6 +22,7 @@ class HookApi:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
+        self.uuid = HOOK_UUID  # of the hook that is registered
         self.state: HookState = "streaming"
         self.enabled = True
 
@@ -41,7 +42,7 @@ class HookApi:
             raise HiroHttpError(404, f"Route {request.method}:{request.path} not found")
         if "x-api-key" not in request.headers:
             raise HiroHttpError(401, "No API key found in request")
-        if found[1] != HOOK_UUID:
+        if found[1] != self.uuid:
             raise HiroHttpError(404, "Chainhook not found")
         if method == "GET":
             return json_reply(200, self._body())
@@ -62,7 +63,7 @@ class HookApi:
     def _body(self) -> dict[str, Any]:
         now_s, height = self._chain.now_ms // 1000, self._chain.tip_height
         return {
-            "uuid": HOOK_UUID,
+            "uuid": self.uuid,
             "definition": {"name": "swaps", "version": "1", "chain": "stacks", "network": "mainnet"},
             "status": {
                 "status": self.state,

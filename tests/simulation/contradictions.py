@@ -1,0 +1,191 @@
+"""Answers of an upstream that contradict themselves or its contract, in ways that a reader must notice.
+
+Each has the right types. None of them can be mistaken for a true answer: where a change would be one, for example
+because all rows of a page are of one block, the answer stays as it is.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any, TypeAlias
+
+from tocsin.bindings import FetchResponse
+
+Change: TypeAlias = Callable[[Any, Random], bool]  # changes a body in place; whether it could
+
+OTHER_TXID = "0x" + "5e" * 32
+OTHER_ADDRESS = "SP000000000000000000002Q6VF78.another-token"
+STALE_CURSOR = (400, 404, 410)
+VALUES_MAX = 200_001
+
+
+def contradicted(answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
+    """What arrives instead of this answer; the same if there is nothing in it to change."""
+    if "/transactions?" in url and "cursor=" in url and rng.random() < 0.5:
+        return FetchResponse(rng.choice(STALE_CURSOR), {}, b'{"error":"querystring/cursor is not known"}')
+    if rng.random() < 0.03:
+        return FetchResponse(answer.status, answer.headers, b"[" + b"0," * VALUES_MAX + b"0]")
+    try:
+        body = json.loads(answer.body)
+    except ValueError:
+        return answer
+    changes = next((changes for part, changes in CHANGES.items() if part in url), ())
+    if answer.status != 200 or not changes or not rng.choice(changes)(body, rng):
+        return answer
+    return FetchResponse(answer.status, answer.headers, json.dumps(body).encode())
+
+
+# Lists of transactions
+
+
+def _oldest_first(body: Any, _rng: Random) -> bool:
+    heights = [row["block"]["height"] for row in _listed(body)]
+    if not heights or heights[0] == heights[-1]:
+        return False
+    body["results"].reverse()
+    return True
+
+
+def _without_block(body: Any, rng: Random) -> bool:
+    return _change_one(list(_listed(body)), rng, lambda row: row.update(block=None))
+
+
+def _empty_page(body: Any, _rng: Random) -> bool:
+    if not body.get("results") or not body["cursor"].get("next"):
+        return False
+    body["results"] = []
+    return True
+
+
+def _listed(body: Any) -> Iterator[Any]:
+    for row in body.get("results", ()):
+        yield row.get("transaction", row)
+
+
+# tx/multiple
+
+
+def _another_transaction(body: Any, rng: Random) -> bool:
+    return _change_one(_found(body), rng, lambda row: row.update(tx_id=OTHER_TXID))
+
+
+def _event_twice(body: Any, rng: Random) -> bool:
+    rows = [row for row in _found(body) if len(row.get("events", ())) >= 2]
+    return _change_one(
+        rows, rng, lambda row: row["events"][0].update(event_index=row["events"][1]["event_index"])
+    )
+
+
+def _new_event(body: Any, rng: Random) -> bool:
+    return _change_one(_transfers(body), rng, lambda event: event.update(event_type="asset_of_tomorrow"))
+
+
+def _new_kind(body: Any, rng: Random) -> bool:
+    return _change_one(_transfers(body), rng, lambda event: event["asset"].update(asset_event_type="lent"))
+
+
+def _nobody_gives(body: Any, rng: Random) -> bool:
+    events = [event for event in _transfers(body) if event["asset"]["asset_event_type"] == "transfer"]
+    return _change_one(events, rng, lambda event: event["asset"].update(sender=""))
+
+
+def _odd_amount(body: Any, rng: Random) -> bool:
+    """Of everybody's transfers: between others no amount need be readable, and of the sender none counts then."""
+    odd = rng.choice(("-5", "1e6", "0x10", ""))
+    events = _transfers(body)
+    for event in events:
+        event["asset"]["amount"] = odd
+    return bool(events)
+
+
+def _found(body: Any) -> list[Any]:
+    return [entry["result"] for entry in body.values() if entry.get("found")]
+
+
+def _transfers(body: Any) -> list[Any]:
+    return [
+        event
+        for row in _found(body)
+        if row.get("canonical") and len(row.get("events", ())) == row.get("event_count")
+        for event in row["events"]
+        if isinstance(event.get("asset"), dict) and "amount" in event["asset"]
+    ]
+
+
+# Events and balances, page by page
+
+
+def _wrong_total(body: Any, rng: Random) -> bool:
+    body["total"] += rng.choice((1, 3))
+    return True
+
+
+def _same_index(body: Any, _rng: Random) -> bool:
+    rows = body["results"]
+    if len(rows) < 2:
+        return False
+    rows[0]["event_index"] = rows[1]["event_index"]
+    return True
+
+
+def _wrong_net(body: Any, rng: Random) -> bool:
+    return _change_one(_changes_of(body), rng, lambda row: row["balance_change"].update(net="1234567"))
+
+
+def _not_asked_for(body: Any, rng: Random) -> bool:
+    return _change_one(_changes_of(body), rng, lambda row: row.update(tx_id=OTHER_TXID))
+
+
+def _asset_twice(body: Any, _rng: Random) -> bool:
+    rows = _changes_of(body)
+    if len(rows) < 2 or body["cursor"].get("next"):
+        return False
+    body["results"] = [*body["results"], rows[0]]
+    body["total"] += 1
+    return True
+
+
+def _changes_of(body: Any) -> list[Any]:
+    return [row for row in body["results"] if row["asset"]["type"] in {"stx", "ft"}]
+
+
+# Tenero
+
+
+def _another_token(body: Any, _rng: Random) -> bool:
+    if "address" not in body["data"]:
+        return False
+    body["data"]["address"] = OTHER_ADDRESS
+    return True
+
+
+def _no_price_field(body: Any, _rng: Random) -> bool:
+    for row in body["data"].get("rows", ()):
+        row.pop("price_usd", None)
+    return "rows" in body["data"]
+
+
+def _numbers_as_text(body: Any, _rng: Random) -> bool:
+    """What Tenero may send as well; it says the same."""
+    for row in body["data"].get("rows", ()):
+        for name in ("price_usd", "decimals", "total_liquidity_usd"):
+            if isinstance(row.get(name), int | float):
+                row[name] = str(row[name])
+    return True
+
+
+def _change_one(rows: list[Any], rng: Random, change: Callable[[Any], None]) -> bool:
+    if rows:
+        change(rng.choice(rows))
+    return bool(rows)
+
+
+CHANGES: Mapping[str, tuple[Change, ...]] = {
+    "/tx/multiple": (
+        *(_another_transaction, _event_twice, _new_event, _new_kind, _nobody_gives, _odd_amount),
+    ),
+    "/events": (_wrong_total, _same_index),
+    "/balance-changes": (_wrong_total, _wrong_net, _not_asked_for, _asset_twice),
+    "/transactions": (_oldest_first, _without_block, _empty_page),
+    "/v1/stacks/tokens": (_another_token, _no_price_field, _numbers_as_text),
+}

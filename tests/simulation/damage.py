@@ -1,0 +1,176 @@
+"""Stored values that somebody has changed while the service was down: valid JSON that no release ever wrote.
+
+What cannot be read is reported, put aside, and replaced by its default. The scheduler runs all the same.
+"""
+
+import json
+import sqlite3
+from contextlib import closing
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from simulation.clients import ADMIN_PATH, OPERATOR
+from simulation.plan import Event
+from simulation.process import SimulatedProcess
+from simulation.spoilt_answers import with_odd_part
+from simulation.stored_entries import stored_texts, write_texts
+from support.asgi import ask
+from tocsin.bindings import JSON
+from tocsin.commands.data_files import KV_FILE
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+ODD = json.dumps(["odd"])  # no entry may be this
+PUT_ASIDE = "unreadable:"
+UNREADABLE_EVENTS = {"state.entry_unreadable", "audit.record_unreadable"}
+VERSION = "version"  # it is corrected, and reported by an event of its own
+APART = ("run:", "run-log:", "day:", "audit:", PUT_ASIDE)  # what is not read when the object wakes
+DOWN_S = 65.0  # a budget that is lost forgets the calls of the last minute
+PRICE = "tenero:price:"
+ODD_PRICES: tuple[Any, ...] = (
+    [],
+    {"priceUsd": "1"},
+    {"priceUsd": -1.0, "decimals": 6, "fetchedAt": 1},
+    {"priceUsd": 1.0, "decimals": 60, "fetchedAt": 1},
+    {"priceUsd": 1.0, "decimals": 6, "fetchedAt": 1, "liquidityUsd": -5.0},
+    {"priceUsd": 1e300, "decimals": 6, "fetchedAt": 1},
+)
+ODD_BUDGETS: tuple[tuple[str, Any], ...] = (
+    ("second", [[1, 2]]),
+    ("minute", [[-1, 0, 0, 0]]),
+    ("callRate", [[1]]),
+    ("closedUntil", 10**18),
+    ("limits", {"second": 0, "minute": 0, "month": 0, "requestShare": 0.1, "isCap": False}),
+)
+RUNS = ("run:", "run-log:")
+PAGES_MAX = 60
+
+
+class Damage:
+    """Changes what is stored, and remembers what must be reported of it."""
+
+    def __init__(self, history: "History") -> None:
+        self._history = history
+        self._asked: Event | None = None
+        self._changed: dict[str, str] = {}  # by key, as it was changed last; until it was checked
+        self._must_report: set[str] = set()
+        self._reported: set[str] = set()
+        self.entries_lost = 0
+
+    def when_down(self, event: Event) -> None:
+        """As soon as no process runs."""
+        self._asked = event
+
+    def logged(self, event: str, key: JSON) -> None:
+        if event in UNREADABLE_EVENTS:
+            self._reported.add(str(key))
+            self._history.happened["entry unreadable"] += 1
+        elif event == "state.version_unknown":
+            self._reported.add(VERSION)
+
+    def process_ended(self) -> None:
+        event, self._asked = self._asked, None
+        if event is None:
+            return
+        self._history.restart_after_s = max(self._history.restart_after_s, DOWN_S)
+        rng = Random(event.draw)
+        if event.values["what"] == "prices":
+            self._change_prices(rng)
+        else:
+            self._change_entries(event, rng)
+
+    def _change_entries(self, event: Event, rng: Random) -> None:
+        history = self._history
+        texts = stored_texts(history.directory, history.settings.instance)
+        keys = [key for key in texts if _kind_of(key) == event.values["what"]]
+        chosen = rng.sample(keys, min(len(keys), event.values["count"]))
+        changed = {key: self._changed_text(key, texts[key], event, rng) for key in chosen}
+        write_texts(history.directory, history.settings.instance, changed)
+        self._changed |= changed
+        self._reported -= changed.keys()
+        self._must_report -= changed.keys()
+        # A task that is switched off is not read, nor is a run or a day that nobody asks for.
+        self._must_report |= {key for key in changed if changed[key] == ODD and not key.startswith("last")}
+        history.note("damaged", entries=changed)
+        if event.values["what"] in {"state", "run"}:
+            history.actions.state_was_lost()
+        if "alert" in changed:
+            history.outside.receiver.given_up += 1  # what it was told last is not known any more
+
+    @staticmethod
+    def _changed_text(key: str, text: str, event: Event, rng: Random) -> str:
+        if event.values["whole"]:
+            return ODD
+        value = json.loads(text)
+        if key.startswith("budget:"):
+            name, odd = rng.choice(ODD_BUDGETS)
+            return json.dumps({**value, name: odd})
+        return json.dumps(with_odd_part(value, rng))
+
+    def _change_prices(self, rng: Random) -> None:
+        history = self._history
+        with closing(sqlite3.connect(history.directory / KV_FILE)) as file, file:
+            keys = [key for (key,) in file.execute("SELECT key FROM entries ORDER BY key")]
+            chosen = rng.sample(keys, min(len(keys), 3))
+            for key in chosen:
+                odd = rng.choice(ODD_PRICES) if key.startswith(PRICE) else ["odd"]
+                file.execute("UPDATE entries SET value = ? WHERE key = ?", (json.dumps(odd), key))
+        history.note("damaged", prices=chosen)
+        history.actions.prices_were_lost([key.removeprefix(PRICE) for key in chosen])
+
+    async def check(self, process: SimulatedProcess) -> None:
+        """Have everything read that may be damaged; then what had to be reported was, and nothing is lost."""
+        waiting = dict(self._changed)
+        if not waiting or not await self._read_all(process, waiting):
+            return
+        history = self._history
+        texts = stored_texts(history.directory, history.settings.instance)
+        for key, text in waiting.items():
+            if self._changed.get(key) != text:
+                continue  # changed again meanwhile
+            del self._changed[key]
+            is_reported = key in self._reported
+            if key in self._must_report and not is_reported and not _was_removed(key, texts):
+                history.broken("unreadable", f"nobody was told that {key} cannot be read")
+            kept = texts.get(key if key.startswith("audit:") else PUT_ASIDE + key)
+            if is_reported and key != VERSION and (kept is None or json.loads(kept) != json.loads(text)):
+                history.broken("unreadable", f"{key} was put aside as {kept}, and it was {text[:200]}")
+
+    async def _read_all(self, process: SimulatedProcess, keys: dict[str, str]) -> bool:
+        """Whether all that can be asked for was answered."""
+        paths = [f"{ADMIN_PATH}/days?limit=400", f"{ADMIN_PATH}/audit?limit=500"]
+        paths += [f"{ADMIN_PATH}/runs/{int(key.rpartition(':')[2])}" for key in keys if key.startswith(RUNS)]
+        for path in paths:
+            answer = await ask(process.app, path, headers=OPERATOR)
+            self._history.note("read", path=path, status=answer.status)
+            if answer.status not in {200, 404}:
+                return False
+        after = ""
+        for _ in range(PAGES_MAX):
+            answer = await ask(process.app, f"{ADMIN_PATH}/runs?limit=500{after}", headers=OPERATOR)
+            if answer.status != 200:
+                return False
+            last = answer.json()["next"]
+            if last is None:
+                return True
+            after = f"&cursor={last}"
+        return False
+
+    def ending(self) -> None:
+        if self._changed:
+            self._history.broken("unreadable", f"nobody could read {sorted(self._changed)} after the calm")
+
+
+def _kind_of(key: str) -> str | None:
+    """What an entry belongs to; None for what was put aside."""
+    if key.startswith(PUT_ASIDE):
+        return None
+    return next((part[:-1] for part in APART if key.startswith(part)), "state")
+
+
+def _was_removed(key: str, texts: dict[str, str]) -> bool:
+    """A run or a day that has become too old; and nobody sees the lines of a run that is not there."""
+    if key.startswith("run-log:"):
+        return key.replace("run-log:", "run:") not in texts
+    return key.startswith(APART) and key not in texts and PUT_ASIDE + key not in texts

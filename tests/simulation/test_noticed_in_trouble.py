@@ -1,0 +1,118 @@
+"""What the simulation notices in trouble with stores and upstreams: a defect is put in, and its promise is broken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulation.history import run_history
+from simulation.plan import Event, Plan, draw_plan
+from tocsin.budget import budget_limiter
+from tocsin.budget.feedback import apply_answer
+from tocsin.budget.month import Month
+from tocsin.competition import hook_watch
+from tocsin.scheduler import run_history as kept_runs
+from tocsin.scheduler.stored_entries import EntryReader
+from tocsin.simulator.hiro_hooks import HOOK_UUID
+
+HOUR_MS = 3_600_000
+
+
+def troubled_plan() -> Plan:
+    """Half a day: entries are damaged, a hook is deleted, others use up the month, many ask at once."""
+    plan = draw_plan(1, 0.5)
+    damage = {"what": "state", "count": 12, "whole": True, "down_s": 70.0}
+    events = (
+        Event(4_000.0, "damage", 1, damage),
+        Event(5_000.0, "damage", 2, {**damage, "what": "run"}),
+        Event(6_000.0, "hook", 3, {"state": "deleted"}),
+        Event(8_000.0, "crowd", 4, {"then": "look", "count": 6, "share": 1.0}),
+        Event(12_000.0, "hook", 8, {"state": "disabled"}),
+        Event(17_000.0, "hook", 5, {"state": "streaming"}),
+        Event(20_000.0, "account", 6, {"upstream": "tenero", "what": "others", "share": 1.0}),
+        Event(24_000.0, "refresh", 7, {"task": "tenero", "times": 1}),
+        *(Event(26_000.0 + 300 * n, "refresh", n, {"task": "tenero", "times": 1}) for n in range(9)),
+    )
+    settings = replace(
+        plan.world.settings,
+        hiro_api_key="a-key-for-hiro",
+        feed_enabled=True,
+        feed_cadence=2 * HOUR_MS,
+        tenero_cadence=HOUR_MS,
+        tenero_plan_month=50_000,
+        sweep_cadence=2 * HOUR_MS,
+        chainhook_id=f"/chainhooks/me/{HOOK_UUID}",
+        chainhook_reenable=False,
+        breaker_failures=0,
+    )
+    world = replace(plan.world, settings=settings, idle_s=1e9, earlier_service="today", tenero_month=None)
+    return replace(plan, world=world, events=events)
+
+
+def not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read is replaced by its default, and nobody is told."""
+    real = EntryReader.value
+
+    def value(self: EntryReader, key: str, stored: Any, read: Any, default: Any) -> Any:
+        try:
+            return read(stored)
+        except Exception:  # noqa: BLE001 - any: the defect is that nothing else happens
+            return default if key != "pausedUntil" else real(self, key, stored, read, default)
+
+    monkeypatch.setattr(EntryReader, "value", value)
+
+
+def runs_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run is ever too old."""
+    monkeypatch.setattr(kept_runs, "_is_due", lambda *_: False)
+
+
+def lines_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are removed without their log lines."""
+    monkeypatch.setattr(kept_runs, "log_key", lambda number: f"another:{number}")
+
+
+def asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month that is used up is asked for whenever somebody wants a call."""
+    monkeypatch.setattr(Month, "_probe_wait_ms", lambda _: 0)
+
+
+def call_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that has ended counts as under way."""
+
+    def applied(budget: Any, *arguments: Any, **named: Any) -> Any:
+        changed, events = apply_answer(budget, *arguments, **named)
+        return replace(changed, in_flight=budget.in_flight), events
+
+    monkeypatch.setattr(budget_limiter, "apply_answer", applied)
+
+
+def hook_always_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that is not enabled is no problem."""
+    monkeypatch.setattr(hook_watch, "problem_of", lambda _: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        (None, None),
+        (not_reported, "unreadable"),
+        (runs_kept_for_ever, "run-history"),
+        (lines_left, "run-history"),
+        (asked_at_once, "month"),
+        (call_never_ends, "permits"),
+        (hook_always_fine, "outcomes"),
+    ],
+)
+def test_it_notices_a_broken_promise_in_trouble(
+    broken: Callable[[pytest.MonkeyPatch], None] | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each defect breaks the promise with its name; without one nothing is broken."""
+    if broken is not None:
+        broken(monkeypatch)
+    report = run_history(troubled_plan())
+
+    assert {each.name for each in report.violations[:1]} == ({expected} if expected else set())
+    assert expected or report.happened["entry unreadable"] >= 12

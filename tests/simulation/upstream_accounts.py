@@ -1,0 +1,100 @@
+"""What the upstreams grant for our keys: months that others use up or that begin anew, and keys that are ignored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tocsin.simulator.http_messages import UpstreamName
+from tocsin.simulator.rate_limits import (
+    HIRO_ANONYMOUS,
+    HIRO_KEYED,
+    TENERO_ANONYMOUS,
+    HiroRateLimit,
+    TeneroRateLimit,
+    UpstreamRateLimit,
+)
+
+HEADERS: Mapping[str, str] = {
+    "hiro": "x-ratelimit-remaining-stacks-month",
+    "tenero": "x-ratelimit-month-remaining",
+}
+PROBE_S = 3_600.0  # between two calls while the month is used up
+UNDER_WAY_S = 10.0  # a call that was permitted before the news came is on its way for so long at most
+
+
+class UpstreamAccounts:
+    """The limits of both upstreams, as they count them."""
+
+    def __init__(self, hiro_month: int | None, tenero_month: int | None) -> None:
+        self.hiro = HiroRateLimit(HIRO_KEYED, HIRO_ANONYMOUS)
+        self.tenero = TeneroRateLimit(TENERO_ANONYMOUS, TENERO_ANONYMOUS)
+        for limit, month in ((self.hiro, hiro_month), (self.tenero, tenero_month)):
+            if month is not None:
+                limit.keyed = replace(limit.keyed, month=month)
+                limit.anonymous = replace(limit.anonymous, month=month)
+
+    def change(self, values: Mapping[str, Any], now_ms: int) -> None:
+        limit = self._of(values["upstream"])
+        match values["what"]:
+            case "others":
+                for key in _keys(limit):
+                    left = limit._usage(key, now_ms).remaining("month", limit.plan(key))
+                    limit._usage(key, now_ms).used["month"] += int(left * values["share"])
+            case "new_month":
+                for key in _keys(limit):
+                    limit._usage(key, now_ms).used["month"] = 0
+            case "key_ignored":
+                self.hiro.keys_ignored = values["share"] > 0.5
+
+    def calm(self, now_ms: int) -> None:
+        self.hiro.keyed, self.hiro.anonymous = HIRO_KEYED, HIRO_ANONYMOUS
+        self.tenero.keyed = self.tenero.anonymous = TENERO_ANONYMOUS
+        self.hiro.keys_ignored = False
+        for upstream in ("hiro", "tenero"):
+            self.change({"upstream": upstream, "what": "new_month"}, now_ms)
+
+    def _of(self, upstream: UpstreamName) -> UpstreamRateLimit:
+        return self.hiro if upstream == "hiro" else self.tenero
+
+
+def _keys(limit: UpstreamRateLimit) -> list[str]:
+    return sorted(limit._usages)
+
+
+@dataclass
+class MonthChecks:
+    """While an upstream says that the month is used up, it is asked once an hour."""
+
+    used_up_s: float | None = None  # since when we know
+    called_s: float | None = None  # the last call since
+    month: str = ""
+
+    def told(self, upstream: str, headers: Mapping[str, str], now_s: float, wall_ms: int) -> None:
+        left = headers.get(HEADERS[upstream])
+        if left is None:
+            return
+        if left != "0":
+            self.forget()
+        elif self.used_up_s is None:
+            self.used_up_s, self.month = now_s, _month(wall_ms)
+
+    def forget(self) -> None:
+        """What is stored of the budget was lost, it is another key's, or the clock was set."""
+        self.used_up_s = self.called_s = None
+
+    def called(self, now_s: float, wall_ms: int) -> str | None:
+        """A sentence if this call comes too soon."""
+        if self.used_up_s is None or now_s - self.used_up_s < UNDER_WAY_S:
+            return None
+        if _month(wall_ms) != self.month:
+            self.forget()
+            return None
+        before_s, self.called_s = self.called_s, now_s
+        if before_s is not None and now_s - before_s < PROBE_S - 1.0:
+            return f"a call {now_s - before_s:.1f} s after the last one, and the month is used up"
+        return None
+
+
+def _month(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m")
