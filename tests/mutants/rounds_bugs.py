@@ -366,4 +366,13 @@ BUGS = (
         breaks="An operator may end a round at any moment",
         tests=("rounds/test_preparation_meets_others.py::test_an_operator_ends_a_round_that_is_finalized",),
     ),
+    Bug(
+        name="sweep_of_a_clock_that_was_ahead_counts",
+        file=_COMPLETE,
+        old="        swept_at if 0 < swept_at <= now else None,\n",
+        new="        swept_at or None,\n",
+        origin="simulation",
+        breaks="A round is captured on complete data, also after the clock was set",
+        tests=("rounds/test_data_complete.py::test_times_of_a_clock_that_was_ahead_show_nothing",),
+    ),
 )

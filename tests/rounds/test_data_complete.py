@@ -32,13 +32,17 @@ async def read_wallets(world: RoundWorld, *wallets: str) -> None:
 
 
 async def reason(
-    world: RoundWorld, state: FeedState, rules: Rules = RULES, applied: str | None = None
+    world: RoundWorld,
+    state: FeedState,
+    rules: Rules = RULES,
+    applied: str | None = None,
+    at_s: int = GRACE_S + 60,
 ) -> str | None:
     """Why the round would not be captured now. `applied`: the rules of the newest sweep, if not those in force."""
     await save_state(world.db, state, 1).run()
     await set_value(world.db, "competition_rules", applied or rules.version, 1).run()
     (round_,) = await unfinished(world.db)
-    record = await load_record(world.db, rules, round_.rules, feed_runs=True)
+    record = await load_record(world.db, rules, round_.rules, at_s * 1000, feed_runs=True)
     return incomplete_because(round_.rules, record)
 
 
@@ -50,6 +54,21 @@ async def test_a_list_that_is_followed_completely_is_enough(tmp_path: Path) -> N
         late = await reason(world, replace(FOLLOWED, complete_at=GRACE_S * 1000 - 1))
         assert late is not None
         assert late.startswith("the chain was not read completely since the grace ended")
+
+
+async def test_times_of_a_clock_that_was_ahead_show_nothing(tmp_path: Path) -> None:
+    """Neither of a look at the network's list nor of a sweep."""
+    async with round_world(tmp_path) as world:
+        await read_wallets(world, *AGENTS)
+        ahead = GRACE_S + 7_200
+        looked = replace(FOLLOWED, complete_at=ahead * 1000)
+        reasons = [await reason(world, looked), await reason(world, looked, at_s=ahead)]
+        await world.swept(ahead)
+        none = FeedState(way="contracts")
+        reasons += [await reason(world, none), await reason(world, none, at_s=ahead)]
+
+    unread = "the chain was not read completely since the grace ended (2027-01-22 09:00 UTC)"
+    assert reasons == [unread, None, unread, None]
 
 
 async def test_a_wallet_that_has_become_eligible_is_named_as_the_reason(tmp_path: Path) -> None:

@@ -211,12 +211,11 @@ class Actions(CommandUsers):
     def state_was_lost(self) -> None:
         """An entry of the scheduler's state, perhaps: pauses, slots, ages and budgets may begin anew."""
         history, checks = self._history, self._history.checks
+        begins_s = history.time.now_s + history.restart_after_s  # the process that does not find it
         checks.pause_is_known = False
-        checks.ages_are_unknown(history.time.now_s)
+        checks.ages_are_unknown(begins_s)
         longest_s = max(history.cadences().values())
-        checks.excuses.add(
-            history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "an entry was lost"
-        )
+        checks.excuses.add(history.time.now_s, begins_s + 2 * longest_s + 3_600, "an entry was lost")
         for month in history.months.values():
             month.forget()
 

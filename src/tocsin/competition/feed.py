@@ -200,7 +200,7 @@ class Feed:
             mark=joined(taken.mark, GAPS_MAX),
             etag=None if taken.mark.gaps else etag if gap is None else before.etag,
             looked_at=looked_at,
-            complete_at=before.complete_at if taken.mark.gaps else looked_at,
+            complete_at=_past(before.complete_at, now) if taken.mark.gaps else looked_at,
             started_at=now if restarted else before.started_at,
             quiet=not rows and (gap is None or before.quiet),
             rests_on=None if restarted else before.rests_on,
@@ -338,6 +338,11 @@ def _named_in(rows: Iterable[Transaction]) -> Iterator[str]:
         yield from (used.account for used in row.nonces)
         if row.payment is not None:
             yield row.payment.recipient
+
+
+def _past(at: int | None, now: int) -> int | None:
+    """A time of a clock that was ahead is none."""
+    return None if at is None or at > now else at
 
 
 def _check(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> None:

@@ -267,6 +267,7 @@ class Sweep:
         rows = (await db.prepare(_NOW_ELIGIBLE).all()).results
         doubtful = await self._doubtful(now)
         changed = await self._state(RULES) != self._rules.version
+        swept_at = await self._state(SWEPT_AT)
         retracted: list[Refusal] = []
         if changed:
             rows += (await db.prepare(_BY_RULES).all()).results
@@ -291,6 +292,8 @@ class Sweep:
             self._context.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
         if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep continues
             statements += [set_value(db, RULES, self._rules.version, now), clear_value(db, SWEPT_AT)]
+        elif swept_at is not None and int(swept_at) > now:  # the clock was ahead
+            statements.append(clear_value(db, SWEPT_AT))
         if statements:
             await db.batch(statements)
 

@@ -77,7 +77,7 @@ async def capture_round(
     if not forced and round_.waiting_reason == UNPRICED and await _gauge_unpriced(db, rules):
         await note_waiting(work, round_, UNPRICED)  # perhaps for days: the record need not be read each time
         return UNPRICED
-    record = await load_record(db, work.rules, rules, feed_runs=work.feed_runs)
+    record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     if not forced:
         reason = incomplete_because(rules, record) or await _gauge_unpriced(db, rules)
         if reason is not None:
@@ -158,7 +158,7 @@ async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | No
 async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:
     """What would be captured now, the result of it, and what a capture would wait for. Writes nothing."""
     rules = round_.rules
-    record = await load_record(work.db, work.rules, rules, feed_runs=work.feed_runs)
+    record = await load_record(work.db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     prices = await prices_of_end(work.db, rules, {*await traded_in(work.db, rules), GAUGE})
     with collector_paused():
         inputs = await live_inputs(

@@ -6,7 +6,7 @@ before, so what a wallet did before it was registered is only in its own list: t
 that a list has shown within the round may wait to be verified, also not because its sender has become eligible.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tocsin.bindings import Database
 from tocsin.competition.feed_state import KEY as FEED_STATE
@@ -58,8 +58,13 @@ class RecordFacts:
         return proven_block(self.feed, self.proof)
 
 
-async def load_record(db: Database, rules: Rules, round_: RoundRules, *, feed_runs: bool) -> RecordFacts:
-    """As the database has it at one instant. `feed_runs`: whether there is a task that follows the network's list."""
+async def load_record(
+    db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool
+) -> RecordFacts:
+    """As the database has it at one instant. `feed_runs`: whether there is a task that follows the network's list.
+
+    A time in the future is of a clock that was ahead. It shows nothing.
+    """
     outside = (round_.starts_at - UNORDERED_S, round_.ends_at + UNORDERED_S)
     kept, of_round, eligible_now, unread, *proof = await db.batch(
         [
@@ -72,11 +77,13 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, *, feed_ru
     )
     values = {row["key"]: row["value"] for row in kept.results}
     feed = state_of(values.get(FEED_STATE)) if feed_runs else FeedState(way="contracts")
-    swept, waiting = values.get(SWEPT_AT), of_round.results[0]
+    if (feed.complete_at or 0) > now:
+        feed = replace(feed, complete_at=None)
+    swept_at, waiting = int(values.get(SWEPT_AT, 0)), of_round.results[0]
     return RecordFacts(
         feed,
         facts_of(proof, feed, rules),
-        None if swept is None else int(swept),
+        swept_at if 0 < swept_at <= now else None,
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
         unread.results[0]["n"],
