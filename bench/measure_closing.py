@@ -14,12 +14,13 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -48,10 +49,12 @@ SELECT id, ?, ?, ?, 'tenero', '500000', '20000' FROM price_tokens WHERE token = 
 def late(rounds: int) -> None:
     with TemporaryDirectory() as name:
         first = int(time.time()) + 6
-        make_data(Path(name) / "data", [first + 2 * number for number in range(rounds)])
+        data, ends = Path(name) / "data", [first + 2 * number for number in range(rounds)]
+        make_data(data, ends)
+        Thread(target=sweep_at, args=(data / "db.sqlite", ends), daemon=True).start()
         found: list[int] = []
         written: list[float] = []
-        with running(ServiceProcess(Path(name) / "data", command=SERVE, **ALONE)) as service:
+        with running(ServiceProcess(data, command=SERVE, **ALONE)) as service:
             while len(written) < rounds:
                 event = json.loads(service.line())
                 if event["event"] == "round.closed":
@@ -60,6 +63,16 @@ def late(rounds: int) -> None:
                     written.append(event["at"] - 1000 * (first + 2 * len(written)))
     print(f"late by {median(found):.0f} ms, at most {max(found)} ms: {rounds} closings")
     print(f"the result was there {median(written):.0f} ms after the end, at most {max(written):.0f}")
+
+
+def sweep_at(path: Path, ends: Sequence[int]) -> None:
+    """A sweep begins at the very end of each round. A moment before, the database knows of it."""
+    for end in ends[1:]:
+        time.sleep(max(0.0, end - 0.5 - time.time()))
+        with closing(sqlite3.connect(path, timeout=10)) as db, db:
+            db.execute(
+                "UPDATE competition_state SET value = ? WHERE key = 'competition_swept_at'", (f"{end}000",)
+            )
 
 
 def fill(path: Path, inputs: RoundInputs) -> None:

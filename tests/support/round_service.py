@@ -20,7 +20,7 @@ ALONE = {
 
 
 def make_data(data: Path, ends: Sequence[int]) -> None:
-    """A round for each end, without a grace. The first is `ROUND_ID`."""
+    """A round for each end, without a grace. The first is `ROUND_ID`, and a sweep begins at its very end."""
     data.mkdir(mode=0o700)
     asyncio.run(_fill(data, ends))
 
@@ -32,4 +32,4 @@ async def _fill(data: Path, ends: Sequence[int]) -> None:
         for number, ends_at in enumerate(ends):
             round_id = f"{ROUND_ID}-{number}" if number else ROUND_ID
             await world.add_round(roundId=round_id, startsAt=ends_at - LENGTH_S, endsAt=ends_at, graceS=0)
-        await world.swept(ends[-1] + 86_400, rules_of(Settings()))
+        await world.swept(ends[0], rules_of(Settings()))
