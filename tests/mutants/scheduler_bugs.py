@@ -242,8 +242,8 @@ BUGS = (
     Bug(
         name="history_reversed_by_a_restart",
         file=_STATE,
-        old="        **dict(reversed(newest.items())),\n",
-        new="        **newest,\n",
+        old="    stored |= dict(reversed(newest.items()))\n",
+        new="    stored |= newest\n",
         origin="test review: after a restart, order of history",
         breaks="After a restart the newest runs decide how soon a run that was cut off is run again",
         tests=("scheduler/test_boundaries.py::test_after_a_restart_it_is_the_newest_runs_that_count",),

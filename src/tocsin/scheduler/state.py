@@ -276,15 +276,14 @@ async def load_state(
 ) -> SchedulerState:
     """Load the stored state, upgraded if an older release stored it, with what its newest runs tell."""
     newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
-    older = await _old_open_runs(storage)
     stored = {
         **await storage.list(end=AUDIT_PREFIX),
         **await storage.list(start=AFTER_AUDIT, end=DAY_PREFIX),
         **await storage.list(start=AFTER_DAYS, end=LOG_PREFIX),
         **await storage.list(start=AFTER_RUNS),
-        **older,
-        **dict(reversed(newest.items())),
     }
+    stored |= await _old_open_runs(storage, stored.get(OPEN_RUNS_KEY))
+    stored |= dict(reversed(newest.items()))
     version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
@@ -361,12 +360,11 @@ def _read_state(
     return state
 
 
-async def _old_open_runs(storage: Storage) -> dict[str, Any]:
-    numbers = await storage.get(OPEN_RUNS_KEY)
-    keys = (
-        [run_key(number) for number in numbers or () if type(number) is int] if type(numbers) is list else []
-    )
-    return {key: value for key in sorted(keys) if (value := await storage.get(key)) is not None}
+async def _old_open_runs(storage: Storage, numbers: Any) -> dict[str, Any]:
+    """These runs, oldest first. Whether the entry with their numbers can be read is told later."""
+    listed = numbers if isinstance(numbers, list) else []
+    keys = [run_key(number) for number in sorted(number for number in listed if type(number) is int)]
+    return {key: value for key in keys if (value := await storage.get(key)) is not None}
 
 
 def _look_at_runs(state: SchedulerState, reader: "EntryReader") -> None:
