@@ -181,8 +181,8 @@ BUGS = (
     Bug(
         name="prepared_from_something_else",
         file="rounds/finalize.py",
-        old="        if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):\n",
-        new="        if found.basis is not None:\n",
+        old="    if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):\n",
+        new="    if found.basis is not None:\n",
         origin=_ORIGIN,
         breaks="A prepared result is published only if it rests on what was captured",
         tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
@@ -349,7 +349,7 @@ BUGS = (
     Bug(
         name="file_of_another_release_is_published",
         file="rounds/finalize.py",
-        old="            await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))\n",
+        old="    await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))\n",
         new="",
         origin="review of prepared results",
         breaks="The file of a round has its published result, also after a rollback",

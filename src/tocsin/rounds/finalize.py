@@ -97,15 +97,7 @@ async def finalize(
     db: Database, round_: RoundRow, now: int, checkpoint: Callable[[], None] = lambda: None
 ) -> RoundResult | None:
     """The result that was written; None if another run has written it, or the round is void."""
-    found = await find_preparation(db, round_)
-    if found is not None and found.state == "captured":
-        if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):
-            result = await _prepared(db, round_)
-        else:  # of another release, perhaps: its file is overwritten now, so nobody must use it any more
-            await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))
-            result = await _computed(db, round_)
-    else:
-        result = await _computed(db, round_)
+    result = await (_prepared if await _is_prepared(db, round_) else _computed)(db, round_)
     if result is None:
         return None
     checkpoint()
@@ -113,6 +105,18 @@ async def finalize(
     await write_parts(db, round_, result.texts, checkpoint)
     results = await db.batch(_end(db, round_, result, iso_time(now)))
     return result if results[0].meta.changes else None
+
+
+async def _is_prepared(db: Database, round_: RoundRow) -> bool:
+    """Whether a result was prepared from what was captured. One that was prepared from anything else is removed."""
+    found = await find_preparation(db, round_)
+    if found is None or found.state != "captured":
+        return False
+    if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):
+        return True
+    # By another release, perhaps. Its file is overwritten now, so that release must not use it after a rollback.
+    await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))
+    return False
 
 
 async def _computed(db: Database, round_: RoundRow) -> RoundResult:

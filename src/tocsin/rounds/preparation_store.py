@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tocsin.bindings import Database, Statement
 from tocsin.shapes.round_views import RoundRow
 
-ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50
+ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # that one statement deletes
 
 # As parts of statements with the round as ?1.
 READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
@@ -49,6 +49,7 @@ _COPIES = {  # with the rest of their keys
     "competition_round_refusals": "txid",
     "competition_round_agents": "stx_address",
     "competition_round_price_snapshots": "token_id",
+    "competition_round_files": "part",
 }
 _OUTCOME_TEXT = "SELECT text FROM competition_round_prepared_outcomes WHERE round_id = ? ORDER BY part"
 
@@ -113,7 +114,7 @@ def settle(db: Database, is_mine: str, mine: tuple[str, str]) -> list[Statement]
 
 
 def forget(db: Database, round_id: str, where: str = "", *values: str | int) -> list[Statement]:
-    """Remove the preparation of a round that has its result, will have none, or has one computed anew."""
+    """Remove the preparation of a round that has its result, will have none, or whose result is computed again."""
     return [
         db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 {where}").bind(round_id, *values)
         for table in ("competition_round_prepared_outcomes", "competition_round_preparations")
@@ -122,12 +123,12 @@ def forget(db: Database, round_id: str, where: str = "", *values: str | int) -> 
 
 async def clear_copies(db: Database, round_: RoundRow) -> None:
     """Remove all that was prepared of a void round that was never captured; there may be a million rows."""
-    of_version = {"competition_round_files": ("part", "AND version = ?2", PARTS_AT_ONCE)}
-    copies = {table: (key, "", ROWS_AT_ONCE) for table, key in _COPIES.items()}
-    for table, (key, where, limit) in {**copies, **of_version}.items():
-        rows = f"FROM {table} WHERE round_id = ?1 {where}"
+    for table, key in _COPIES.items():
+        is_file = key == "part"  # those of earlier versions stay
+        rows = f"FROM {table} WHERE round_id = ?1 {'AND version = ?2' if is_file else ''}"
+        limit = PARTS_AT_ONCE if is_file else ROWS_AT_ONCE
         clear = f"DELETE {rows} AND {key} IN (SELECT {key} {rows} LIMIT {limit}) AND {_IS_VOID}"
-        values = (round_.round_id, round_.version) if where else (round_.round_id,)
+        values = (round_.round_id, round_.version)[: 1 + is_file]
         while (await db.prepare(clear).bind(*values).run()).meta.changes:
             pass
 
