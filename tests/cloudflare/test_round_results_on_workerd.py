@@ -45,10 +45,7 @@ async def rows_of(world: RoundWorld, tables: tuple[str, ...]) -> dict[str, list[
 
 def load(workerd: Workerd, rows: dict[str, list[dict[str, Any]]]) -> None:
     for table, each in rows.items():
-        if each:
-            values = ", ".join(f"json_extract(value, '$.{column}')" for column in each[0])
-            insert = f"INSERT INTO {table} ({', '.join(each[0])}) SELECT {values} FROM json_each(?)"
-            workerd.sql((insert, [json.dumps(each)]))
+        workerd.insert(table, each)
 
 
 def run_rounds(workerd: Workerd, at_s: int) -> dict[str, Any]:

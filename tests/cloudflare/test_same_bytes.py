@@ -176,12 +176,7 @@ def load(workerd: Workerd, state: dict[str, Any]) -> None:
     """Load this state into a new deployment, and stop its clock."""
     workerd.migrate()
     for table, rows in state["rows"].items():
-        if rows:
-            columns = ", ".join(rows[0])
-            values = ", ".join(f"json_extract(value, '$.{column}')" for column in rows[0])
-            insert = f"INSERT INTO {table} ({columns}) SELECT {values} FROM json_each(?)"
-            for at in range(0, len(rows), 200):
-                workerd.sql((insert, [json.dumps(rows[at : at + 200])]))
+        workerd.insert(table, rows)
     for key, value in state["kv"].items():
         workerd.call("CONTRACT", "x", "kv_put", key, value)
     workerd.set_clock(state["now"])

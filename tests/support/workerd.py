@@ -151,6 +151,14 @@ class Workerd:
         """The rows of each statement of one batch on D1."""
         return [rows for rows, _read, _written in self._do(do="sql", batch=batch)]
 
+    def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert these rows on D1, a few hundred at once."""
+        for first in range(0, len(rows), 200):
+            columns = list(rows[0])
+            values = ", ".join(f"json_extract(value, '$.{column}')" for column in columns)
+            insert = f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM json_each(?)"
+            self.sql((insert, [json.dumps(rows[first : first + 200])]))
+
     def cost(self, batch: Sequence[tuple[str, Sequence[Any]]]) -> tuple[int, int]:
         """Run a batch. Returns how many rows D1 read and wrote for it."""
         results = self._do(do="sql", batch=batch)
