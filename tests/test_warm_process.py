@@ -1,4 +1,4 @@
-"""A process that is forked from the template behaves as one that was started anew."""
+"""A process that is forked from the template behaves as one that was started by itself."""
 
 import signal
 import subprocess

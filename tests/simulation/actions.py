@@ -209,7 +209,7 @@ class Actions(CommandUsers):
             month.forget()
 
     def state_was_lost(self) -> None:
-        """An entry of the scheduler's state, perhaps: pauses, slots, ages and budgets may begin anew."""
+        """An entry of the scheduler's state, perhaps: pauses, slots, ages and budgets may begin again."""
         history, checks = self._history, self._history.checks
         begins_s = history.time.now_s + history.restart_after_s  # the process that does not find it
         checks.pause_is_known = False

@@ -75,7 +75,7 @@ class Followers(Clients):
             try:
                 batch = await process.scheduler().events(after, rng.choice(WAITS_MS))
             except ObjectReset:
-                return  # whoever follows begins anew
+                return  # its follower begins again
             numbers = [each.seq for each in batch.events]
             if numbers != sorted(set(numbers)) or any(number <= after for number in numbers):
                 self._history.broken("events", f"after {after} come {numbers}")

@@ -43,7 +43,7 @@ RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
 RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
 SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
 COMMITS_MAX = 300  # of the scheduler in a second: an alarm that rings again at once makes more
-CALLS_END_S = 120.0  # after the last call, whoever waits for another one has one or gives up
+CALLS_END_S = 120.0  # after the last call, everybody who waits for another one has one or gives up
 BREAKER_S = 3_600.0  # how long it holds a task back
 # Plans that can pay for the cadences; other ones than before, so that what upstreams said of those is forgotten.
 HIRO_BOUGHT, TENERO_BOUGHT = 300_000, 100_000

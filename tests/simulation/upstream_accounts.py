@@ -1,4 +1,4 @@
-"""What the upstreams grant for our keys: months that others use up or that begin anew, and keys that are ignored."""
+"""What the upstreams grant for our keys: months that others use up or that begin again, and keys that are ignored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

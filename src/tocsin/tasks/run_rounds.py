@@ -87,7 +87,7 @@ class RoundsRun:
         preparable = [each for each in rounds if may_be_prepared(each, now)]
         if preparable:
             await self._prepare(preparable)
-            # It may take long. Whoever added or changed a round meanwhile counts on being seen now, not in 5 minutes.
+            # It may take long. A round that an operator added or changed meanwhile must not wait for the next slot.
             rule, rounds = await round_store.load_rule(db), await round_store.unfinished(db)
         waiting = {each.round_id: each.waiting_reason for each in rounds if each.waiting_reason}
         self._counters["waiting"] = {**waiting}
