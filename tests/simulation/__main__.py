@@ -18,16 +18,26 @@ from itertools import islice
 
 from simulation.every_call import FAULTS, broken_by, short_plan
 from simulation.history import Report, run_history
-from simulation.plan import draw_plan
+from simulation.long_plan import draw_long_plan
+from simulation.plan import Plan, draw_plan
 from simulation.shrink import shrunk
 
 HISTORY_DAYS = 6.0
+LONG_DAYS = 42.0
+LONG_EVERY = 4  # seeds
 TRACE_LINES = 40
 LINE_WIDTH = 240
 
 
+def plan_of(seed: int, days: float | None = None) -> Plan:
+    """Six bad days, or weeks with fewer troubles."""
+    if seed % LONG_EVERY == 0:
+        return draw_long_plan(seed, days or LONG_DAYS)
+    return draw_plan(seed, days or HISTORY_DAYS)
+
+
 def history_of(seed: int) -> Report:
-    return run_history(draw_plan(seed, HISTORY_DAYS))
+    return run_history(plan_of(seed))
 
 
 def reports(first: int, jobs: int) -> Iterator[Report]:
@@ -70,8 +80,8 @@ def run_many(days: float, first: int, jobs: int) -> int:
     return 1 if broken else 0
 
 
-def run_one(seed: int, days: float) -> int:
-    plan = draw_plan(seed, days)
+def run_one(seed: int, days: float | None) -> int:
+    plan = plan_of(seed, days)
     report = run_history(plan)
     print(f"seed {seed}: {report.days:.1f} days, {len(plan.events)} events, {report.counts}")
     print(", ".join(f"{count} {what}" for what, count in sorted(report.happened.items())))
@@ -114,7 +124,7 @@ def main() -> int:
     if given.every_call:
         return run_every_call()
     if given.seed is not None:
-        return run_one(given.seed, given.days or HISTORY_DAYS)
+        return run_one(given.seed, given.days)
     return run_many(given.days or 100.0, given.first, given.jobs)
 
 

@@ -305,7 +305,7 @@ class Actions(CommandUsers):
         if event.values["longer_list"]:
             outside.has_longer_list = True
             outside.rules_changed_s = history.time.now_s
-        new = outside.settings(drawn_settings(rng, now))
+        new = outside.settings(drawn_settings(rng, now, slow=history.plan.world.slow))
         if event.values["restart"]:
             history.settings = new
             process.stopped.set()

@@ -22,6 +22,9 @@ TIGHT_SHARE, MONTH_END_SHARE = 0.4, 0.25  # with few calls a month, at the end o
 SMALL_MONTHS = (600, 1_500)  # calls that an upstream grants, whatever the plan says
 UNUSUAL_PLAN_SHARE = 0.15
 USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
+# Minutes between two runs of the tasks `feed`, `tenero` and `sweep`.
+CADENCES = ((30, 120, 240), (60, 240, 360), (120, 480, 720))
+SLOW_CADENCES = ((120, 240), (240, 360), (480, 720))
 
 # How often each kind of event happens on a usual day.
 RATES: Mapping[str, float] = {
@@ -116,6 +119,7 @@ class World:
     hiro_month: int | None = None  # how many calls the upstream really grants, if not the usual number
     tenero_month: int | None = None
     earlier_service: Literal["none", "0.1.0", "today"] = "none"  # that has stored something
+    slow: bool = False  # only slow cadences, also when the settings change
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +208,13 @@ def _arrivals(rng: Random, per_day: float, days: float) -> list[float]:
     return times
 
 
-def drawn_settings(rng: Random, now: Settings) -> Settings:
+def drawn_settings(rng: Random, now: Settings, *, slow: bool = False) -> Settings:
     """Other cadences, plans and slices; slow ones are drawn more often, so that days are cheap to simulate."""
-    if rng.random() < USUAL_SHARE:
+    if not slow and rng.random() < USUAL_SHARE:
         feed, prices, sweep = MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS
     else:
-        feed = rng.choice((30, 120, 240)) * MINUTE_MS
-        prices = rng.choice((60, 240, 360)) * MINUTE_MS
-        sweep = rng.choice((120, 480, 720)) * MINUTE_MS
+        choices = SLOW_CADENCES if slow else CADENCES
+        feed, prices, sweep = (rng.choice(each) * MINUTE_MS for each in choices)
     feed_enabled, key = rng.random() < 0.85, "a-key-for-hiro" if rng.random() < 0.8 else None
     return replace(
         now,
