@@ -24,7 +24,7 @@ from simulation.shrink import shrunk
 
 HISTORY_DAYS = 6.0
 LONG_DAYS = 42.0
-LONG_EVERY = 4  # seeds
+LONG_EVERY = 2  # seeds
 TRACE_LINES = 40
 LINE_WIDTH = 240
 

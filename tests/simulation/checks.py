@@ -41,6 +41,7 @@ class TaskWatch:
     ended_s: float | None = None
     complete_s: float | None = None
     slot_ms: int | None = None
+    slot_s: float = 0.0  # when that was, in true time
     outcome: str | None = None
     failures: int = 0
     stretched_s: float = -1.0  # when it was seen to run less often than it is configured
@@ -140,10 +141,11 @@ class RunChecks:
             if last_ms is not None and slot_ms <= last_ms and self.excuses.cover(now_s - 1, now_s) is None:
                 self.broken("slots", now_s, f"{name}: slot {slot_ms} was run twice")
             if last_ms is not None and slot_ms - last_ms > cadence_ms:
-                missed_s = now_s - (wall_ms - last_ms - cadence_ms) / 1000
-                if self.excuse(task, missed_s, missed_s + LATE_S) is None:
+                # By the clock of now, and by the one of the last slot: it may have been set since.
+                missed_s = (now_s - (wall_ms - last_ms - cadence_ms) / 1000, task.slot_s + task.cadence_s)
+                if not any(self.excuse(task, at_s, at_s + LATE_S) for at_s in missed_s):
                     self.broken("slots", now_s, f"{name}: the slot {last_ms + cadence_ms} was missed")
-        task.slot_ms = slot_ms
+        task.slot_ms, task.slot_s = slot_ms, now_s - late_s
 
     def excuse(self, task: TaskWatch, from_s: float, until_s: float) -> str | None:
         if task.running is not None or (task.ended_s is not None and task.ended_s >= from_s):

@@ -1,6 +1,7 @@
 """Weeks with a few troubles a day, where the other histories have dozens of them.
 
-Between two troubles the service has time to become calm. Months end, old runs are removed, and rounds last a week.
+Between two troubles the service has time to become calm. Months end, old runs are removed, and rounds last up to a
+week.
 """
 
 from dataclasses import replace
@@ -9,8 +10,7 @@ from random import Random
 from simulation.plan import Event, Plan, draw_plan, drawn_settings
 
 EVENTS_SHARE = 0.15
-WEEKLY_SHARE = 0.5  # of the rules for rounds
-WEEK_S = 7 * 86_400
+ROUNDS_S = (43_200, 86_400, 7 * 86_400)
 
 
 def draw_long_plan(seed: int, days: float) -> Plan:
@@ -21,13 +21,13 @@ def draw_long_plan(seed: int, days: float) -> Plan:
         settings=drawn_settings(rng, plan.world.settings, slow=True),
         slow=True,
         look_every_s=rng.choice((3_600.0, 7_200.0)),
-        rounds_every_s=rng.choice((3_600.0, 14_400.0)),
+        rounds_every_s=14_400.0,
     )
-    events = tuple(_with_weeks(event, rng) for event in plan.events if rng.random() < EVENTS_SHARE)
+    events = tuple(_with_long_rounds(event, rng) for event in plan.events if rng.random() < EVENTS_SHARE)
     return replace(plan, world=world, events=events)
 
 
-def _with_weeks(event: Event, rng: Random) -> Event:
-    if event.kind == "round_rule" and rng.random() < WEEKLY_SHARE:
-        return replace(event, values={**event.values, "period_s": WEEK_S})
-    return event
+def _with_long_rounds(event: Event, rng: Random) -> Event:
+    if event.kind != "round_rule":
+        return event
+    return replace(event, values={**event.values, "period_s": rng.choice(ROUNDS_S)})
