@@ -79,7 +79,7 @@ def kind_of(request: RecordedRequest) -> str:
     path = request.path
     if path.endswith("/v3/transactions"):
         return KINDS[0]
-    if "/tx/multiple" in path or path.endswith("/events"):
+    if "/tx/multiple" in path:
         return KINDS[1]
     if path.endswith("/balance-changes"):
         return KINDS[4]

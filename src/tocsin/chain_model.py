@@ -113,15 +113,32 @@ class TransferEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class EventPage:
+    """The transfers, mints and burns among the events of a transaction from index `start` up to `stop`."""
+
+    start: int
+    stop: int
+    transfers: tuple[TransferEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionWithEvents:
-    """A transaction and its transfers, mints and burns; None when the answer does not have all its events.
+    """A transaction and those of its events that the answer has; None when it has none that can be used.
 
     `arguments` are those of its call by name, as Clarity prints them; None when they were not asked for.
     """
 
     transaction: Transaction
-    events: tuple[TransferEvent, ...] | None
+    page: EventPage | None
     arguments: Mapping[str, str] | None = None
+
+    @property
+    def events(self) -> tuple[TransferEvent, ...] | None:
+        """Its transfers, mints and burns; None when the answer does not have all its events."""
+        page = self.page
+        if page is None or (page.start, page.stop) != (0, self.transaction.event_count):
+            return None
+        return page.transfers
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,40 +15,12 @@ from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
 from tocsin.platform.local.sqlite.migrations import load
-from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.simulated_fetch import SimulatedFetch
 
 COMING_TO_THE_SITE = """
 SELECT txid, sender, contract_id, function_name, token_in, token_out, amount_in, amount_out, burn_block_time,
   tx_status, scored_value, scored_at, source, raw_event_json
 FROM swaps WHERE sender = ? AND tx_status = 'success' ORDER BY burn_block_time DESC LIMIT 50"""
-
-
-async def test_a_long_route_with_a_fee_is_read_page_by_page(tmp_path: Path) -> None:
-    """One call for the state, one for the balance, one for each hundred events; without a fee no events are read."""
-    async with open_world(tmp_path) as world:
-        chain = world.simulator.chain
-        long_route = _long(chain, "third_token_fee")
-        plain = _long(chain, "multibin")
-        chain.mine()
-        before = world.calls()
-        answer = await submit(world.request(), world.rules, {"txid": long_route.tx_id}, SubmissionLane())
-        with_fee = world.calls() - before
-        await submit(world.request(), world.rules, {"txid": plain.tx_id}, SubmissionLane())
-        without_fee = world.calls() - before - with_fee
-
-    assert (answer.http_status, answer.reason) == (200, "recorded")
-    assert answer.legs is not None
-    assert [leg.role for leg in answer.legs] == ["given", "fee", "received"]
-    assert with_fee == 2 + -(-len(long_route.events) // 100)
-    assert without_fee == 2
-
-
-def _long(chain: Any, kind: str) -> ChainTransaction:
-    while True:
-        tx: ChainTransaction = chain.swap(chain.wallets[0], kind)
-        if len(tx.events) > 100:
-            return tx
 
 
 async def test_an_upgrade_verifies_old_refusals_once_more(tmp_path: Path) -> None:

@@ -116,19 +116,11 @@ def _transfers(body: Any) -> list[Any]:
     ]
 
 
-# Events and balances, page by page
+# Balances, page by page
 
 
 def _wrong_total(body: Any, rng: Random) -> bool:
     body["total"] += rng.choice((1, 3))
-    return True
-
-
-def _same_index(body: Any, _rng: Random) -> bool:
-    rows = body["results"]
-    if len(rows) < 2:
-        return False
-    rows[0]["event_index"] = rows[1]["event_index"]
     return True
 
 
@@ -188,7 +180,6 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     "/tx/multiple": (
         *(_another_transaction, _event_twice, _new_event, _new_kind, _nobody_gives, _odd_amount),
     ),
-    "/events": (_wrong_total, _same_index),
     "/balance-changes": (_wrong_total, _wrong_net, _not_asked_for, _asset_twice),
     "/transactions": (_oldest_first, _without_block, _empty_page),
     "/v1/stacks/tokens": (_another_token, _no_price_field, _numbers_as_text),

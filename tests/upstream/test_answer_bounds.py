@@ -14,7 +14,7 @@ from tocsin.chain_model import HookStatus, MinedAt, StxPayment
 from tocsin.errors import MalformedBody, UsageError
 from tocsin.simulator.addresses import address_of
 from tocsin.upstream import hiro, hiro_parse, tenero
-from tocsin.upstream.answer import BadRequest, Malformed, NotFound, Ok
+from tocsin.upstream.answer import BadRequest, Malformed, Ok
 from tocsin.upstream.limit_headers import read_retry_after
 from tocsin.upstream.saved_transaction import any_transaction
 from tocsin.upstream.stx_payments import received, transferred
@@ -108,16 +108,6 @@ async def test_a_half_that_fails_fails_the_whole() -> None:
     wired = wired_hiro(serve)
 
     assert isinstance(await wired.hiro.transactions_with_events(ids(2), wired.task()), BadRequest)
-
-
-async def test_a_400_says_no_such_thing_only_where_it_means_that() -> None:
-    """Of events it is an unknown transaction, unless it names a parameter; of balances it is our mistake."""
-    unknown = wired_hiro(always(response({"message": "no such transaction"}, status=400)))
-    wrong = wired_hiro(always(response({"message": "querystring/limit must be <= 100"}, status=400)))
-
-    assert await unknown.hiro.transfer_events(TXID, unknown.task()) == NotFound()
-    assert isinstance(await wrong.hiro.transfer_events(TXID, wrong.task()), BadRequest)
-    assert isinstance(await unknown.hiro.balance_changes(WALLET, [TXID], unknown.task()), BadRequest)
 
 
 async def test_amounts_between_others_that_cannot_be_read_are_one_line() -> None:

@@ -14,9 +14,7 @@ from support.upstreams import wired_hiro
 from tocsin.bindings import FetchResponse
 from tocsin.chain_model import BalanceChange, canonical_txid
 from tocsin.errors import UsageError
-from tocsin.upstream.answer import BadRequest, Malformed, NotFound, Ok, Unavailable
-
-V3 = "/extended/v3/transactions/"
+from tocsin.upstream.answer import Malformed, Ok, Unavailable
 
 
 def multiple(name: str | None) -> FetchResponse:
@@ -27,13 +25,13 @@ def multiple(name: str | None) -> FetchResponse:
 
 
 async def test_an_id_is_asked_for_in_its_one_spelling() -> None:
-    """An upper-case id without prefix takes one call, with the canonical spelling in its path."""
-    wired = wired_hiro(lambda _: example_response("hiro/v3_transaction_events_synthetic"))
+    """An upper-case id without prefix takes one call, with the canonical spelling in its query."""
+    wired = wired_hiro(lambda _: multiple("swap_simple_synthetic"))
 
-    answer = await wired.hiro.transfer_events(TXID.upper().replace("0X", ""), wired.request())
+    answer = await wired.hiro.transactions_with_events([TXID.upper().replace("0X", "")], wired.request())
 
     assert isinstance(answer, Ok)
-    assert urlsplit(wired.fetch.requests[0].url).path == f"{V3}{TXID}/events"
+    assert urlsplit(wired.fetch.requests[0].url).query.endswith(f"tx_id={TXID}")
     assert len(wired.fetch.requests) == 1
 
 
@@ -65,11 +63,11 @@ async def test_a_transaction_that_hiro_does_not_know_is_absent() -> None:
 @pytest.mark.parametrize("status", [429, 500, 503, 410, 401, 404])
 async def test_no_fallback_multiplies_the_load_of_an_upstream_in_trouble(status: int) -> None:
     """No failure leads to a second endpoint."""
-    for ask in ("transfer_events", "principal_transactions"):
-        wired = wired_hiro(lambda _: response({}, status=status))
-        await getattr(wired.hiro, ask)(TXID, wired.task(retries_max=0))
+    wired = wired_hiro(lambda _: response({}, status=status))
+    await wired.hiro.transactions_with_events([TXID], wired.task(retries_max=0))
+    await wired.hiro.principal_transactions(TXID, wired.task(retries_max=0))
 
-        assert len(wired.fetch.requests) == 1
+    assert len(wired.fetch.requests) == 2
 
 
 async def test_another_transaction_than_the_one_asked_for_is_malformed() -> None:
@@ -96,68 +94,22 @@ def paged(rows: list[Any], size: int, total: int | None = None) -> Callable[[Req
     return serve
 
 
-def events(count: int) -> list[Any]:
-    """Events of one swap over many bins: every third is a log."""
-    log, out, back = example("hiro/v3_transaction_events_synthetic")["body"]["results"]
-    return [{**(log, out, back)[n % 3], "event_index": n} for n in range(count)]
-
-
-async def test_all_pages_of_events_are_read() -> None:
-    """A swap over hundreds of bins comes back whole, without logs."""
-    wired = wired_hiro(paged(events(730), 100))
-
-    answer = await wired.hiro.transfer_events(TXID, wired.task())
-
-    assert isinstance(answer, Ok)
-    assert len(answer.value) == sum(n % 3 != 0 for n in range(730))
-    assert sum(event.amount or 0 for event in answer.value if event.asset == "stx") == 243 * 1_000_000
-    assert len(wired.fetch.requests) == 8
-    assert all("limit=100" in request.url for request in wired.fetch.requests)
-
-
-@pytest.mark.parametrize(
-    "rows_and_total",
-    [
-        (events(20), 37),
-        (events(20)[:10] + events(20)[11:], 19),
-        (events(20) + events(1), 21),
-    ],
-)
-async def test_incomplete_events_are_not_an_answer(rows_and_total: tuple[list[Any], int]) -> None:
-    """Fewer than announced, a gap or a repetition: malformed, with a log line, never a part."""
-    rows, total = rows_and_total
-    wired = wired_hiro(paged(rows, 100, total))
-
-    assert isinstance(await wired.hiro.transfer_events(TXID, wired.task()), Malformed)
-    assert wired.log.of("upstream.answer_refused")
-
-
 async def test_a_list_that_never_ends_is_left() -> None:
     """A cursor that leads in circles ends after a bounded number of pages."""
-    body = example("hiro/v3_transaction_events_synthetic")["body"]
-    wired = wired_hiro(lambda _: response({**body, "cursor": {"next": "1"}}))
+    body = {"total": 2, "limit": 50, "cursor": {"next": "1"}, "results": changes([TXID])}
+    wired = wired_hiro(lambda _: response(body))
 
-    assert isinstance(await wired.hiro.transfer_events(TXID, wired.task()), Malformed)
+    assert isinstance(await wired.hiro.balance_changes(WALLET, [TXID], wired.task()), Malformed)
     assert len(wired.fetch.requests) == 50
 
 
-async def test_events_of_an_unknown_transaction_are_absent() -> None:
-    """Hiro answers 400 there; a refused parameter is still our mistake."""
-    body = {"statusCode": 400, "error": "Bad Request", "message": "Transaction not found"}
-    unknown = wired_hiro(lambda _: response(body, status=400))
-    mistaken = wired_hiro(lambda _: example_response("hiro/limit_400"))
+@pytest.mark.parametrize("total", [2, 4])
+async def test_a_list_of_another_length_than_it_says_is_not_an_answer(total: int) -> None:
+    """Fewer rows than announced, or more: malformed, with a log line, never a part."""
+    wired = wired_hiro(paged(changes([TXID]), 50, total))
 
-    assert await unknown.hiro.transfer_events(TXID, unknown.task()) == NotFound()
-    assert unknown.log.lines == []
-    assert isinstance(await mistaken.hiro.transfer_events(TXID, mistaken.task()), BadRequest)
-
-
-async def test_a_failed_page_fails_the_whole() -> None:
-    """Half of the events is not an answer."""
-    serve = paged(events(250), 100)
-    wired = wired_hiro(lambda r: response({}, status=500) if "cursor=200" in r.url else serve(r))
-
-    assert isinstance(await wired.hiro.transfer_events(TXID, wired.task()), Unavailable)
+    assert isinstance(await wired.hiro.balance_changes(WALLET, [TXID], wired.task()), Malformed)
+    assert wired.log.of("upstream.answer_refused")
 
 
 async def test_a_principals_transactions_come_newest_first_by_cursor() -> None:
@@ -214,7 +166,7 @@ async def test_a_sponsor_has_an_address() -> None:
 
 
 async def test_transactions_come_with_their_events_if_these_are_complete() -> None:
-    """A route with more events than one answer holds has none rather than some."""
+    """A route with more events than one answer holds has its first ones, which are not taken for all."""
     names = {TXID: "swap_simple_synthetic", "0x" + "b" * 64: "swap_dlmm_multibin_synthetic_default_page"}
     names["0x" + "c" * 64] = "pending_synthetic"
     bodies = {txid: {**example(f"hiro/{name}")["body"], "tx_id": txid} for txid, name in names.items()}
@@ -228,8 +180,10 @@ async def test_transactions_come_with_their_events_if_these_are_complete() -> No
     assert [event.amount for event in simple.events or ()] == [1_000_000, 859_839]
     assert long_route is not None
     assert (long_route.events, long_route.transaction.event_count) == (None, 36)
+    assert long_route.page is not None
+    assert (long_route.page.start, long_route.page.stop) == (0, 20)
     assert pending is not None
-    assert (pending.events, pending.transaction.status) == (None, "pending")
+    assert (pending.events, pending.page, pending.transaction.status) == (None, None, "pending")
 
 
 async def test_events_that_are_there_twice_are_malformed() -> None:
@@ -330,7 +284,7 @@ async def test_wrong_questions_are_the_callers_mistake() -> None:
         wired.hiro.transactions_with_events(many[:21], wired.task()),
         wired.hiro.transactions_with_events([], wired.task()),
         wired.hiro.balance_changes(WALLET, many[:21], wired.task()),
-        wired.hiro.transfer_events("0x12", wired.task()),
+        wired.hiro.transactions_with_events(["0x12"], wired.task()),
     ):
         with pytest.raises(UsageError):
             await ask

@@ -28,6 +28,9 @@ HIRO_EXAMPLES = [
     "hiro/v1_tx_multiple",
     "hiro/pending_synthetic",
 ]
+LONG_ROUTE = hiro_parse.with_events_v1(
+    {**example("hiro/swap_simple_synthetic")["body"], "event_count": 250}, 2_000_000_000
+)
 TENERO_EXAMPLES = ["tenero/token", "tenero/tokens_list_page"]
 
 texts = st.text(max_size=12) | st.sampled_from(
@@ -114,7 +117,7 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
         await wired.client.get("/x", hiro_parse.transaction_v3, wired.request()),
         await hiro.transactions_with_events([TXID, "ab" * 32], wired.request()),
         await hiro.call_argument([TXID, "ab" * 32], "provider", wired.request()),
-        await hiro.transfer_events(TXID, wired.request()),
+        await hiro.all_events([LONG_ROUTE], wired.request()),
         await hiro.principal_transactions(WALLET, wired.request()),
         await hiro.balance_changes(WALLET, [TXID], wired.request()),
         await tenero.fetch_token_price_usd("stx", log),

@@ -121,7 +121,7 @@ async def test_a_visitor_waits_seconds_not_minutes() -> None:
     wired: list[Wired] = []
     wired.append(wired_hiro(hanging(wired)))
 
-    answer = await wired[0].hiro.transfer_events("ab" * 32, wired[0].request())
+    answer = await wired[0].hiro.transactions_with_events(["ab" * 32], wired[0].request())
 
     assert isinstance(answer, Unavailable)
     assert wired[0].clock.monotonic() <= 5 + 8

@@ -60,7 +60,7 @@ PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
         ("hiro/v3_principal_transactions_synthetic",),
     ),
     (lambda body: hiro_parse.network_page_v3(body, LATEST_S), ("hiro/v3_transactions_synthetic",)),
-    (hiro_parse.events_page_v3, ("hiro/v3_transaction_events_synthetic",)),
+    (hiro_parse.events_v3, ("hiro/v3_transaction_events_synthetic",)),
     (
         lambda body: hiro_parse.balance_changes_v3(body, [TXID]),
         ("hiro/v3_principal_balance_changes_synthetic",),
@@ -99,9 +99,8 @@ def test_v3_examples_mean_what_we_think() -> None:
     assert page.items[0].event_count is None
     assert page.next_cursor is None
 
-    events = hiro_parse.events_page_v3(example("hiro/v3_transaction_events_synthetic")["body"])
-    assert events.total == events.rows == 3
-    assert events.page.items == (
+    events = hiro_parse.events_v3(example("hiro/v3_transaction_events_synthetic")["body"])
+    assert events == (
         (0, None),
         (1, TransferEvent(1, "transfer", "stx", WALLET, POOL, 1000000)),
         (2, TransferEvent(2, "transfer", STSTX, POOL, WALLET, 859839)),
@@ -116,10 +115,10 @@ def test_v3_examples_mean_what_we_think() -> None:
 def test_v1_and_v3_agree_on_the_same_swap() -> None:
     """Two spellings, one meaning."""
     body = example("hiro/swap_simple_synthetic")["body"]
-    v3_events = hiro_parse.events_page_v3(example("hiro/v3_transaction_events_synthetic")["body"])
+    v3_events = hiro_parse.events_v3(example("hiro/v3_transaction_events_synthetic")["body"])
 
     assert hiro_parse.transaction_v1(body) == SWAP
-    assert hiro_parse.events_v1(body) == tuple(event for _, event in v3_events.page.items if event)
+    assert hiro_parse.events_v1(body) == tuple(event for _, event in v3_events if event)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def test_amounts_are_exact_at_any_size(amount: str, exact: int) -> None:
     """No float on the way."""
     body = example("hiro/v3_transaction_events_synthetic")["body"]
     body["results"][1]["stx_asset"]["amount"] = amount
-    event = hiro_parse.events_page_v3(body).page.items[1][1]
+    event = hiro_parse.events_v3(body)[1][1]
 
     assert event is not None
     assert event.amount == exact
@@ -292,7 +291,7 @@ def test_what_is_not_an_amount_is_refused(amount: object) -> None:
     body["results"][2]["ft_asset"]["amount"] = amount
 
     with pytest.raises(MalformedBody, match=r"results\[2\]: amount"):
-        hiro_parse.events_page_v3(body)
+        hiro_parse.events_v3(body)
 
 
 def test_mints_and_burns_have_one_side() -> None:
@@ -301,13 +300,13 @@ def test_mints_and_burns_have_one_side() -> None:
     asset = body["results"][2]["ft_asset"]
     for kind, side, gone in (("mint", "sender", ""), ("burn", "recipient", None)):
         body["results"][2]["ft_asset"] = {**asset, "type": kind, side: gone}
-        event = hiro_parse.events_page_v3(body).page.items[2][1]
+        event = hiro_parse.events_v3(body)[2][1]
         assert event is not None
         assert (event.kind, getattr(event, side)) == (kind, None)
 
     body["results"][2]["ft_asset"] = {**asset, "sender": ""}
     with pytest.raises(MalformedBody, match="a transfer without sender or recipient"):
-        hiro_parse.events_page_v3(body)
+        hiro_parse.events_v3(body)
 
 
 @pytest.mark.parametrize("amount", [None, "5"])
@@ -319,8 +318,8 @@ def test_an_event_of_a_new_type_is_passed_over_only_if_it_moves_nothing(amount: 
     v3: JSON = {"results": [row], "total": 1, "cursor": {"next": None}}
     if amount is None:
         assert hiro_parse.events_v1(v1) == ()
-        assert hiro_parse.events_page_v3(v3).page.items == ((0, None),)
+        assert hiro_parse.events_v3(v3) == ((0, None),)
     else:
-        for parse, body in ((hiro_parse.events_v1, v1), (hiro_parse.events_page_v3, v3)):
+        for parse, body in ((hiro_parse.events_v1, v1), (hiro_parse.events_v3, v3)):
             with pytest.raises(MalformedBody, match="unknown type"):
                 parse(body)

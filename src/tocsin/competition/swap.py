@@ -65,6 +65,16 @@ def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
     return _moved(net)
 
 
+def sent_of_changes(transaction: Transaction, changes: Iterable[BalanceChange], net: Net) -> dict[str, int]:
+    """How much the sender sent of each asset of which it has less now, without the transaction's fee."""
+    fee = 0 if transaction.sponsored else transaction.fee
+    return {
+        change.asset: change.sent - (fee if change.asset == STX else 0)
+        for change in changes
+        if change.tx_id == transaction.tx_id and net.get(change.asset, 0) < 0
+    }
+
+
 def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -> Net | None:
     """The same from the sender's balance changes, whose STX includes the fee if the sender paid it.
 
@@ -90,7 +100,35 @@ def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -
 
 def may_have_fees(net: Net) -> bool:
     """Whether it is up to the events to tell: several assets were given, and one was received."""
-    return len(_given(net)) > 1 and len(_gotten(net)) == 1
+    return gives_several(net) and len(_gotten(net)) == 1
+
+
+def gives_several(net: Net) -> bool:
+    return len(_given(net)) > 1
+
+
+def possible_fees(
+    sender: str, events: Sequence[TransferEvent], sent: Mapping[str, int]
+) -> dict[str, frozenset[str]] | None:
+    """From some events of a transaction: the assets that are fees unless somebody who received them gives, and who did.
+
+    None if these events do not show everybody who received one: they do if they add up to what was `sent` of it. An
+    asset is not a fee, whatever the other events are, if it was burned or if somebody who received it gives.
+    """
+    givers = _givers(events)
+    possible: dict[str, frozenset[str]] = {}
+    for asset, total in sent.items():
+        paid = _paid(sender, events, asset)
+        if None in paid or paid & givers:
+            continue
+        own = [event for event in events if event.asset == asset and event.sender == sender]
+        if (
+            any(event.recipient == sender for event in own)
+            or sum(event.amount or 0 for event in own) != total
+        ):
+            return None
+        possible[asset] = frozenset(receiver for receiver in paid if receiver is not None)
+    return possible
 
 
 def swap_of(moves: Moves) -> Swap | NoSwap:
@@ -119,21 +157,30 @@ def _fees(sender: str, events: Sequence[TransferEvent], given: Iterable[str]) ->
 
     An amount of strangers that cannot be read is counted as given.
     """
-    givers = {
+    givers = _givers(events)
+    fees = set()
+    for asset in given:
+        paid = _paid(sender, events, asset)
+        if None not in paid and not paid & givers:
+            fees.add(asset)
+    return frozenset(fees)
+
+
+def _givers(events: Iterable[TransferEvent]) -> set[str | None]:
+    return {
         event.sender
         for event in events
         if event.recipient is not None and event.recipient != event.sender and event.amount != 0
     }
-    fees = set()
-    for asset in given:
-        paid = {
-            event.recipient
-            for event in events
-            if event.asset == asset and event.sender == sender != event.recipient and event.amount != 0
-        }
-        if None not in paid and not paid & givers:
-            fees.add(asset)
-    return frozenset(fees)
+
+
+def _paid(sender: str, events: Iterable[TransferEvent], asset: str) -> set[str | None]:
+    """Who received an asset from the sender; None for what was burned."""
+    return {
+        event.recipient
+        for event in events
+        if event.asset == asset and event.sender == sender != event.recipient and event.amount != 0
+    }
 
 
 def _given(net: Net) -> list[str]:

@@ -1,8 +1,7 @@
 """Verifies transactions: a swap, a refusal, or still pending. One way for every source.
 
 Twenty transactions of any senders take one call, which returns their state and their events in one snapshot. Only
-routes of more than a hundred events need another: their sender's balance changes, up to twenty at once. Where these
-may include a fee in a third token, all events are read, page by page. What is not (or no longer) on the canonical chain
+routes of more than a hundred events need more (`long_routes.py`). What is not (or no longer) on the canonical chain
 stays a candidate and is asked for again. The sweep would find it too once it is mined, so after a week it is dismissed;
 what only a push names and Hiro does not know, after a quarter of an hour.
 
@@ -19,21 +18,14 @@ from tocsin.chain_model import Transaction, TransactionWithEvents
 from tocsin.competition import swap_store
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.competition.eligibility import Tier, tiers_of
+from tocsin.competition.long_routes import moves_of_long_routes
 from tocsin.competition.rules import Check, Rules, judge
-from tocsin.competition.swap import (
-    Moves,
-    NoSwap,
-    may_have_fees,
-    moves_of_events,
-    net_of_changes,
-    provider_of,
-    swap_of,
-)
+from tocsin.competition.swap import Moves, NoSwap, moves_of_events, provider_of, swap_of
 from tocsin.competition.swap_store import PUSHED, Candidate, NewSwap, Refusal
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
-from tocsin.upstream.hiro import EVENTS_MAX, HiroClient
+from tocsin.upstream.hiro import HiroClient
 
 ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it harms no others
 LOOKS_MIN = 4  # at a call that succeeded without any event, over half an hour, before it is refused
@@ -257,22 +249,14 @@ async def moves_of_each(
 ) -> Mapping[str, Moves | None]:
     """What each transaction did to its sender; None where Hiro cannot say now."""
     result: dict[str, Moves | None] = {}
-    long_routes: dict[str, list[Transaction]] = {}
+    long_routes: list[TransactionWithEvents] = []
     for each in counting:
-        transaction = each.transaction
         if each.events is None:
-            long_routes.setdefault(transaction.sender, []).append(transaction)
+            long_routes.append(each)
         else:
-            result[transaction.tx_id] = moves_of_events(transaction.sender, each.events)
-    for sender, transactions in long_routes.items():
-        txids = [transaction.tx_id for transaction in transactions]
-        changes = value_or_raise(await hiro.balance_changes(sender, txids, session)) or ()
-        for transaction in transactions:
-            net = net_of_changes(transaction, changes)
-            if net is None or (may_have_fees(net) and (transaction.event_count or 0) <= EVENTS_MAX):
-                result[transaction.tx_id] = await _by_pages(hiro, session, transaction)
-            else:
-                result[transaction.tx_id] = Moves(net)
+            result[each.transaction.tx_id] = moves_of_events(each.transaction.sender, each.events)
+    if long_routes:
+        result |= await moves_of_long_routes(hiro, session, long_routes)
     return result
 
 
@@ -284,13 +268,6 @@ async def moves_if_needed(
     if shows_nothing(found) or not needed:
         return None
     return (await moves_of_each(hiro, session, [found]))[found.transaction.tx_id]
-
-
-async def _by_pages(hiro: HiroClient, session: CallSession, transaction: Transaction) -> Moves | None:
-    """From all events: where balance changes say nothing, or not who received what."""
-    sender = transaction.sender
-    events = value_or_raise(await hiro.transfer_events(transaction.tx_id, session, sender=sender))
-    return None if events is None else moves_of_events(sender, events)
 
 
 def shows_nothing(found: TransactionWithEvents) -> bool:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from tocsin.bindings import JSON, FetchResponse
 from tocsin.budget.call_session import CallSession
-from tocsin.upstream.answer import BadRequest, Unavailable, Versioned
+from tocsin.upstream.answer import Unavailable, Versioned
 from tocsin.upstream.decode import decode
 
 T = TypeVar("T")
@@ -28,7 +28,6 @@ class Call(Generic[T]):
     read: Callable[[FetchResponse], T]
     session: CallSession
     deadline: float
-    not_found_if: Callable[[BadRequest], bool] = lambda _: False
     method: str = "GET"
     body: bytes | None = None
     etag: str | None = None  # answer 304 if the resource still has it

@@ -31,7 +31,6 @@ from tocsin.upstream.answer import (
     BadRequest,
     Limited,
     Malformed,
-    NotFound,
     Ok,
     Unavailable,
     Versioned,
@@ -129,21 +128,10 @@ class UpstreamClient:
         """How many calls this lane has left at the moment; see `Limiter`."""
         return self._limiter.calls_left(lane)
 
-    async def get(
-        self,
-        target: str,
-        parse: Callable[[JSON], T],
-        session: CallSession,
-        *,
-        not_found_if: Callable[[BadRequest], bool] = lambda _: False,
-    ) -> Answer[T]:
-        """Ask for `target` (path and query).
-
-        `not_found_if` recognises a 4xx with which this endpoint says "no such thing".
-        """
+    async def get(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
+        """Ask for `target` (path and query)."""
         deadline = session.deadline(self._clock.monotonic())
-        read = plain(parse)
-        return await self._call(Call(target, self._base + target, read, session, deadline, not_found_if))
+        return await self._call(Call(target, self._base + target, plain(parse), session, deadline))
 
     async def get_versioned(
         self, target: str, parse: Callable[[JSON], T], session: CallSession, etag: str | None
@@ -275,8 +263,7 @@ class UpstreamClient:
             case Moved(url=location):
                 return self._follow(call, location, response.status)
             case BadRequest(message=message):
-                shown = replace(verdict, message=self._shown(message))
-                return NotFound() if call.not_found_if(verdict) else shown
+                return replace(verdict, message=self._shown(message))
             case _:
                 return verdict
 

@@ -16,6 +16,7 @@ from tocsin.budget.call_session import CallSession
 from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.chain_model import (
     BalanceChange,
+    EventPage,
     HookStatus,
     Page,
     Transaction,
@@ -25,7 +26,7 @@ from tocsin.chain_model import (
 )
 from tocsin.errors import UsageError
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import Answer, BadRequest, Malformed, NotFound, Ok, Versioned
+from tocsin.upstream.answer import Answer, Malformed, NotFound, Ok, Versioned
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro_parse import Counted, Parsed
 from tocsin.upstream.limit_headers import header_number
@@ -43,6 +44,7 @@ EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
 AHEAD_MAX_S = 86_400  # a block's time may be hours ahead of ours; later than this is no time in seconds
 PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
 EVENTS_MAX = PAGES_MAX * EVENTS_PAGE  # of one transaction, read page by page
+NO_EVENTS = EventPage(0, 0, ())
 
 
 def hiro_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
@@ -80,42 +82,98 @@ class HiroClient:
     async def transactions_with_events(
         self, txids: Sequence[str], session: CallSession, *, arguments: bool = False
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        """Up to 20 transactions of any senders in one call, with the events of all but the longest.
+        """Up to 20 transactions of any senders in one call, with all events of most and the first 100 of the others.
 
         With `arguments`, those of their calls as well, which makes the answer longer.
-        An answer that is too large is asked for in halves, and one of a single transaction without its events.
+        An answer that is too large is asked for in halves, and one of a single transaction with its first event only.
 
         A transaction whose row cannot be read is missing: nothing is known about it, so ask again later.
         """
         asked = _batch(txids, EVENTS_TXIDS_MAX)
-        answer = await self._with_events(asked, EVENTS_PAGE, session, arguments=arguments)
+        return await self._in_halves(asked, 0, session, arguments=arguments)
+
+    async def all_events(
+        self, found: Sequence[TransactionWithEvents], session: CallSession
+    ) -> Answer[dict[str, tuple[TransferEvent, ...] | None]]:
+        """Every transfer, mint and burn of up to 20 transactions: their first events are known, the others are read.
+
+        A call reads the next 100 events of each. None where it shows the transaction in another state than before: it
+        was reorged meanwhile, so ask for it again later. Those with more than `EVENTS_MAX` events are missing, and
+        those with events that cannot be read; if the latter are all, the answer is `Malformed`.
+        """
+        before = {each.transaction.tx_id: each.transaction for each in found}
+        unread = {
+            each.transaction.tx_id: each.page or NO_EVENTS
+            for each in found
+            if (each.transaction.event_count or EVENTS_MAX + 1) <= EVENTS_MAX
+        }
+        whole: dict[str, tuple[TransferEvent, ...] | None] = {}
+        refused: Malformed | None = None
+        while unread:
+            offset = min(page.stop for page in unread.values())
+            asked = _batch([txid for txid in unread if unread[txid].stop == offset], EVENTS_TXIDS_MAX)
+            answer = await self._in_halves(asked, offset, session)
+            if not isinstance(answer, Ok | Malformed):
+                return answer
+            if isinstance(answer, Malformed):
+                refused = answer
+            for txid in asked:
+                known = unread.pop(txid)
+                if isinstance(answer, Malformed) or txid not in answer.value:
+                    continue
+                now, count = answer.value[txid], before[txid].event_count
+                if now is None or now.transaction != before[txid]:
+                    whole[txid] = None
+                elif now.page is None or not _follows(known, now.page, count or 0):
+                    reason = f"{txid}: its events from {offset} on are not all there, once and readable"
+                    refused = self.client.contract_broken(_events_target(asked, offset), reason, session)
+                elif now.page.stop == count:
+                    whole[txid] = known.transfers + now.page.transfers
+                else:
+                    unread[txid] = EventPage(0, now.page.stop, known.transfers + now.page.transfers)
+        return Ok(whole) if whole or refused is None else refused
+
+    async def last_events(
+        self, found: TransactionWithEvents, session: CallSession
+    ) -> tuple[TransferEvent, ...] | None:
+        """The transfers, mints and burns among the last 100 events of a long route, or None if they cannot be had."""
+        txid, count = found.transaction.tx_id, found.transaction.event_count or 0
+        answer = await self._in_halves((txid,), count - EVENTS_PAGE, session)
+        last = answer.value.get(txid) if isinstance(answer, Ok) else None
+        if last is None or last.transaction != found.transaction or last.page is None:
+            return None
+        complete = (last.page.start, last.page.stop) == (count - EVENTS_PAGE, count)
+        return last.page.transfers if complete else None
+
+    async def _in_halves(
+        self, asked: Sequence[str], offset: int, session: CallSession, *, arguments: bool = False
+    ) -> Answer[dict[str, TransactionWithEvents | None]]:
+        """With a page of their events, in one call, or in more if its answer is too large."""
+        answer = await self._with_events(_events_target(asked, offset, arguments), asked, session)
         if not (isinstance(answer, Malformed) and answer.too_large):
             return answer
         if len(asked) == 1:
-            return await self._with_events(asked, FEWEST_EVENTS, session, arguments=False)
+            fewer = _events_target(asked, offset, limit=FEWEST_EVENTS)
+            return answer if offset else await self._with_events(fewer, asked, session)
         found: dict[str, TransactionWithEvents | None] = {}
         half = len(asked) // 2
         for part in (asked[:half], asked[half:]):
-            answer = await self.transactions_with_events(part, session, arguments=arguments)
+            answer = await self._in_halves(part, offset, session, arguments=arguments)
             if not isinstance(answer, Ok):
                 return answer
             found |= answer.value
         return Ok(found)
 
     async def _with_events(
-        self, asked: Sequence[str], event_limit: int, session: CallSession, *, arguments: bool
+        self, target: str, asked: Sequence[str], session: CallSession
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        target = (
-            f"/extended/v1/tx/multiple?event_limit={event_limit}"
-            f"{'' if arguments else '&exclude_function_args=true'}&tx_id={','.join(asked)}"
-        )
         latest_s = self._latest_s()
         answer = await self._multiple(
             target, lambda body: hiro_parse.transactions_with_events_v1(body, asked, latest_s), session
         )
         if isinstance(answer, Ok):
-            events = (event for found in answer.value.value.values() if found for event in found.events or ())
-            _report_unread_amounts(events, target, session)
+            pages = (found.page for found in answer.value.value.values() if found and found.page)
+            _report_unread_amounts((event for page in pages for event in page.transfers), target, session)
         return self._readable(answer, target, session)
 
     async def call_argument(
@@ -135,25 +193,6 @@ class HiroClient:
         if isinstance(answer, NotFound):
             return self.client.contract_broken(target, "tx/multiple itself was not found", session)
         return answer
-
-    async def transfer_events(
-        self, txid: str, session: CallSession, *, sender: str | None = None
-    ) -> Answer[tuple[TransferEvent, ...]]:
-        """Every transfer, mint and burn of STX and fungible tokens on all pages: complete, or no answer.
-
-        With the transaction's `sender`, an amount between others need not be readable.
-        """
-        target = f"/extended/v3/transactions/{canonical_txid(txid)}/events?limit={EVENTS_PAGE}"
-        answer = await self._all_pages(
-            target, lambda body: hiro_parse.events_page_v3(body, sender), session, _no_such_transaction
-        )
-        if not isinstance(answer, Ok):
-            return answer
-        if sorted(index for index, _ in answer.value) != list(range(len(answer.value))):
-            return self.client.contract_broken(target, "its event pages overlap or leave events out", session)
-        events = tuple(event for _, event in answer.value if event is not None)
-        _report_unread_amounts(events, target, session)
-        return Ok(events)
 
     async def principal_transactions(
         self, principal: str, session: CallSession, cursor: str | None = None
@@ -230,11 +269,7 @@ class HiroClient:
         return Ok(parsed.value)
 
     async def _all_pages(
-        self,
-        target: str,
-        parse: Callable[[JSON], Counted[T]],
-        session: CallSession,
-        not_found_if: Callable[[BadRequest], bool] = lambda _: False,
+        self, target: str, parse: Callable[[JSON], Counted[T]], session: CallSession
     ) -> Answer[tuple[T, ...]]:
         """All rows of a paged list; `Malformed` when their number is not what the list itself says."""
         items: list[T] = []
@@ -242,7 +277,7 @@ class HiroClient:
         cursor: str | None = None
         for _ in range(PAGES_MAX):
             suffix = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target + suffix, parse, session, not_found_if=not_found_if)
+            answer = await self.client.get(target + suffix, parse, session)
             if not isinstance(answer, Ok):
                 return answer
             counted = answer.value
@@ -266,11 +301,18 @@ def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session
         session.logger.warn("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
 
 
-def _no_such_transaction(mistake: BadRequest) -> bool:
-    """Hiro answers 400 for the events of an unknown transaction. A refused parameter names its place."""
-    return mistake.status == 400 and not mistake.message.startswith(
-        ("querystring", "params", "headers", "body")
+def _events_target(
+    asked: Iterable[str], offset: int, arguments: bool = False, *, limit: int = EVENTS_PAGE
+) -> str:
+    return (
+        f"/extended/v1/tx/multiple?event_limit={limit}{f'&event_offset={offset}' if offset else ''}"
+        f"{'' if arguments else '&exclude_function_args=true'}&tx_id={','.join(asked)}"
     )
+
+
+def _follows(known: EventPage, page: EventPage, count: int) -> bool:
+    """Whether it is the next page: it begins where the known events end, and is as long as it can be."""
+    return (page.start, page.stop) == (known.stop, min(known.stop + EVENTS_PAGE, count))
 
 
 def _batch(txids: Sequence[str], count_max: int) -> tuple[str, ...]:

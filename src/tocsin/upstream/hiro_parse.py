@@ -18,6 +18,7 @@ from tocsin.chain_model import (
     AccountNonce,
     BalanceChange,
     ContractCall,
+    EventPage,
     HookStatus,
     MinedAt,
     Page,
@@ -200,21 +201,17 @@ def _nonces(row: JsonObject) -> tuple[AccountNonce, ...]:
     )
 
 
-def events_page_v3(body: JSON, sender: str | None = None) -> Counted[tuple[int, TransferEvent | None]]:
+def events_v3(body: JSON, sender: str | None = None) -> tuple[tuple[int, TransferEvent | None], ...]:
     """Every event's index, and the event itself where it moved STX or a fungible token.
 
     With the transaction's `sender`, an amount between others need not be readable.
     """
     row = as_record(body, "body")
-    items = each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item, sender)))
-    return Counted(Page(items, _next_cursor(row)), whole(row, "total"), len(items))
+    return each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item, sender)))
 
 
 def events_v1(body: JSON, sender: str | None = None) -> tuple[TransferEvent, ...]:
-    """The transfers among the events that a v1 transaction carries; compare with its `event_count`.
-
-    `sender` as for `events_page_v3`.
-    """
+    """The transfers among the events that a v1 transaction carries; `sender` as for `events_v3`."""
     found = each(as_record(body, "transaction"), "events", lambda item: _event_v1(item, sender))
     return tuple(event for event in found if event is not None)
 
@@ -229,7 +226,7 @@ def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceCha
 def transactions_with_events_v1(
     body: JSON, asked: Collection[str], latest_s: int
 ) -> Parsed[dict[str, TransactionWithEvents | None]]:
-    """What was asked for, None where Hiro does not know it; events that did not all fit are left out.
+    """What was asked for, None where Hiro does not know it; with those events that the body has.
 
     A row that cannot be read is missing, which does not mean that Hiro does not know the transaction.
     """
@@ -264,17 +261,27 @@ def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T 
 
 
 def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionWithEvents:
-    """A transaction, with its events if the body has all of them."""
+    """A transaction with its events, or with a page of them, which is left out if it cannot be read."""
     transaction = transaction_v1(row, latest_s)
     if transaction.mined is None:
         return TransactionWithEvents(transaction, None)
     indexes = each(row, "events", lambda event: whole(event, "event_index"))
-    if len(indexes) == transaction.event_count and sorted(indexes) != list(range(len(indexes))):
-        raise MalformedBody("events: some are listed twice")
-    complete = len(indexes) == transaction.event_count
+    try:
+        page = _event_page(row, indexes, transaction.sender)
+    except MalformedBody:
+        if len(indexes) == transaction.event_count:
+            raise
+        page = None
     arguments = None if transaction.contract_call is None else _arguments(row)
-    events = events_v1(row, transaction.sender) if complete else None
-    return TransactionWithEvents(transaction, events, arguments)
+    return TransactionWithEvents(transaction, page, arguments)
+
+
+def _event_page(row: JsonObject, indexes: Sequence[int], sender: str) -> EventPage:
+    start = min(indexes, default=0)
+    stop = start + len(indexes)
+    if sorted(indexes) != list(range(start, stop)):
+        raise MalformedBody("events: some are listed twice or left out")
+    return EventPage(start, stop, events_v1(row, sender))
 
 
 def _arguments(row: JsonObject) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ from tocsin.upstream.decode import JsonObject, amount, as_record, text
 from tocsin.upstream.hiro_parse import (
     STX_EVENTS,
     TOKEN_EVENTS,
-    events_page_v3,
+    events_v3,
     transaction_v1,
     transaction_v3,
     with_events_v1,
@@ -136,8 +136,7 @@ def _list(events: JSON) -> list[JsonObject]:
 
 
 def _events_v3(transaction: Transaction, listed: list[JsonObject]) -> tuple[TransferEvent, ...] | None:
-    page: JSON = {"results": [*listed], "total": 0, "cursor": {}}
-    found = events_page_v3(page, transaction.sender).page.items
+    found = events_v3({"results": [*listed]}, transaction.sender)
     if len(found) != transaction.event_count:
         return None
     if sorted(index for index, _ in found) != list(range(len(found))):
