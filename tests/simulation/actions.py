@@ -204,7 +204,7 @@ class Actions(CommandUsers):
             history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set"
         )
         self._prices.clear()
-        self._outside.last_prices_ms = None
+        self._outside.clock_was_set()
         for month in history.months.values():
             month.forget()
 

@@ -239,7 +239,7 @@ class Clients:
                 )
         newest = max((at_ms for at_ms in shown.values() if at_ms <= now_ms), default=0)
         last = self._outside.last_prices_ms
-        if last is not None and newest > last + FETCHED_LATE_MS:
+        if last is not None and newest > max(last, self._outside.prices_before_ms) + FETCHED_LATE_MS:
             history.broken("prices", f"a price of {newest}, but Tenero's last answer was at {last}")
         self._prices.update({token: at_ms for token, at_ms in shown.items() if at_ms <= now_ms})
 

@@ -69,7 +69,8 @@ class Outside:
             CAMPAIGN_AFTER_S if plan.days >= 1 else -CAMPAIGN_AFTER_S
         )
         self.has_longer_list = False
-        self.last_prices_ms: int | None = None
+        self.last_prices_ms: int | None = None  # when Tenero answered, by the clock of the machine
+        self.prices_before_ms = 0  # when it answered last, before that clock was set
         self.rules_changed_s = 0.0
         self.demoted: set[str] = set()  # who ever was
         self._omitted_max = 0.0
@@ -77,6 +78,11 @@ class Outside:
         self._new_ids = count(1_001)
         self._ids = {wallet.address: wallet.erc8004_agent_id for wallet in chain.wallets}
         self._eligible_since = dict.fromkeys(self.eligible, time.start_ms // 1000 - LEAD_S)
+
+    def clock_was_set(self) -> None:
+        """Prices of before keep their times, which may lie in the future now."""
+        self.prices_before_ms = max(self.prices_before_ms, self.last_prices_ms or 0)
+        self.last_prices_ms = None
 
     def truth(self, senders: Collection[str] = ()) -> list[TrueSwap]:
         """What must be recorded: of the eligible and of these senders, by the rules in force."""
