@@ -212,8 +212,8 @@ BUGS = (
     Bug(
         name="sweep_before_the_grace_is_enough",
         file=_COMPLETE,
-        old="    by_sweep = (facts.swept_at or 0) >= grace_ms\n",
-        new="    by_sweep = (facts.swept_at or 0) >= rules.ends_at * 1000\n",
+        old="    return (swept_at or 0) >= rules.grace_ends_at * 1000\n",
+        new="    return (swept_at or 0) >= rules.ends_at * 1000\n",
         origin=_ORIGIN,
         breaks="A round ends when the chain was read completely after its grace",
         tests=("rounds/test_round_task.py::test_a_round_says_why_it_waits_and_for_how_long_it_is_told",),
@@ -369,8 +369,8 @@ BUGS = (
     Bug(
         name="sweep_of_a_clock_that_was_ahead_counts",
         file=_COMPLETE,
-        old="        swept_at if 0 < swept_at <= now else None,\n",
-        new="        swept_at or None,\n",
+        old="    return feed, swept_at if 0 < swept_at <= now else None\n",
+        new="    return feed, swept_at or None\n",
         origin="simulation",
         breaks="A round is captured on complete data, also after the clock was set",
         tests=("rounds/test_data_complete.py::test_times_of_a_clock_that_was_ahead_show_nothing",),

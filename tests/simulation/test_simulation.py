@@ -188,6 +188,11 @@ def closed_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round does not wait until the chain was read."""
+
+    async def is_read(*_: object, **__: object) -> None:
+        """As if the chain was read."""
+
+    monkeypatch.setattr(advance, "unread_because", is_read)
     monkeypatch.setattr(advance, "incomplete_because", lambda _rules, _record: None)
 
 

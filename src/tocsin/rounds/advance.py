@@ -19,7 +19,7 @@ from tocsin.rounds.capture import (
     traded_in,
     unpriced_because,
 )
-from tocsin.rounds.data_complete import incomplete_because, load_record
+from tocsin.rounds.data_complete import incomplete_because, load_record, unread_because
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.preparation_store import find_preparation
 from tocsin.rounds.prepare import is_due, is_prepared, prepare
@@ -77,7 +77,12 @@ async def capture_round(
     if not forced and round_.waiting_reason == UNPRICED and await _gauge_unpriced(db, rules):
         await note_waiting(work, round_, UNPRICED)  # perhaps for days: the record need not be read each time
         return UNPRICED
-    record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
+    now, feed_runs = work.clock.now(), work.feed_runs
+    unread = None if forced else await unread_because(db, rules, now, feed_runs=feed_runs)
+    if unread is not None:
+        await note_waiting(work, round_, unread)
+        return unread
+    record = await load_record(db, work.rules, rules, now, feed_runs=feed_runs)
     if not forced:
         reason = incomplete_because(rules, record) or await _gauge_unpriced(db, rules)
         if reason is not None:
@@ -109,10 +114,14 @@ async def capture_round(
 
 async def prepare_round(work: RoundWork, round_: RoundRow) -> None:
     """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared."""
+    if round_.waiting_reason == UNPRICED:
+        return  # without prices there is no result
     db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
     found = await find_preparation(db, round_)
     if not is_due(found, work.clock.now()):
         return
+    if found is not None and found.state == "ready" and round_.waiting_reason is not None:
+        return  # a swap that comes outdates it, and a capture checks the rest: the round may wait for hours
     if await _gauge_unpriced(db, round_.rules):
         return
     if await is_prepared(db, round_, found, version):

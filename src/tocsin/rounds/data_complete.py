@@ -6,9 +6,10 @@ before, so what a wallet did before it was registered is only in its own list: t
 that a list has shown within the round may wait to be verified, also not because its sender has become eligible.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tocsin.bindings import Database
+from tocsin.bindings import Database, Row
 from tocsin.competition.feed_state import KEY as FEED_STATE
 from tocsin.competition.feed_state import FeedState, state_of
 from tocsin.competition.kept_values import ask_for_values
@@ -75,15 +76,12 @@ async def load_record(
             *ask_for_facts(db),
         ]
     )
-    values = {row["key"]: row["value"] for row in kept.results}
-    feed = state_of(values.get(FEED_STATE)) if feed_runs else FeedState(way="contracts")
-    if (feed.complete_at or 0) > now:
-        feed = replace(feed, complete_at=None)
-    swept_at, waiting = int(values.get(SWEPT_AT, 0)), of_round.results[0]
+    values, waiting = _values(kept.results), of_round.results[0]
+    feed, swept_at = _last_read(values, now, feed_runs=feed_runs)
     return RecordFacts(
         feed,
         facts_of(proof, feed, rules),
-        swept_at if 0 < swept_at <= now else None,
+        swept_at,
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
         unread.results[0]["n"],
@@ -92,14 +90,47 @@ async def load_record(
     )
 
 
+async def unread_because(db: Database, round_: RoundRules, now: int, *, feed_runs: bool) -> str | None:
+    """Why the chain was not read since the grace ended. A round may wait for that for hours, and one query tells."""
+    rows = (await ask_for_values(db, FEED_STATE, SWEPT_AT).all()).results
+    feed, swept_at = _last_read(_values(rows), now, feed_runs=feed_runs)
+    return _unread(round_, feed, swept_at)
+
+
+def _values(rows: Iterable[Row]) -> dict[str, str]:
+    return {row["key"]: row["value"] for row in rows}
+
+
+def _last_read(values: Mapping[str, str], now: int, *, feed_runs: bool) -> tuple[FeedState, int | None]:
+    """How the network's list is followed, and when the newest complete sweep began."""
+    feed = state_of(values.get(FEED_STATE)) if feed_runs else FeedState(way="contracts")
+    if (feed.complete_at or 0) > now:
+        feed = replace(feed, complete_at=None)
+    swept_at = int(values.get(SWEPT_AT, 0))
+    return feed, swept_at if 0 < swept_at <= now else None
+
+
+def _is_followed(rules: RoundRules, feed: FeedState) -> bool:
+    return feed.way == "network" and (feed.complete_at or 0) >= rules.grace_ends_at * 1000
+
+
+def _is_swept(rules: RoundRules, swept_at: int | None) -> bool:
+    return (swept_at or 0) >= rules.grace_ends_at * 1000
+
+
+def _unread(rules: RoundRules, feed: FeedState, swept_at: int | None) -> str | None:
+    if _is_followed(rules, feed) or _is_swept(rules, swept_at):
+        return None
+    return f"the chain was not read completely since the grace ended ({utc_time(rules.grace_ends_at * 1000)})"
+
+
 def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     """What keeps the record of a round from being complete; None: it is."""
-    grace_ms = rules.grace_ends_at * 1000
-    is_followed = facts.feed.way == "network" and (facts.feed.complete_at or 0) >= grace_ms
-    by_feed = is_followed and facts.proof.rests
-    by_sweep = (facts.swept_at or 0) >= grace_ms
-    if not is_followed and not by_sweep:
-        return f"the chain was not read completely since the grace ended ({utc_time(grace_ms)})"
+    unread = _unread(rules, facts.feed, facts.swept_at)
+    if unread is not None:
+        return unread
+    by_feed = _is_followed(rules, facts.feed) and facts.proof.rests
+    by_sweep = _is_swept(rules, facts.swept_at)
     rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
     if rests_on_others or facts.swept_rules != facts.rules_version:
         return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
