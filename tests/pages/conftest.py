@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from support.browser import chromium, executable, watched_page
+from support.browser import SharedContext, chromium, executable
 from support.missing import CHROMIUM, require
 from support.pages_server import PagesServer, World, serving_pages
 
@@ -38,7 +38,14 @@ def server(shared_server: PagesServer, world: World) -> Iterator[PagesServer]:
         shared_server.start()
 
 
+@pytest.fixture(scope="package")
+def shared_context(browser: Browser, shared_server: PagesServer) -> Iterator[SharedContext]:
+    context = SharedContext(browser, shared_server.url)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def page(browser: Browser, server: PagesServer) -> Iterator[Page]:
-    with watched_page(browser, server.url) as page:
+def page(shared_context: SharedContext, server: PagesServer) -> Iterator[Page]:
+    with shared_context.watched_page() as page:
         yield page
