@@ -115,10 +115,10 @@ soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what 
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
 # With COVERAGE it uses the environment of `make mutation`, which has coverage.py.
-sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
+sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 LONG=1 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
 	@cd tests && ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
-	  $(if $(EVERY_CALL),--every-call)
+	  $(if $(LONG),--long) $(if $(EVERY_CALL),--every-call $(EVERY_CALL))
 
 mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
 	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)
