@@ -38,6 +38,7 @@ from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL
 
 _in_order = json.JSONEncoder(default=str, sort_keys=True).encode
+CALM_SWEEP_MS = 6 * 3_600_000  # a call that shows no events is refused at the fourth look
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
 RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
@@ -158,9 +159,7 @@ class History:
     def fetched(self, url: str, status: int, headers: Mapping[str, str]) -> None:
         self.note("fetched", url=url, status=status)
         upstream = _upstream_of(url)
-        if (
-            upstream == "hiro" or self.settings.tenero_plan_month is not None
-        ):  # else nobody knows the month's limit
+        if upstream == "hiro" or self.settings.tenero_plan_month is not None:  # else its limit is not known
             self.months[upstream].told(upstream, headers, self.time.now_s, self.clock.now())
         if upstream == "tenero" and status == 200:
             self.outside.last_prices_ms = self.clock.now()
@@ -369,7 +368,12 @@ class History:
         self.disk.full_until_s = self.disk.slow_until_s = 0.0
         self.disk.sync_fails = False
         self.outside.calm()
-        self.settings = replace(self.settings, hiro_plan_month=HIRO_BOUGHT, tenero_plan_month=TENERO_BOUGHT)
+        self.settings = replace(
+            self.settings,
+            hiro_plan_month=HIRO_BOUGHT,
+            tenero_plan_month=TENERO_BOUGHT,
+            sweep_cadence=min(self.settings.sweep_cadence, CALM_SWEEP_MS),
+        )
         self.note("calm")
 
     def _forget(self) -> None:

@@ -1,7 +1,7 @@
 """What the upstreams grant for our keys: months that others use up or that begin again, and keys that are ignored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,17 +67,22 @@ class MonthChecks:
     """While an upstream says that the month is used up, it is asked once an hour."""
 
     used_up_s: float | None = None  # since when we know
+    used_up_ms: int = 0  # the same by the clock of the machine
     called_s: float | None = None  # the last call since
-    month: str = ""
+    left: int = 10**9
+    offsets_ms: set[int] = field(default_factory=lambda: {0})  # of its months, that we may know of
 
     def told(self, upstream: str, headers: Mapping[str, str], now_s: float, wall_ms: int) -> None:
-        left = headers.get(HEADERS[upstream])
-        if left is None:
+        told = headers.get(HEADERS[upstream], "")
+        if not told.isdecimal():
             return
-        if left != "0":
+        before, self.left = self.left, int(told)
+        if self.left > before:
+            self.offsets_ms.add(wall_ms - _starts_ms(wall_ms))
+        if self.left:
             self.forget()
         elif self.used_up_s is None:
-            self.used_up_s, self.month = now_s, _month(wall_ms)
+            self.used_up_s, self.used_up_ms = now_s, wall_ms
 
     def forget(self) -> None:
         """What is stored of the budget was lost, it is another key's, or the clock was set."""
@@ -87,7 +92,7 @@ class MonthChecks:
         """A sentence if this call comes too soon."""
         if self.used_up_s is None or now_s - self.used_up_s < UNDER_WAY_S:
             return None
-        if _month(wall_ms) != self.month:
+        if any(_starts_ms(wall_ms - by) != _starts_ms(self.used_up_ms - by) for by in self.offsets_ms):
             self.forget()
             return None
         before_s, self.called_s = self.called_s, now_s
@@ -96,5 +101,7 @@ class MonthChecks:
         return None
 
 
-def _month(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m")
+def _starts_ms(wall_ms: int) -> int:
+    """When the calendar's month began."""
+    at = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    return int(datetime(at.year, at.month, 1, tzinfo=UTC).timestamp()) * 1000
