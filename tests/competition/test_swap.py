@@ -298,7 +298,7 @@ def test_what_may_be_more_than_a_fee_is_refused(moves: list[TransferEvent]) -> N
         ([PAID, FEE], {"A": 5, "C": 1}, {"A": {POOL}, "C": {TREASURY}}),
         ([PAID, FEE, FEE, GOT], {"A": 5, "C": 2}, {"C": {TREASURY}}),
         ([PAID, FEE, move("C", WALLET, VAULT, 2), GOT], {"A": 5, "C": 3}, {"C": {TREASURY, VAULT}}),
-        ([PAID, FEE, GOT], {"A": 9, "C": 1}, {"C": {TREASURY}}),  # the pool gives, whoever else received it
+        ([PAID, FEE, GOT], {"A": 9, "C": 1}, {"C": {TREASURY}}),  # the pool gives
         ([PAID, FEE, GOT], {"A": 5, "C": 2}, None),  # somebody else received some
         ([PAID, GOT], {"A": 5, "C": 1}, None),
         ([PAID, FEE, move("C", WALLET, WALLET, 1), GOT], {"A": 5, "C": 2}, None),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
+from support.watched_database import counting
 from tocsin.shapes.rounds import RoundOutcome
 
 MINUTE_S = 60
@@ -59,6 +60,22 @@ async def test_a_round_says_why_it_waits_and_for_how_long_it_is_told(tmp_path: P
     assert late.incomplete is not None
     assert late.incomplete.startswith(f"{ROUND_ID} waits: the chain was not read completely")
     assert (late.wake_at, len(lines)) == (None, 1)
+
+
+@pytest.mark.parametrize("lacks", ["a sweep", "prices"])
+async def test_a_round_that_waits_is_looked_at_with_few_queries(tmp_path: Path, lacks: str) -> None:
+    """It may wait for hours: its record and its prepared result are not read again each time."""
+    async with round_world(tmp_path) as world:
+        if lacks == "prices":
+            await world.db.prepare("DELETE FROM price_points").run()
+            await world.swept(GRACE_S)
+        await world.run(GRACE_S)
+        await world.run(GRACE_S + MINUTE_S)
+        watched = world.wrapped = counting(world.db)
+        waits = await world.run(GRACE_S + 2 * MINUTE_S)
+
+    assert ROUND_ID in str(waits.counters["waiting"])
+    assert watched.calls <= 10  # 19 and 13 if everything is read again
 
 
 async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) -> None:
