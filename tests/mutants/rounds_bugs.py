@@ -87,8 +87,9 @@ BUGS = (
     Bug(
         name="prices_of_whenever_it_is_captured",
         file=_CAPTURE,
-        old="await closing_prices(db, sorted(tokens), rules.ends_at)",
-        new="await closing_prices(db, sorted(tokens), rules.grace_ends_at)",
+        old="    points, overrides = await db.batch(_ask_for_end(db, rules, tokens))\n",
+        new="    from dataclasses import replace\n\n    rules = replace(rules, ends_at=rules.grace_ends_at)\n"
+        "    points, overrides = await db.batch(_ask_for_end(db, rules, tokens))\n",
         origin="reference: prices of whenever somebody comes by",
         breaks="A round is valued at the prices of its end",
         tests=("rounds/test_round_task.py::test_prices_after_the_end_do_not_matter",),
@@ -96,9 +97,8 @@ BUGS = (
     Bug(
         name="operators_price_gives_way",
         file=_CAPTURE,
-        old="    for row in (await db.prepare(_OVERRIDES).bind(rules.round_id).all()).results:\n",
-        new="    for row in (await db.prepare(_OVERRIDES).bind(rules.round_id).all()).results:\n"
-        '        if row["token_id"] in prices:\n            continue\n',
+        old="    for row in overrides:\n",
+        new='    for row in overrides:\n        if row["token_id"] in prices:\n            continue\n',
         origin=_ORIGIN,
         breaks="A price that an operator set holds, also where the series has one",
         tests=("rounds/test_round_task.py::test_prices_after_the_end_do_not_matter",),
@@ -212,8 +212,8 @@ BUGS = (
     Bug(
         name="sweep_before_the_grace_is_enough",
         file=_COMPLETE,
-        old="    return (swept_at or 0) >= rules.grace_ends_at * 1000\n",
-        new="    return (swept_at or 0) >= rules.ends_at * 1000\n",
+        old="    return (read.swept_at or 0) >= rules.grace_ends_at * 1000\n",
+        new="    return (read.swept_at or 0) >= rules.ends_at * 1000\n",
         origin=_ORIGIN,
         breaks="A round ends when the chain was read completely after its grace",
         tests=("rounds/test_round_task.py::test_a_round_says_why_it_waits_and_for_how_long_it_is_told",),
@@ -295,8 +295,8 @@ BUGS = (
     Bug(
         name="ineligible_for_ever",
         file="rounds/discrepancies.py",
-        old="    await db.prepare(_ELIGIBLE_AGAIN).run()\n",
-        new="",
+        old="            db.prepare(_ELIGIBLE_AGAIN),\n",
+        new='            db.prepare("SELECT 1"),\n',
         origin="simulation",
         breaks="A discrepancy says what differs now",
         tests=("rounds/test_round_final.py::test_what_is_as_it_was_again_is_no_discrepancy",),
@@ -369,8 +369,8 @@ BUGS = (
     Bug(
         name="sweep_of_a_clock_that_was_ahead_counts",
         file=_COMPLETE,
-        old="    return feed, swept_at if 0 < swept_at <= now else None\n",
-        new="    return feed, swept_at or None\n",
+        old="    return LastRead(feed, swept_at if 0 < swept_at <= now else None)\n",
+        new="    return LastRead(feed, swept_at or None)\n",
         origin="simulation",
         breaks="A round is captured on complete data, also after the clock was set",
         tests=("rounds/test_data_complete.py::test_times_of_a_clock_that_was_ahead_show_nothing",),

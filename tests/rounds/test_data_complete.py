@@ -20,7 +20,7 @@ from tocsin.competition.feed_state import FeedState, save_state
 from tocsin.competition.kept_values import set_value
 from tocsin.competition.rules import Rules
 from tocsin.rounds.data_complete import incomplete_because, load_record
-from tocsin.rounds.round_store import unfinished
+from tocsin.rounds.round_store import load_unfinished
 
 FOLLOWED = FeedState(started_at=1, looked_at=1, complete_at=GRACE_S * 1000, rests_on=RULES.version)
 
@@ -41,7 +41,7 @@ async def reason(
     """Why the round would not be captured now. `applied`: the rules of the newest sweep, if not those in force."""
     await save_state(world.db, state, 1).run()
     await set_value(world.db, "competition_rules", applied or rules.version, 1).run()
-    (round_,) = await unfinished(world.db)
+    (round_,) = (await load_unfinished(world.db)).rounds
     record = await load_record(world.db, rules, round_.rules, at_s * 1000, feed_runs=True)
     return incomplete_because(round_.rules, record)
 

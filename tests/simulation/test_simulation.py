@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from simulation.history import Report, run_history
 from simulation.long_plan import draw_long_plan
 from simulation.plan import Event, Plan, draw_plan
 from simulation.shrink import shrunk
-from tocsin.bindings import Database
+from tocsin.bindings import Database, Row, Statement
 from tocsin.platform.local.objects.storage import ObjectStorage
 from tocsin.rounds import advance, capture
-from tocsin.rounds.closing_prices import closing_prices
+from tocsin.rounds.closing_prices import ask_for_closing_prices, closing_prices_of
 from tocsin.rounds.round_steps import step_of
 from tocsin.scheduler import service_health
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -181,21 +181,21 @@ def closed_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round does not wait until the chain was read."""
-
-    async def is_read(*_: object, **__: object) -> None:
-        """As if the chain was read."""
-
-    monkeypatch.setattr(advance, "unread_because", is_read)
+    monkeypatch.setattr(advance, "unread_because", lambda _rules, _read: None)
     monkeypatch.setattr(advance, "incomplete_because", lambda _rules, _record: None)
 
 
 def later_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round is valued at prices of before its end."""
 
-    async def prices(db: Database, token_ids: list[str], ends_at: int) -> list[RoundPrice]:
-        return await closing_prices(db, token_ids, ends_at - 3_600)
+    def asked(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
+        return ask_for_closing_prices(db, token_ids, ends_at - 3_600)
 
-    monkeypatch.setattr(capture, "closing_prices", prices)
+    def prices(rows: Iterable[Row], token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
+        return closing_prices_of(rows, token_ids, ends_at - 3_600)
+
+    monkeypatch.setattr(capture, "ask_for_closing_prices", asked)
+    monkeypatch.setattr(capture, "closing_prices_of", prices)
 
 
 def woken_never(monkeypatch: pytest.MonkeyPatch) -> None:

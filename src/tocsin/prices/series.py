@@ -6,7 +6,7 @@ not in the series: they are in force always.
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tocsin.bindings import Database, Row, Statement
@@ -71,15 +71,24 @@ def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
     return [db.prepare(_ADD_TOKENS).bind(rows), db.prepare(_ADD_POINTS).bind(rows)]
 
 
-async def points_between(
-    db: Database, token_ids: Sequence[str], first_ms: int, last_ms: int
-) -> dict[str, list[PricePoint]]:
-    """The points of these tokens within a time, oldest first; a token without one is left out."""
-    asked = json.dumps(sorted(set(token_ids)))
+def ask_for_points(db: Database, token_ids: Collection[str], first_ms: int, last_ms: int) -> Statement:
+    """Rows for `points_of`: the points of these tokens within a time."""
+    return db.prepare(_BETWEEN).bind(json.dumps(sorted(set(token_ids))), first_ms, last_ms)
+
+
+def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
+    """The points of each token, oldest first; a token without one is left out."""
     found: dict[str, list[PricePoint]] = {}
-    for row in (await db.prepare(_BETWEEN).bind(asked, first_ms, last_ms).all()).results:
+    for row in rows:
         found.setdefault(row["token_id"], []).append(_point(row))
     return found
+
+
+async def points_between(
+    db: Database, token_ids: Collection[str], first_ms: int, last_ms: int
+) -> dict[str, list[PricePoint]]:
+    """The points of these tokens within a time."""
+    return points_of((await ask_for_points(db, token_ids, first_ms, last_ms).all()).results)
 
 
 async def newest_decimals(db: Database, token_id: str) -> int | None:

@@ -4,7 +4,7 @@ Emits `round.prepared` or `round.not_prepared`, `round.closed`, `round.captured`
 when a round begins to wait, and `round.opened_again` when the clock was ahead as it was closed.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tocsin.bindings import Clock, Database, Logger
@@ -16,10 +16,11 @@ from tocsin.rounds.capture import (
     capture,
     live_inputs,
     prices_of_end,
+    still_unpriced,
     traded_in,
     unpriced_because,
 )
-from tocsin.rounds.data_complete import incomplete_because, load_record, unread_because
+from tocsin.rounds.data_complete import incomplete_because, load_last_read, load_record, unread_because
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.preparation_store import find_preparation
 from tocsin.rounds.prepare import is_due, is_prepared, prepare
@@ -43,6 +44,29 @@ class RoundWork:
     rules: Rules
     feed_runs: bool
     checkpoint: Callable[[], None] = lambda: None
+
+
+async def still_waiting(work: RoundWork, rounds: Iterable[RoundRow]) -> dict[str, str]:
+    """The rounds that have waited before and still do, each with its reason.
+
+    They may wait for hours, and be many: two questions tell, however many they are.
+    """
+    now = work.clock.now()
+    waiting = [
+        each
+        for each in rounds
+        if each.status == "closed" and each.waiting_reason is not None and now >= each.grace_ends_at * 1000
+    ]
+    if not waiting:
+        return {}
+    unpriced = [each.rules for each in waiting if each.waiting_reason == UNPRICED]
+    reasons = dict.fromkeys(await still_unpriced(work.db, unpriced), UNPRICED) if unpriced else {}
+    last_read = await load_last_read(work.db, now, feed_runs=work.feed_runs)
+    for each in waiting:
+        unread = unread_because(each.rules, last_read)
+        if unread is not None:
+            reasons.setdefault(each.round_id, unread)
+    return reasons
 
 
 async def take_step(work: RoundWork, round_: RoundRow, step: Step) -> bool:
@@ -74,15 +98,7 @@ async def capture_round(
         await round_store.open_again(db, round_.round_id).run()
         work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
-    if not forced and round_.waiting_reason == UNPRICED and await _gauge_unpriced(db, rules):
-        await note_waiting(work, round_, UNPRICED)  # perhaps for days: the record need not be read each time
-        return UNPRICED
-    now, feed_runs = work.clock.now(), work.feed_runs
-    unread = None if forced else await unread_because(db, rules, now, feed_runs=feed_runs)
-    if unread is not None:
-        await note_waiting(work, round_, unread)
-        return unread
-    record = await load_record(db, work.rules, rules, now, feed_runs=feed_runs)
+    record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     if not forced:
         reason = incomplete_because(rules, record) or await _gauge_unpriced(db, rules)
         if reason is not None:
@@ -112,25 +128,29 @@ async def capture_round(
     return None
 
 
-async def prepare_round(work: RoundWork, round_: RoundRow) -> None:
-    """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared."""
+async def prepare_round(work: RoundWork, round_: RoundRow) -> bool:
+    """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared.
+
+    Returns whether it was tried, which may take long.
+    """
     if round_.waiting_reason == UNPRICED:
-        return  # without prices there is no result
+        return False  # without prices there is no result
     db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
     found = await find_preparation(db, round_)
     if not is_due(found, work.clock.now()):
-        return
+        return False
     if found is not None and found.state == "ready" and round_.waiting_reason is not None:
-        return  # a swap that comes outdates it, and a capture checks the rest: the round may wait for hours
+        return False  # a swap that comes outdates it, and a capture checks the rest: the round may wait for hours
     if await _gauge_unpriced(db, round_.rules):
-        return
+        return False
     if await is_prepared(db, round_, found, version):
-        return
+        return False
     began = work.clock.now()
     if await prepare(db, round_, version, began, work.checkpoint):
         work.logger.info("round.prepared", **named, took_ms=work.clock.now() - began)
     else:
         work.logger.warn("round.not_prepared", **named, reason=CHANGED)
+    return True
 
 
 async def _gauge_unpriced(db: Database, rules: RoundRules) -> str | None:

@@ -8,11 +8,13 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.competition.funders import first_funders
-from tocsin.rounds.closing_prices import closing_prices
+from tocsin.errors import UsageError
+from tocsin.rounds.closing_prices import ask_for_closing_prices, closing_prices_of
 from tocsin.rounds.preparation_store import READY, Preparation, outdate_for_others, settle
 from tocsin.rounds.round_store import compact, iso_time, price_of
 from tocsin.rounds.scoring import CHAIN_ORDER
@@ -120,8 +122,31 @@ async def traded_in(db: Database, rules: RoundRules) -> set[str]:
 
 async def prices_of_end(db: Database, rules: RoundRules, tokens: Collection[str]) -> list[RoundPrice]:
     """The prices of the end, by token: of the series, and those that an operator set instead."""
-    prices = {price.token_id: price for price in await closing_prices(db, sorted(tokens), rules.ends_at)}
-    for row in (await db.prepare(_OVERRIDES).bind(rules.round_id).all()).results:
+    points, overrides = await db.batch(_ask_for_end(db, rules, tokens))
+    return _prices_of(points.results, overrides.results, rules, tokens)
+
+
+async def still_unpriced(db: Database, rounds: Sequence[RoundRules]) -> set[str]:
+    """Those of these rounds whose prices of the end are not known, by the one token that decides it."""
+    answers = await db.batch([ask for rules in rounds for ask in _ask_for_end(db, rules, {GAUGE})])
+    unpriced = set()
+    for rules, points, overrides in zip(rounds, answers[::2], answers[1::2], strict=True):
+        with suppress(UsageError):  # its next step tells what cannot be read, and holds up no other round
+            if unpriced_because(_prices_of(points.results, overrides.results, rules, {GAUGE})):
+                unpriced.add(rules.round_id)
+    return unpriced
+
+
+def _ask_for_end(db: Database, rules: RoundRules, tokens: Collection[str]) -> list[Statement]:
+    overrides = db.prepare(_OVERRIDES).bind(rules.round_id)
+    return [ask_for_closing_prices(db, tokens, rules.ends_at), overrides]
+
+
+def _prices_of(
+    points: Iterable[Row], overrides: Iterable[Row], rules: RoundRules, tokens: Collection[str]
+) -> list[RoundPrice]:
+    prices = {price.token_id: price for price in closing_prices_of(points, tokens, rules.ends_at)}
+    for row in overrides:
         prices[row["token_id"]] = RoundPrice(
             row["token_id"],
             row["price_usd"],

@@ -4,13 +4,13 @@ Of each token the median of the prices in force at 13 instants of the last hour,
 minutes does not move it. A token whose price was known at fewer than seven of them has none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from tocsin.bindings import Database
+from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import STX, STX_DECIMALS
 from tocsin.exact_decimals import decimal_of_float, decimal_text, read_decimal
 from tocsin.prices.pricing import STALE_AFTER_MS, peg_of
-from tocsin.prices.series import PricePoint, in_force, newest_decimals, points_between
+from tocsin.prices.series import PricePoint, ask_for_points, in_force, newest_decimals, points_of
 from tocsin.shapes.rounds import RoundPrice
 
 INSTANTS = 13
@@ -18,15 +18,25 @@ APART_MS = 5 * 60_000
 KNOWN_MIN = 7
 
 
-async def closing_prices(db: Database, token_ids: Sequence[str], ends_at: int) -> list[RoundPrice]:
-    """The prices at `ends_at` (unix seconds) of those tokens that have one, in order of their ids."""
+def ask_for_closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
+    """Rows for `closing_prices_of`."""
     end_ms = ends_at * 1000
-    first_ms = end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS
-    series = await points_between(db, token_ids, first_ms, end_ms)
+    return ask_for_points(db, token_ids, end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS, end_ms)
+
+
+def closing_prices_of(rows: Iterable[Row], token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
+    """The prices at `ends_at` (unix seconds) of those tokens that have one, in order of their ids."""
+    series = points_of(rows)
     prices = [
-        closing_price(token_id, series.get(token_id, []), end_ms) for token_id in sorted(set(token_ids))
+        closing_price(token_id, series.get(token_id, []), ends_at * 1000)
+        for token_id in sorted(set(token_ids))
     ]
     return [price for price in prices if price is not None]
+
+
+async def closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
+    rows = (await ask_for_closing_prices(db, token_ids, ends_at).all()).results
+    return closing_prices_of(rows, token_ids, ends_at)
 
 
 async def known_decimals(db: Database, token_id: str, ends_at: int) -> int | None:

@@ -42,6 +42,14 @@ WHERE t.tier = 'eligible' AND m.walked_at IS NULL"""
 
 
 @dataclass(frozen=True, slots=True)
+class LastRead:
+    """How the network's list is followed, and when the newest complete sweep began (unix ms)."""
+
+    feed: FeedState
+    swept_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class RecordFacts:
     """How far the chain was read. Times are unix ms."""
 
@@ -77,11 +85,11 @@ async def load_record(
         ]
     )
     values, waiting = _values(kept.results), of_round.results[0]
-    feed, swept_at = _last_read(values, now, feed_runs=feed_runs)
+    read = _last_read(values, now, feed_runs=feed_runs)
     return RecordFacts(
-        feed,
-        facts_of(proof, feed, rules),
-        swept_at,
+        read.feed,
+        facts_of(proof, read.feed, rules),
+        read.swept_at,
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
         unread.results[0]["n"],
@@ -90,47 +98,46 @@ async def load_record(
     )
 
 
-async def unread_because(db: Database, round_: RoundRules, now: int, *, feed_runs: bool) -> str | None:
-    """Why the chain was not read since the grace ended. A round may wait for that for hours, and one query tells."""
+async def load_last_read(db: Database, now: int, *, feed_runs: bool) -> LastRead:
     rows = (await ask_for_values(db, FEED_STATE, SWEPT_AT).all()).results
-    feed, swept_at = _last_read(_values(rows), now, feed_runs=feed_runs)
-    return _unread(round_, feed, swept_at)
+    return _last_read(_values(rows), now, feed_runs=feed_runs)
 
 
 def _values(rows: Iterable[Row]) -> dict[str, str]:
     return {row["key"]: row["value"] for row in rows}
 
 
-def _last_read(values: Mapping[str, str], now: int, *, feed_runs: bool) -> tuple[FeedState, int | None]:
-    """How the network's list is followed, and when the newest complete sweep began."""
+def _last_read(values: Mapping[str, str], now: int, *, feed_runs: bool) -> LastRead:
     feed = state_of(values.get(FEED_STATE)) if feed_runs else FeedState(way="contracts")
     if (feed.complete_at or 0) > now:
         feed = replace(feed, complete_at=None)
     swept_at = int(values.get(SWEPT_AT, 0))
-    return feed, swept_at if 0 < swept_at <= now else None
+    return LastRead(feed, swept_at if 0 < swept_at <= now else None)
 
 
-def _is_followed(rules: RoundRules, feed: FeedState) -> bool:
-    return feed.way == "network" and (feed.complete_at or 0) >= rules.grace_ends_at * 1000
+def _is_followed(rules: RoundRules, read: LastRead) -> bool:
+    return read.feed.way == "network" and (read.feed.complete_at or 0) >= rules.grace_ends_at * 1000
 
 
-def _is_swept(rules: RoundRules, swept_at: int | None) -> bool:
-    return (swept_at or 0) >= rules.grace_ends_at * 1000
+def _is_swept(rules: RoundRules, read: LastRead) -> bool:
+    return (read.swept_at or 0) >= rules.grace_ends_at * 1000
 
 
-def _unread(rules: RoundRules, feed: FeedState, swept_at: int | None) -> str | None:
-    if _is_followed(rules, feed) or _is_swept(rules, swept_at):
+def unread_because(rules: RoundRules, read: LastRead) -> str | None:
+    """Why the chain was not read since the grace ended; None: it was."""
+    if _is_followed(rules, read) or _is_swept(rules, read):
         return None
     return f"the chain was not read completely since the grace ended ({utc_time(rules.grace_ends_at * 1000)})"
 
 
 def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     """What keeps the record of a round from being complete; None: it is."""
-    unread = _unread(rules, facts.feed, facts.swept_at)
+    read = LastRead(facts.feed, facts.swept_at)
+    unread = unread_because(rules, read)
     if unread is not None:
         return unread
-    by_feed = _is_followed(rules, facts.feed) and facts.proof.rests
-    by_sweep = _is_swept(rules, facts.swept_at)
+    by_feed = _is_followed(rules, read) and facts.proof.rests
+    by_sweep = _is_swept(rules, read)
     rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
     if rests_on_others or facts.swept_rules != facts.rules_version:
         return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"

@@ -84,14 +84,20 @@ def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, 
 
 async def find_discrepancies(db: Database, now: int) -> list[FoundDiscrepancy]:
     """Compare what was noted, and the wallets that were placed; returns what is new or different."""
+    changes, _, ineligible = await db.batch(
+        [
+            db.prepare(_NOTED).bind(NOTED_MAX),
+            db.prepare(_ELIGIBLE_AGAIN),
+            db.prepare(_INELIGIBLE).bind(NOTED_MAX),
+        ]
+    )
     noted: dict[tuple[str, int], list[str]] = {}
-    for row in (await db.prepare(_NOTED).bind(NOTED_MAX).all()).results:
+    for row in changes.results:
         noted.setdefault((row["round_id"], row["version"]), []).append(row["txid"])
     found: list[FoundDiscrepancy] = []
     for (round_id, version), txids in noted.items():
         found += await _compare(db, round_id, version, txids, now)
-    await db.prepare(_ELIGIBLE_AGAIN).run()
-    for row in (await db.prepare(_INELIGIBLE).bind(NOTED_MAX).all()).results:
+    for row in ineligible.results:
         detail = f"it was placed, and its tier is now {row['tier']}"
         one = Discrepancy(row["stx_address"], "agent_ineligible", detail, iso_time(now))
         await _record(db, row["round_id"], row["version"], [one]).run()

@@ -4,7 +4,10 @@ A status changes only from the one that is expected: the second of two writers c
 """
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
 
 from tocsin.bindings import Database, Row, Statement
 from tocsin.errors import RequestRefused
@@ -29,10 +32,8 @@ WHERE round_id = ? AND status = 'closed'"""
 _WAIT = """
 UPDATE competition_rounds SET waiting_reason = ?1, waiting_since = min(coalesce(waiting_since, ?2), ?2)
 WHERE round_id = ?3 AND status IN ('open', 'closed', 'finalizing')"""
-_RULE = "SELECT rule_json FROM competition_round_rule WHERE rule_id = 1"
-_RULE_SET_AT = (
-    "SELECT CAST(strftime('%s', set_at) AS INTEGER) AS at FROM competition_round_rule WHERE rule_id = 1"
-)
+_RULE = """
+SELECT rule_json, CAST(strftime('%s', set_at) AS INTEGER) AS set_at_s FROM competition_round_rule WHERE rule_id = 1"""
 # Of the rounds that the rule itself adds: others may have a name that begins like theirs. D1 binds numbers as reals.
 _NEWEST_BY_RULE = """
 SELECT max(starts_at) AS newest FROM competition_rounds
@@ -50,6 +51,15 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
 ON CONFLICT (round_id, token_id) DO UPDATE SET price_usd = excluded.price_usd, decimals = excluded.decimals,
   reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at"""
 _END_RULE = "DELETE FROM competition_round_rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The rule for rounds, when it was set (unix seconds), and the rounds that have no result yet, by their end."""
+
+    rule: RoundRule | None
+    rule_set_at: int
+    rounds: list[RoundRow]
 
 
 def iso_time(at_ms: int) -> str:
@@ -82,9 +92,14 @@ def refused(status: int, code: str, sentence: str) -> RequestRefused:
     return RequestRefused(status, code, sentence, retryable=status >= 500, error=code, message=sentence)
 
 
-async def unfinished(db: Database) -> list[RoundRow]:
-    """Rounds that have no result yet, by their end."""
-    return [round_of(row) for row in (await db.prepare(_UNFINISHED).all()).results]
+async def load_unfinished(db: Database) -> Unfinished:
+    rule, rounds = await db.batch([db.prepare(_RULE), db.prepare(_UNFINISHED)])
+    kept = rule.results[0] if rule.results else None
+    return Unfinished(
+        None if kept is None else rule_of(kept),
+        0 if kept is None else kept["set_at_s"],
+        [round_of(row) for row in rounds.results],
+    )
 
 
 def add(db: Database, rules: RoundRules, now: int) -> Statement:
@@ -122,13 +137,7 @@ def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
 
 async def load_rule(db: Database) -> RoundRule | None:
     row = await db.prepare(_RULE).first()
-    return None if row is None else RoundRule.from_json(json.loads(row["rule_json"]))
-
-
-async def rule_set_at(db: Database) -> int:
-    """When the rule was set (unix seconds); 0 without one."""
-    row = await db.prepare(_RULE_SET_AT).first()
-    return 0 if row is None else row["at"]
+    return None if row is None else rule_of(row)
 
 
 async def newest_by_rule(db: Database, rule: RoundRule, latest_start: int) -> int | None:
@@ -151,7 +160,18 @@ def compact(value: object) -> str:
 # Rows as shapes
 
 
+def rule_of(row: Row) -> RoundRule:
+    return RoundRule.from_json(json.loads(row["rule_json"]))
+
+
 def round_of(row: Row) -> RoundRow:
+    return _round_of(tuple(row.items()))
+
+
+@lru_cache(maxsize=256)
+def _round_of(columns: tuple[tuple[str, Any], ...]) -> RoundRow:
+    """Rounds that wait are read every minute, and making one of its row takes longer than reading the row."""
+    row = dict(columns)
     return RoundRow.from_json({**row, "rules": json.loads(row["rules_json"])})
 
 

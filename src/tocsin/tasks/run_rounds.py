@@ -8,7 +8,7 @@ from collections.abc import Collection
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.errors import BindingMissing, RunStopped, StoreError, TocsinError
 from tocsin.rounds import round_store
-from tocsin.rounds.advance import RoundWork, note_waiting, prepare_round, take_step
+from tocsin.rounds.advance import RoundWork, note_waiting, prepare_round, still_waiting, take_step
 from tocsin.rounds.discrepancies import find_discrepancies
 from tocsin.rounds.recurring import latest_start, next_start_ms, rounds_until
 from tocsin.rounds.round_steps import (
@@ -74,41 +74,47 @@ class RoundsRun:
 
     async def run(self) -> TaskResult:
         db, clock = self._work.db, self._work.clock
-        rule = await round_store.load_rule(db)
-        if rule is not None:
-            await self._follow_rule(rule)
-        rounds = await round_store.unfinished(db)
-        for number, each in enumerate(rounds):
-            self._context.progress(number, len(rounds), **self._counters)
+        left = await round_store.load_unfinished(db)
+        if left.rule is not None and await self._follow_rule(left.rule, left.rule_set_at):
+            left = await round_store.load_unfinished(db)
+        waiting = await still_waiting(self._work, left.rounds)
+        for number, each in enumerate(left.rounds):
+            self._context.progress(number, len(left.rounds), **self._counters)
             self._context.checkpoint()
-            await self._try_to_advance(each)
+            if each.round_id in waiting:
+                await note_waiting(self._work, each, waiting[each.round_id])
+            else:
+                await self._try_to_advance(each)
         await self._note_discrepancies()
-        rounds, now = await round_store.unfinished(db), clock.now()
-        preparable = [each for each in rounds if may_be_prepared(each, now)]
-        if preparable:
-            await self._prepare(preparable)
-            # It may take long. A round that an operator added or changed meanwhile must not wait for the next slot.
-            rule, rounds = await round_store.load_rule(db), await round_store.unfinished(db)
-        waiting = {each.round_id: each.waiting_reason for each in rounds if each.waiting_reason}
-        self._counters["waiting"] = {**waiting}
-        next_start = None if rule is None else next_start_ms(rule, now // 1000)
+        left, now = await round_store.load_unfinished(db), clock.now()
+        if await self._prepare([each for each in left.rounds if may_be_prepared(each, now)]):
+            # It took long. A round that an operator added or changed meanwhile must not wait for the next slot.
+            left = await round_store.load_unfinished(db)
+        self._counters["waiting"] = {
+            each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason
+        }
+        next_start = None if left.rule is None else next_start_ms(left.rule, now // 1000)
         return TaskResult(
             self._counters,
-            incomplete=_to_be_told(rounds, now, self._stuck),
-            wake_at=next_look(rounds, now, next_start),  # also for a grace that has ended since
+            incomplete=_to_be_told(left.rounds, now, self._stuck),
+            wake_at=next_look(left.rounds, now, next_start),  # also for a grace that has ended since
         )
 
-    async def _follow_rule(self, rule: RoundRule) -> None:
-        """Add the rounds that the rule wants, so that the next one is known before it starts."""
+    async def _follow_rule(self, rule: RoundRule, set_at_s: int) -> bool:
+        """Add the rounds that the rule wants, so that the next one is known before it starts.
+
+        Returns whether there were any.
+        """
         db, now = self._work.db, self._work.clock.now()
         now_s = now // 1000
-        set_at_s = await round_store.rule_set_at(db)
         newest = await round_store.newest_by_rule(db, rule, latest_start(rule, now_s))
-        for rules in rounds_until(rule, set_at_s, newest, now_s, self._work.rules.floors):
+        wanted = list(rounds_until(rule, set_at_s, newest, now_s, self._work.rules.floors))
+        for rules in wanted:
             added = await round_store.add(db, rules, now).run()
             if added.meta.changes:
                 self._count("added")
                 self._work.logger.info("round.added", round=rules.round_id)
+        return bool(wanted)
 
     async def _try_to_advance(self, round_: RoundRow) -> None:
         """A round that cannot go on holds up none of the others: its problem is what it waits for."""
@@ -120,18 +126,20 @@ class RoundsRun:
             self._stuck.add(round_.round_id)
             await note_waiting(self._work, round_, f"its next step failed: {error}"[:PROBLEM_MAX])
 
-    async def _prepare(self, rounds: list[RoundRow]) -> None:
-        """A result that cannot be prepared is no problem yet: the step that needs it will tell."""
+    async def _prepare(self, rounds: list[RoundRow]) -> bool:
+        """Returns whether any was tried. One that fails is no problem yet: the step that needs it will tell."""
+        tried = False
         for each in rounds:
             try:
-                await prepare_round(self._work, each)
+                tried = await prepare_round(self._work, each) or tried
             except (StoreError, BindingMissing):
                 raise
             except TocsinError as error:
-                reason = f"{error}"[:PROBLEM_MAX]
+                reason, tried = f"{error}"[:PROBLEM_MAX], True
                 self._work.logger.warn("round.not_prepared", round=each.round_id, reason=reason)
                 if isinstance(error, RunStopped):
-                    return
+                    break
+        return tried
 
     async def _advance(self, round_: RoundRow) -> None:
         """Take all steps that are due."""
