@@ -282,7 +282,7 @@ BUGS = (
     Bug(
         name="readiness_ignores_stretched_cadences",
         file="scheduler/status.py",
-        old="            cadence.effective_ms,\n            _ago(memory",
+        old="            cadences[task.name].effective_ms,\n            _ago(memory",
         new="            task.cadence_ms,\n            _ago(memory",
         origin="test review: stretched cadences in readiness",
         breaks="A task that runs as often as its plan affords is not overdue",
@@ -293,20 +293,24 @@ BUGS = (
     Bug(
         name="overdue_at_exactly_two_cadences",
         file=_HEALTH,
-        old="since_ms > max(2 * facts.cadence_ms, facts.overdue_after_ms)",
-        new="since_ms >= max(2 * facts.cadence_ms, facts.overdue_after_ms)",
+        old="max(2 * facts.cadence_ms, facts.overdue_after_ms) + 1 - since_ms",
+        new="max(2 * facts.cadence_ms, facts.overdue_after_ms) - since_ms",
         origin="test review: boundaries",
         breaks="A task is overdue after two cadences, not at them",
-        tests=("scheduler/test_alerts.py::test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue",),
+        tests=(
+            "scheduler/test_service_health.py::test_a_task_is_overdue_after_two_cadences_or_its_own_bound",
+        ),
     ),
     Bug(
         name="overdue_after_twenty_cadences",
         file=_HEALTH,
-        old="since_ms > max(2 * facts.cadence_ms, facts.overdue_after_ms)",
-        new="since_ms > max(20 * facts.cadence_ms, facts.overdue_after_ms)",
+        old="max(2 * facts.cadence_ms, facts.overdue_after_ms) + 1 - since_ms",
+        new="max(20 * facts.cadence_ms, facts.overdue_after_ms) + 1 - since_ms",
         origin="test review: constants",
         breaks="A dead task is noticed within two cadences",
-        tests=("scheduler/test_alerts.py::test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue",),
+        tests=(
+            "scheduler/test_service_health.py::test_a_task_is_overdue_after_two_cadences_or_its_own_bound",
+        ),
     ),
     Bug(
         name="late_alarm_is_fine",

@@ -101,7 +101,7 @@ def test_a_time_too_far_ahead_belongs_to_another_clock() -> None:
     """An hour is the longest wait; a millisecond more counts as now."""
     assert send_at(AlertState(pending=pending(NOW + HOUR, attempts=7)), NOW) == NOW + HOUR
     assert send_at(AlertState(pending=pending(NOW + HOUR + 1, attempts=7)), NOW) == NOW
-    assert ring_at(AlertState(pending=pending(NOW + HOUR, attempts=7)), [], None, NOW) == NOW + HOUR
+    assert ring_at(AlertState(pending=pending(NOW + HOUR, attempts=7)), [], NOW) == NOW + HOUR
 
 
 def test_a_heartbeat_of_the_future_does_not_hold_back_the_next() -> None:

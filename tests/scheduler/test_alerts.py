@@ -1,6 +1,7 @@
 """What is told to the outside, and when: edges, once each, bounded."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +25,11 @@ from tocsin.scheduler.alerts import (
     heartbeat_due,
     is_undecided,
     observed,
-    overdue_at,
     ring_at,
     send_at,
 )
-from tocsin.scheduler.service_health import TaskFacts, is_overdue
-from tocsin.shapes.scheduler import Health, Progress, TaskStatus
+from tocsin.scheduler.service_health import TaskFacts, TaskHealth, is_overdue
+from tocsin.shapes.scheduler import Health
 
 NOW = 1_778_700_600_000
 READY = Health(ready=True, state="ready", reasons=[], notes=[])
@@ -40,32 +40,10 @@ def health(*, ready: bool) -> Health:
     return READY if ready else TROUBLE
 
 
-def task(**changes: Any) -> TaskStatus:
-    values: dict[str, Any] = {
-        "enabled": True,
-        "upstream": None,
-        "cadence_ms": MINUTE_MS,
-        "effective_cadence_ms": MINUTE_MS,
-        "cadence_reason": "",
-        "cadence_why": "",
-        "slice_ms": 1_000,
-        "next_due_at": None,
-        "running": None,
-        "last_success_at": None,
-        "last_error": None,
-        "missed_slots": 0,
-        "run_counts": {},
-        "overdue": False,
-        "failing": False,
-        "condition": "ok",
-        "sentence": "",
-        "problem": None,
-    }
-    return TaskStatus(**{**values, **changes})
-
-
-RUN = Progress(NOW, 0, 1, 7)
-OVERDUE_RUNS = task(condition="overdue", problem="sweep is overdue", running=RUN)
+OK = TaskHealth("ok", "complete 5 s ago")
+PARTIAL = TaskHealth("partial", "not complete")
+OVERDUE = TaskHealth("overdue", "late", not_ready=True)
+FAILING = TaskHealth("failing", "fails", not_ready=True)
 
 
 def sent(state: AlertState, now: int) -> AlertState:
@@ -209,19 +187,21 @@ def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "tasks", "expected"),
+    ("state", "tasks", "running", "expected"),
     [
-        (AlertState(), [task(), OVERDUE_RUNS], True),
-        (AlertState(), [OVERDUE_RUNS, task(condition="overdue", problem="late")], False),
-        (AlertState(), [OVERDUE_RUNS, task(condition="failing", problem="fails", running=RUN)], False),
-        (AlertState(), [task(), task(condition="partial", running=RUN)], False),
-        (AlertState(told_ready=False), [OVERDUE_RUNS], False),
-        (observed(AlertState(), TROUBLE, NOW), [OVERDUE_RUNS], False),
+        (AlertState(), {"sweep": OVERDUE, "feed": OK}, {"sweep"}, True),
+        (AlertState(), {"sweep": OVERDUE, "feed": OVERDUE}, {"sweep"}, False),
+        (AlertState(), {"sweep": OVERDUE, "feed": FAILING}, {"sweep", "feed"}, False),
+        (AlertState(), {"sweep": PARTIAL, "feed": OK}, {"sweep"}, False),
+        (AlertState(told_ready=False), {"sweep": OVERDUE}, {"sweep"}, False),
+        (observed(AlertState(), TROUBLE, NOW), {"sweep": OVERDUE}, {"sweep"}, False),
     ],
 )
-def test_a_run_under_way_may_decide(state: AlertState, tasks: list[TaskStatus], *, expected: bool) -> None:
+def test_a_run_under_way_may_decide(
+    state: AlertState, tasks: dict[str, TaskHealth], running: set[str], *, expected: bool
+) -> None:
     """Only if it can make the service ready again, and only before something was told."""
-    assert is_undecided(state, tasks) is expected
+    assert is_undecided(state, tasks, running) is expected
 
 
 def test_reasons_are_bounded() -> None:
@@ -248,17 +228,10 @@ def test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue(
         ages = [None if ago is None else ago + later_ms for ago in (complete_ago_ms, armed_ago_ms)]
         return TaskFacts("sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None, after_ms)
 
-    status = task(
-        effective_cadence_ms=cadence_ms,
-        last_success_at=None if complete_ago_ms is None else NOW - complete_ago_ms,
-        overdue=is_overdue(facts(0)),
-        overdue_after_ms=after_ms,
-    )
-    armed_at = None if armed_ago_ms is None else NOW - armed_ago_ms
-    at = ring_at(AlertState(), [status], armed_at, NOW)
+    at = ring_at(AlertState(), [facts(0)], NOW)
 
     if at is None:
-        assert status.overdue or complete_ago_ms is armed_ago_ms is None
+        assert is_overdue(facts(0)) or complete_ago_ms is armed_ago_ms is None
     else:
         assert at > NOW
         assert is_overdue(facts(at - NOW))
@@ -267,9 +240,12 @@ def test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue(
 
 def test_no_alarm_is_needed_for_a_task_that_cannot_change_by_waiting() -> None:
     """Disabled, or overdue already."""
-    assert overdue_at(task(enabled=False, last_success_at=NOW), NOW) is None
-    assert overdue_at(task(overdue=True, last_success_at=NOW), NOW) is None
-    assert ring_at(AlertState(), [task()], None, NOW) is None
+    facts = TaskFacts("sweep", True, MINUTE_MS, 5, 10, 0, 3, None, None, None)
+
+    assert ring_at(AlertState(), [facts], NOW) == NOW + 2 * MINUTE_MS - 5 + 1
+    assert ring_at(AlertState(), [replace(facts, enabled=False)], NOW) is None
+    assert ring_at(AlertState(), [replace(facts, complete_ago_ms=2 * MINUTE_MS + 1)], NOW) is None
+    assert ring_at(AlertState(), [replace(facts, complete_ago_ms=None, armed_ago_ms=None)], NOW) is None
 
 
 TROUBLED = Alert(ready=False, state="failing", reasons=["sweep fails: <a & b>"], at=NOW, try_at=NOW)

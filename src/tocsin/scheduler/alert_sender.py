@@ -7,20 +7,19 @@ process that dies here neither forgets an alert nor repeats one that was taken.
 Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tocsin.bindings import JSON, Storage
-from tocsin.moments import moment_of
 from tocsin.scheduler import alerts
 from tocsin.scheduler.alert_delivery import TIMEOUT_S, exchange, post_alert
 from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.service_health import tasks_health
-from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState, wall_time
-from tocsin.shapes.scheduler import Health, TaskStatus
+from tocsin.scheduler.service_health import TaskFacts, TaskHealth, task_health, tasks_health
+from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState
+from tocsin.shapes.scheduler import Health
 
 ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
 
@@ -36,7 +35,8 @@ class AlertSender:
         storage: Storage,
         state: SchedulerState,
         *,
-        tasks: Callable[[], Mapping[str, TaskStatus]],
+        facts: Callable[[], Mapping[str, TaskFacts]],
+        running: Collection[str],
         spawn: Background,
         on_sent: Callable[[], None],
     ) -> None:
@@ -44,7 +44,8 @@ class AlertSender:
         self._target, self._heartbeat_url = env.config.alert_target, env.config.heartbeat_url
         self._storage = storage
         self._state = state
-        self._tasks = tasks
+        self._facts = facts
+        self._running = running  # the tasks that run at any time
         self._spawn = spawn
         self._on_sent = on_sent
         self._sending = False
@@ -54,7 +55,7 @@ class AlertSender:
         if self._target is None:
             return
         tasks = self._tasks()
-        if not alerts.is_undecided(self._state.alert, tasks.values()):
+        if not alerts.is_undecided(self._state.alert, tasks, self._running):
             health, now = self._health(tasks), self._env.clock.now()
             self._keep(alerts.observed(self._state.alert, health, now))
         self._send_due(self._target)
@@ -75,15 +76,16 @@ class AlertSender:
         """When the alarm must ring for an alert; None when it need not."""
         if self._target is None:
             return None
-        moment, armed_ms = moment_of(self._env.clock), self._state.armed_ms
-        armed_at = None if armed_ms is None else wall_time(armed_ms, moment)
-        state, now = self._state.alert, moment.wall_ms
+        state, now = self._state.alert, self._env.clock.now()
         if self._sending and state.pending is not None:  # it waits for the one that is being sent
             try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
             state = replace(state, pending=replace(state.pending, try_at=try_at))
-        return alerts.ring_at(state, self._tasks().values(), armed_at, now)
+        return alerts.ring_at(state, self._facts().values(), now)
 
-    def _health(self, tasks: Mapping[str, TaskStatus]) -> Health:
+    def _tasks(self) -> dict[str, TaskHealth]:
+        return {name: task_health(facts) for name, facts in self._facts().items()}
+
+    def _health(self, tasks: Mapping[str, TaskHealth]) -> Health:
         """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""
         health = tasks_health(tasks.values())
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])

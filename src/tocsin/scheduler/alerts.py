@@ -13,11 +13,12 @@ what it was told last, and is stored, so that a restart neither repeats an alert
 Times are wall-clock times. One that lies too far in the future belongs to a clock that was set back; it counts as now.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tocsin.scheduler.service_health import TaskFacts, TaskHealth, overdue_in_ms
 from tocsin.shapes.base import Shape
-from tocsin.shapes.scheduler import Health, TaskStatus
+from tocsin.shapes.scheduler import Health
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -70,13 +71,12 @@ def observed(state: AlertState, health: Health, now: int) -> AlertState:
     return replace(state, pending=_edge(health, now))
 
 
-def is_undecided(state: AlertState, tasks: Iterable[TaskStatus]) -> bool:
+def is_undecided(state: AlertState, tasks: Mapping[str, TaskHealth], running: Collection[str]) -> bool:
     """Whether the runs under way decide if there is something to tell: all that is wrong is overdue and runs now.
 
     After a long downtime, or after one bad run, such a run often completes within seconds.
     """
-    troubled = [task for task in tasks if task.problem is not None]
-    runs = [task.condition == "overdue" and task.running is not None for task in troubled]
+    runs = [task.condition == "overdue" and name in running for name, task in tasks.items() if task.not_ready]
     return state.told_ready and state.pending is None and bool(runs) and all(runs)
 
 
@@ -116,17 +116,10 @@ def heartbeat_due(state: HeartbeatState, now: int) -> bool:
     return state.sent_at is None or not state.sent_at <= now < state.sent_at + HEARTBEAT_EVERY_MS
 
 
-def overdue_at(task: TaskStatus, armed_at: int | None) -> int | None:
-    """When a task that is not complete by then becomes overdue; None when nothing changes by waiting."""
-    since = armed_at if task.last_success_at is None else task.last_success_at
-    if since is None or not task.enabled or task.overdue:
-        return None
-    return since + max(2 * task.effective_cadence_ms, task.overdue_after_ms) + 1
-
-
-def ring_at(state: AlertState, tasks: Iterable[TaskStatus], armed_at: int | None, now: int) -> int | None:
+def ring_at(state: AlertState, tasks: Iterable[TaskFacts], now: int) -> int | None:
     """When the alarm must ring for an alert: to send one, or because a task becomes overdue."""
-    overdue = [at for task in tasks if (at := overdue_at(task, armed_at)) is not None and at > now]
+    waits_ms = [overdue_in_ms(task) for task in tasks if task.enabled]
+    overdue = [now + wait_ms for wait_ms in waits_ms if wait_ms is not None and wait_ms > 0]
     sent = send_at(state, now)
     return min(overdue if sent is None else [*overdue, sent], default=None)
 

@@ -29,9 +29,10 @@ from tocsin.scheduler.run import Run
 from tocsin.scheduler.run_history import keep_lines, tend
 from tocsin.scheduler.run_log import KeptLines, RunLogger
 from tocsin.scheduler.schedules import bound_holds, schedules_of
+from tocsin.scheduler.service_health import TaskFacts
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, decide
 from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
-from tocsin.scheduler.status import status_of, tasks_of
+from tocsin.scheduler.status import facts_of, status_of, tasks_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
@@ -79,7 +80,8 @@ class SchedulerDO(HistoryObject):
             env,
             storage,
             self._state,
-            tasks=self._task_statuses,
+            facts=self._facts,
+            running=self._running,
             spawn=self.ctx.wait_until,
             on_sent=lambda: self._set_alarm(self._decide()),
         )
@@ -135,12 +137,21 @@ class SchedulerDO(HistoryObject):
     def _task_statuses(self) -> dict[str, TaskStatus]:
         cadences = self._cadences()
         return tasks_of(
-            config=self.env.config,
             tasks=self._tasks,
             state=self._state,
+            facts=self._facts(),
             running=self._running,
             schedules={schedule.name: schedule for schedule in self._schedules(cadences)},
             cadences=cadences,
+            moment=moment_of(self.env.clock),
+        )
+
+    def _facts(self) -> dict[str, TaskFacts]:
+        return facts_of(
+            config=self.env.config,
+            tasks=self._tasks,
+            state=self._state,
+            cadences=self._cadences(),
             moment=moment_of(self.env.clock),
         )
 

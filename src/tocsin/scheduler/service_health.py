@@ -76,6 +76,10 @@ class TaskHealth:
     sentence: str
     not_ready: bool = False
 
+    @property
+    def problem(self) -> str | None:
+        return self.sentence if self.not_ready else None
+
 
 @dataclass(frozen=True, slots=True)
 class HealthSnapshot:
@@ -135,8 +139,16 @@ def is_failing(facts: TaskFacts) -> bool:
 
 def is_overdue(facts: TaskFacts) -> bool:
     """Two cadences without a complete run: by then it should have had one, whatever the cause."""
+    left_ms = overdue_in_ms(facts)
+    return left_ms is not None and left_ms <= 0
+
+
+def overdue_in_ms(facts: TaskFacts) -> int | None:
+    """How long until it is overdue, if it completes no run; None before the scheduler was set up."""
     since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
-    return since_ms is not None and since_ms > max(2 * facts.cadence_ms, facts.overdue_after_ms)
+    if since_ms is None:
+        return None
+    return max(2 * facts.cadence_ms, facts.overdue_after_ms) + 1 - since_ms
 
 
 def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None = None) -> Health:
@@ -146,7 +158,9 @@ def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None 
     return tasks_health(() if status is None else status.tasks.values(), problems)
 
 
-def tasks_health(tasks: Iterable[TaskStatus | TaskCondition], problems: Sequence[str] = ()) -> Health:
+def tasks_health(
+    tasks: Iterable[TaskHealth | TaskStatus | TaskCondition], problems: Sequence[str] = ()
+) -> Health:
     """How the service is by its tasks, and by what is wrong with the process."""
     reasons = list(problems)
     states: set[ServiceState] = {"broken"} if reasons else set()

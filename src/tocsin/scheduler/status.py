@@ -14,27 +14,25 @@ from tocsin.shapes.budgets import BudgetStatus
 from tocsin.shapes.scheduler import Status, TaskStatus
 
 
-def tasks_of(
+def facts_of(
     *,
     config: SchedulerConfig,
     tasks: Mapping[str, Task],
     state: SchedulerState,
-    running: Mapping[str, Run],
-    schedules: Mapping[str, TaskSchedule],
     cadences: Mapping[str, Cadence],
     moment: Moment,
-) -> dict[str, TaskStatus]:
-    """How each task is: the part of the status that alerts need at every ring of the alarm."""
-    now, paused = moment.wall_ms, _paused_until(state, moment)
+) -> dict[str, TaskFacts]:
+    """What decides how each task is: alerts need no more, and need it at every ring of the alarm."""
+    paused, armed_ago_ms = _paused_until(state, moment), _ago(state.armed_ms, moment)
 
-    def task_status(task: Task) -> TaskStatus:
-        run, memory, cadence = running.get(task.name), state.tasks[task.name], cadences[task.name]
-        facts = TaskFacts(
+    def task_facts(task: Task) -> TaskFacts:
+        memory = state.tasks[task.name]
+        return TaskFacts(
             task.name,
             task.enabled,
-            cadence.effective_ms,
+            cadences[task.name].effective_ms,
             _ago(memory.succeeded_ms, moment),
-            _ago(state.armed_ms, moment),
+            armed_ago_ms,
             memory.consecutive_failures,
             config.failing_after,
             memory.last_outcome,
@@ -42,7 +40,25 @@ def tasks_of(
             paused,
             task.overdue_after_ms,
         )
-        health = task_health(facts)
+
+    return {task.name: task_facts(task) for task in tasks.values()}
+
+
+def tasks_of(
+    *,
+    tasks: Mapping[str, Task],
+    state: SchedulerState,
+    facts: Mapping[str, TaskFacts],
+    running: Mapping[str, Run],
+    schedules: Mapping[str, TaskSchedule],
+    cadences: Mapping[str, Cadence],
+    moment: Moment,
+) -> dict[str, TaskStatus]:
+    now, paused = moment.wall_ms, _paused_until(state, moment)
+
+    def task_status(task: Task) -> TaskStatus:
+        run, memory, cadence = running.get(task.name), state.tasks[task.name], cadences[task.name]
+        health = task_health(facts[task.name])
         return TaskStatus(
             enabled=task.enabled,
             upstream=task.upstream,
@@ -57,12 +73,12 @@ def tasks_of(
             last_error=memory.last_error,
             missed_slots=memory.missed_slots,
             run_counts=dict(memory.run_counts),
-            overdue=task.enabled and is_overdue(facts),
+            overdue=task.enabled and is_overdue(facts[task.name]),
             overdue_after_ms=task.overdue_after_ms,
-            failing=is_failing(facts),
+            failing=is_failing(facts[task.name]),
             condition=health.condition,
             sentence=health.sentence,
-            problem=health.sentence if health.not_ready else None,
+            problem=health.problem,
         )
 
     return {task.name: task_status(task) for task in tasks.values()}

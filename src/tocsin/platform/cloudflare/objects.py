@@ -17,7 +17,7 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import SUBREQUESTS_MAX, invocation
 from tocsin.platform.shared.json_values import encode
-from tocsin.platform.shared.rpc import error_text, make_call, read_reply
+from tocsin.platform.shared.rpc import error_text, make_call, read_reply, takes_argument
 
 RETRY_START_MS = 60_000
 
@@ -61,7 +61,7 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
         at = javascript.number(getattr(info, "scheduledTime", None)) or int(javascript.js.Date.now())
         alarm_info = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
         with invocation(self.subrequests_max):
-            result = handler(alarm_info) if inspect.signature(handler).parameters else handler()
+            result = handler(alarm_info) if takes_argument(handler) else handler()
             if inspect.isawaitable(result):
                 await result
 

@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from tocsin import errors
@@ -24,6 +25,19 @@ def public_method(instance: DurableObject, name: str) -> Callable[..., Any]:
                 return cls.__dict__[name].__get__(instance)  # type: ignore[no-any-return]
             break
     raise ValueRefused(f'The RPC receiver does not implement the method "{name}".')
+
+
+def takes_argument(handler: Callable[..., Any]) -> bool:
+    """Whether `alarm` wants to know about the alarm."""
+    if inspect.ismethod(handler):
+        return _parameters(handler.__func__) > 1  # `self` is one
+    return _parameters(handler) > 0
+
+
+@lru_cache(maxsize=64)
+def _parameters(function: Callable[..., Any]) -> int:
+    """It is asked at each ring, and takes long to find out."""
+    return len(inspect.signature(function).parameters)
 
 
 def as_remote(error: Exception) -> Exception:

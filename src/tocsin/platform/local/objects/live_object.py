@@ -22,7 +22,7 @@ from tocsin.platform.local.objects.output_gate import GATE
 from tocsin.platform.local.objects.storage import ObjectStorage
 from tocsin.platform.local.objects.turns import ACTIVITY, Activity, ObjectUnwound, Turns, coroutine
 from tocsin.platform.shared.json_values import decode, encode
-from tocsin.platform.shared.rpc import as_remote, public_method
+from tocsin.platform.shared.rpc import as_remote, public_method, takes_argument
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ class LiveObject:
             self.storage.ringing = alarm.generation
             ring.handler_started = True
             info = AlarmInfo(alarm.scheduled_at, alarm.retry_count)
-            result = handler(info) if inspect.signature(handler).parameters else handler()
+            result = handler(info) if takes_argument(handler) else handler()
             if inspect.isawaitable(result):
                 await result
         self.storage.alarm_succeeded(alarm.generation)
