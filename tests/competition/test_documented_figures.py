@@ -66,7 +66,7 @@ def test_what_bounds_a_run_is_as_it_was_measured() -> None:
         2_000,
     )
     assert (verify.ALONE_AFTER, verify.RETRY_MS) == (4, (60_000, 240_000, 1_500_000))
-    assert (verify.PENDING_MS, verify.PENDING_MAX_MS, verify.DISMISS_AFTER_MS) == (
+    assert (verify.PENDING_MS, swap_store.WAIT_MAX_MS, verify.DISMISS_AFTER_MS) == (
         300_000,
         6 * HOUR_MS,
         7 * 24 * HOUR_MS,

@@ -122,6 +122,29 @@ async def test_what_is_due_comes_in_order_of_its_source(tmp_path: Path) -> None:
         assert [each.txid[2:4] for each in limited] == ["aa", "bb"]
 
 
+async def test_what_was_queued_while_the_clock_was_ahead_is_due_when_it_is_set_back(tmp_path: Path) -> None:
+    """By the clock of then it is due in days; no candidate waits for longer than six hours, or twice that here."""
+    async with open_world(tmp_path) as world:
+        now = world.clock.now()
+        for name, ahead_ms, rank in (
+            ("aa", 0, 0),
+            ("bb", 13 * HOUR_S * 1000, 0),
+            ("cc", 48 * HOUR_S * 1000, 0),
+            ("dd", 12 * HOUR_S * 1000, 0),
+            ("ee", 48 * HOUR_S * 1000, 2),
+            ("ff", 49 * HOUR_S * 1000, 2),
+        ):
+            candidate = Candidate(f"0x{name * 32}", "cron", rank=rank)
+            await world.db.batch(swap_store.enqueue(world.db, [candidate], now + ahead_ms))
+        due = await swap_store.due(world.db, now, 10)
+        few = await swap_store.due(world.db, now, 10, pushed_max=1)
+        limited = await swap_store.due(world.db, now, 2)
+
+    assert [each.txid[2:4] for each in due] == ["aa", "bb", "cc", "ee", "ff"]
+    assert [each.txid[2:4] for each in few] == ["aa", "bb", "cc", "ee"]
+    assert [each.txid[2:4] for each in limited] == ["aa", "bb"]
+
+
 async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer says that it is not queued, and why that does no harm."""
     monkeypatch.setitem(swap_store.QUEUED_MAX, 1, 1)

@@ -23,6 +23,7 @@ from tocsin.shapes.competition import SwapSource
 NEVER_S = 2**53 - 1
 LISTED, SUBMITTED, PUSHED = 0, 1, 2  # who named a candidate; this is the order in which they are verified
 QUEUED_MAX = {SUBMITTED: 10_000, PUSHED: 10_000}  # what the lists show is on chain, which bounds it
+WAIT_MAX_MS = 6 * 3_600_000  # until a candidate is looked at again
 INSERT_AT = 2  # which of the statements of `record` is the insert itself
 
 _KNOWN = (
@@ -93,9 +94,14 @@ UPDATE candidates SET attempts = attempts + ?, due_at = ? WHERE txid IN (SELECT 
 _OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= ? LIMIT ?"
 _CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
 _OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
+# Those that are due, then those of a clock that was ahead.
 _DUE = """
-SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
-WHERE rank = ? AND due_at <= ? ORDER BY due_at, txid LIMIT ?"""
+SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
+  WHERE rank = ?1 AND due_at <= ?2 ORDER BY due_at, txid LIMIT ?3)
+UNION ALL
+SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
+  WHERE rank = ?1 AND due_at > ?4 ORDER BY due_at, txid LIMIT ?3)
+LIMIT ?3"""
 _NOT_MINED = "UPDATE candidates SET block_height = NULL WHERE txid IN (SELECT value FROM json_each(?))"
 _UNVERIFIED = """
 SELECT count(*) AS count, min(block_height) AS block FROM candidates c
@@ -259,11 +265,14 @@ def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int =
 
 
 async def due(db: Database, now: int, limit: int, pushed_max: int | None = None) -> list[Candidate]:
-    """Candidates whose time has come: what our lists showed, then what agents submitted, then what was pushed."""
+    """Candidates whose time has come: what our lists showed, then what agents submitted, then what was pushed.
+
+    One that would wait for longer than any does was added or postponed while the clock was ahead, and is due too.
+    """
     pushed = limit if pushed_max is None else min(limit, pushed_max)
     parts = await db.batch(
         [
-            db.prepare(_DUE).bind(rank, now, most)
+            db.prepare(_DUE).bind(rank, now, most, now + 2 * WAIT_MAX_MS)
             for rank, most in ((LISTED, limit), (SUBMITTED, limit), (PUSHED, pushed))
         ]
     )

@@ -21,7 +21,7 @@ from tocsin.competition.eligibility import Tier, tiers_of
 from tocsin.competition.long_routes import moves_of_long_routes
 from tocsin.competition.rules import Check, Rules, judge
 from tocsin.competition.swap import Moves, NoSwap, moves_of_events, provider_of, swap_of
-from tocsin.competition.swap_store import PUSHED, Candidate, NewSwap, Refusal
+from tocsin.competition.swap_store import PUSHED, WAIT_MAX_MS, Candidate, NewSwap, Refusal
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
@@ -36,7 +36,6 @@ RETRY_MS = (
     1_500_000,
 )  # when nothing is known: a minute, five, half an hour after the first look
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
-PENDING_MAX_MS = 6 * 3_600_000
 DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
 PUSHED_LOOKS_MAX = (
     3  # at a transaction that only a push names and Hiro does not know, over a quarter of an hour
@@ -299,7 +298,7 @@ def _is_invented(candidate: Candidate) -> bool:
 
 
 def _wait_ms(candidate: Candidate) -> int:
-    return min(PENDING_MAX_MS, PENDING_MS << min(candidate.attempts, 20))
+    return min(WAIT_MAX_MS, PENDING_MS << min(candidate.attempts, 20))
 
 
 def is_final(transaction: Transaction, check: Check) -> bool:
