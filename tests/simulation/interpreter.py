@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from tocsin.platform.local.objects import live_object
 
 COLLECT_AFTER = (
-    100_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
+    1_000_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
 )
 
 
