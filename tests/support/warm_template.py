@@ -1,8 +1,9 @@
 """A process that has imported the service and the simulator, and forks itself into `tocsin` commands.
 
-To start Python and import everything takes longer than most of what tests ask such a process. What is forked here is
-a real process with a memory of its own: only the imports are done. It runs `python -m tocsin` as a new one would, with
-its own arguments, environment, directory and output, and ends as Python does. `support.warm_process` asks for it.
+To start Python, to import everything and to write the code that converts the shapes takes longer than most of what
+tests ask such a process. What is forked here is a real process with a memory of its own: only that is done already. It
+runs `python -m tocsin` as a new one would, with its own arguments, environment, directory and output, and ends as
+Python does. `support.warm_process` asks for it.
 """
 
 import gc
@@ -19,6 +20,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from tocsin.shapes.base import SnakeShape
+
 OUTPUT = (1, 2)
 REQUEST_MAX = 65_536
 NUMBER = struct.Struct("i")  # what is told of a process: first its number, in the end its exit code
@@ -26,6 +29,7 @@ NUMBER = struct.Struct("i")  # what is told of a process: first its number, in t
 IMPORTED = (
     *("tocsin.cli", "tocsin.service", "tocsin.commands.demo", "tocsin.simulator.serve"),
     *("uvicorn.loops.uvloop", "uvicorn.lifespan.on", "uvicorn.protocols.http.httptools_impl"),
+    *("aiohttp", "anyio._backends._asyncio"),
 )
 
 
@@ -84,9 +88,20 @@ def _become(request: Any, output: list[int]) -> None:
     sys.orig_argv = [sys.executable, "-m", *sys.argv]
 
 
+def make_conversions(shape: type[SnakeShape]) -> None:
+    """Have the code written that converts the shapes: otherwise each process writes it on first use."""
+    for each in shape.__subclasses__():
+        with suppress(Exception):  # what is converted here is nothing
+            each.from_dict({})
+        with suppress(Exception):
+            object.__new__(each).to_dict()
+        make_conversions(each)
+
+
 if __name__ == "__main__":
     for module in IMPORTED:
         importlib.import_module(module)
+    make_conversions(SnakeShape)
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page that is shared
     fork_on_request(socket.socket(fileno=int(sys.argv[1])))
