@@ -135,25 +135,13 @@ class SchedulerDO(HistoryObject):
         )
 
     def _task_statuses(self) -> dict[str, TaskStatus]:
-        cadences = self._cadences()
-        return tasks_of(
-            tasks=self._tasks,
-            state=self._state,
-            facts=self._facts(),
-            running=self._running,
-            schedules={schedule.name: schedule for schedule in self._schedules(cadences)},
-            cadences=cadences,
-            moment=moment_of(self.env.clock),
-        )
+        cadences, moment = self._cadences(), moment_of(self.env.clock)
+        schedules = {schedule.name: schedule for schedule in self._schedules(cadences)}
+        return tasks_of(self._tasks, self._state, self._facts(), self._running, schedules, cadences, moment)
 
     def _facts(self) -> dict[str, TaskFacts]:
-        return facts_of(
-            config=self.env.config,
-            tasks=self._tasks,
-            state=self._state,
-            cadences=self._cadences(),
-            moment=moment_of(self.env.clock),
-        )
+        moment = moment_of(self.env.clock)
+        return facts_of(self.env.config, self._tasks, self._state, self._cadences(), moment)
 
     async def refresh_now(self, task: str) -> FreeForm:
         """Run a task now and return its result; joins a run that is under way. "all" runs every task."""

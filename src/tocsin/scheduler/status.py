@@ -15,7 +15,6 @@ from tocsin.shapes.scheduler import Status, TaskStatus
 
 
 def facts_of(
-    *,
     config: SchedulerConfig,
     tasks: Mapping[str, Task],
     state: SchedulerState,
@@ -45,7 +44,6 @@ def facts_of(
 
 
 def tasks_of(
-    *,
     tasks: Mapping[str, Task],
     state: SchedulerState,
     facts: Mapping[str, TaskFacts],
