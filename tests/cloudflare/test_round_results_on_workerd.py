@@ -54,6 +54,7 @@ def run_rounds(workerd: Workerd, at_s: int) -> dict[str, Any]:
     return ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["as prepared", "a swap found late"])
 def test_the_result_is_the_same_on_both_platforms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool

@@ -254,6 +254,7 @@ def test_a_run_that_was_cut_off_is_not_measured() -> None:
     assert (counted_so_far.measures().run_seconds, counted_so_far.is_new) == ({}, False)
 
 
+@pytest.mark.slow
 async def test_the_totals_of_a_week_are_kept_day_by_day(tmp_path: Path) -> None:
     """Memory holds the newest days only; each of them is stored with its own runs."""
     async with scheduler(tmp_path, Job("tenero", 8 * 3_600_000)) as made:

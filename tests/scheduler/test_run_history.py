@@ -112,6 +112,7 @@ async def test_an_object_that_wakes_reads_few_rows(tmp_path: Path, monkeypatch: 
     assert len(read) < 180
 
 
+@pytest.mark.slow
 async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
     """In memory and in storage, each once, newest first; with filters, and since a time."""
     clock = VirtualClock(START_MS + DAY)

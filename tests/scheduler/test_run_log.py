@@ -47,6 +47,7 @@ async def test_a_run_is_shown_with_its_lines_while_it_runs_and_after_its_end(tmp
     assert ended == again
 
 
+@pytest.mark.slow
 async def test_the_lines_leave_with_their_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored is bounded."""
     monkeypatch.setattr("tocsin.scheduler.run_history.RUNS_MAX", 200)

@@ -123,6 +123,7 @@ def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path, upstreams: 
         assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
     """Exit code 1, the name, the problem, an example; no stack trace."""
     code, _out, error = ServiceProcess(tmp_path, TOCSIN_TENERO_CADENCE="often").end()
