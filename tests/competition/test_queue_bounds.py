@@ -123,7 +123,7 @@ async def test_what_is_due_comes_in_order_of_its_source(tmp_path: Path) -> None:
 
 
 async def test_what_was_queued_while_the_clock_was_ahead_is_due_when_it_is_set_back(tmp_path: Path) -> None:
-    """By the clock of then it is due in days; no candidate waits for longer than six hours, or twice that here."""
+    """By the clock of then it is due in days; one that is due in more than twelve hours is of another clock."""
     async with open_world(tmp_path) as world:
         now = world.clock.now()
         for name, ahead_ms, rank in (

@@ -270,9 +270,12 @@ async def due(db: Database, now: int, limit: int, pushed_max: int | None = None)
     One that would wait for longer than any does was added or postponed while the clock was ahead, and is due too.
     """
     pushed = limit if pushed_max is None else min(limit, pushed_max)
+    ahead = (
+        now + 2 * WAIT_MAX_MS
+    )  # twice, because `now` may be the beginning of a run that has postponed some since
     parts = await db.batch(
         [
-            db.prepare(_DUE).bind(rank, now, most, now + 2 * WAIT_MAX_MS)
+            db.prepare(_DUE).bind(rank, now, most, ahead)
             for rank, most in ((LISTED, limit), (SUBMITTED, limit), (PUSHED, pushed))
         ]
     )
