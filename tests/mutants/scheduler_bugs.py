@@ -5,6 +5,7 @@ from mutants.bug import Bug
 _DO = "scheduler/scheduler_do.py"
 _SLOTS = "scheduler/slots.py"
 _STATE = "scheduler/state.py"
+_LOADING = "scheduler/state_loading.py"
 _CONFIG = "scheduler/config.py"
 _HEALTH = "scheduler/service_health.py"
 
@@ -199,7 +200,7 @@ BUGS = (
     ),
     Bug(
         name="hold_lost_in_a_restart",
-        file=_STATE,
+        file=_LOADING,
         old="        task.held_until_ms = monotonic(holds.get(name))\n",
         new="        task.held_until_ms = None\n",
         origin="test review: after a restart; reference incident 4",
@@ -241,12 +242,12 @@ BUGS = (
     ),
     Bug(
         name="history_reversed_by_a_restart",
-        file=_STATE,
-        old="    stored |= dict(reversed(newest.items()))\n",
-        new="    stored |= newest\n",
+        file=_LOADING,
+        old="    return {**await _runs(storage, is_open), **dict(reversed(newest.items()))}\n",
+        new="    return {**await _runs(storage, is_open), **newest}\n",
         origin="test review: after a restart, order of history",
-        breaks="After a restart the newest runs decide how soon a run that was cut off is run again",
-        tests=("scheduler/test_boundaries.py::test_after_a_restart_it_is_the_newest_runs_that_count",),
+        breaks="After an upgrade the newest runs decide how soon a run that was cut off is run again",
+        tests=("scheduler/test_last_runs.py::test_after_a_rollback_the_newest_runs_are_looked_at",),
     ),
     Bug(
         name="interrupted_refresh_forgotten",
@@ -361,11 +362,31 @@ BUGS = (
     ),
     Bug(
         name="old_open_run_forgotten",
-        file=_STATE,
-        old="            entries[OPEN_RUNS_KEY], self.old_open_runs = [*old], old\n",
-        new="            self.old_open_runs = old\n",
+        file=_LOADING,
+        old="    stored |= await (_newest_runs(storage, stored) if numbers is None else _runs(storage, numbers))\n",
+        new="    stored |= await _newest_runs(storage, stored)\n",
         origin="review of the run history",
         breaks="A run that is cut off is on record as interrupted",
         tests=("scheduler/test_boundaries.py::test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed",),
+    ),
+    Bug(
+        name="interruptions_forgotten_by_a_restart",
+        file=_STATE,
+        old='    "interruptions": Column("interruptions", whole_number),\n',
+        new="",
+        origin="mutation",
+        breaks="A task that takes the process down with it waits longer each time",
+        tests=(
+            "scheduler/test_boundaries.py::test_a_run_that_takes_the_process_down_waits_longer_each_time",
+        ),
+    ),
+    Bug(
+        name="stale_last_runs_after_a_rollback",
+        file=_LOADING,
+        old="    numbers = _numbers(stored.get(LAST_RUN_KEY)) if version == STATE_VERSION else None\n",
+        new="    numbers = _numbers(stored.get(LAST_RUN_KEY))\n",
+        origin="mutation",
+        breaks="A run that is cut off is on record as interrupted",
+        tests=("scheduler/test_last_runs.py::test_after_a_rollback_the_newest_runs_are_looked_at",),
     ),
 )

@@ -325,7 +325,7 @@ async def test_a_stored_alert_that_cannot_be_read_is_put_aside(tmp_path: Path) -
     """The scheduler starts, and tells what it does not know to be told."""
     clock, health = VirtualClock(), Health(well=False)
     receiver = Receiver(clock)
-    await store_entries(tmp_path, clock, {"version": 2, "alert": {"pending": 7}, "heartbeat": []})
+    await store_entries(tmp_path, clock, {"version": 3, "alert": {"pending": 7}, "heartbeat": []})
     async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
         await asyncio.sleep(HOUR_S)
 

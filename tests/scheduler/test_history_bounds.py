@@ -157,7 +157,7 @@ async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Pa
         f"day:{day_of(START_MS - n * DAY)}": DayTotals(day_of(START_MS - n * DAY)).to_json()
         for n in range(40)
     }
-    entries = {"version": 2, "runSeq": 70, "daysCountedSince": START_MS, **stored_runs(*range(1, 71)), **days}
+    entries = {"version": 3, "runSeq": 70, "daysCountedSince": START_MS, **stored_runs(*range(1, 71)), **days}
     await store_entries(tmp_path, clock, entries)
     async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
         runs = await made.stub().runs()
@@ -173,7 +173,7 @@ async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Pa
 async def test_a_page_that_ends_with_the_first_run_has_no_next(tmp_path: Path) -> None:
     """One that ends before it has."""
     clock = VirtualClock(START_MS + DAY)
-    entries = {"version": 2, "runSeq": 4, "daysCountedSince": START_MS, **stored_runs(1, 2, 3, 4)}
+    entries = {"version": 3, "runSeq": 4, "daysCountedSince": START_MS, **stored_runs(1, 2, 3, 4)}
     await store_entries(tmp_path, clock, entries)
     async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
         client = made.client()
@@ -187,7 +187,7 @@ async def test_a_run_that_leaves_the_history_is_not_found_any_more(tmp_path: Pat
     """Neither in storage nor in memory, nor its log lines: a number far ahead has made all of them old."""
     clock = VirtualClock(START_MS + DAY)
     entries = {
-        "version": 2,
+        "version": 3,
         "runSeq": 100_000,
         "daysCountedSince": START_MS,
         "run-log:000000000003": {"lines": [], "leftOut": 0},
@@ -270,7 +270,7 @@ async def test_a_run_of_a_task_that_is_gone_is_ended_for_good(tmp_path: Path) ->
     """A release without that task starts: the run was interrupted, and nothing else is made of it."""
     clock = VirtualClock(START_MS + DAY)
     running = RunRecord(7, "gone", "alarm", START_MS, 0, START_MS)
-    entries = {"version": 2, "runSeq": 7, "daysCountedSince": START_MS, "run:000000000007": running.to_json()}
+    entries = {"version": 3, "runSeq": 7, "daysCountedSince": START_MS, "run:000000000007": running.to_json()}
     await store_entries(tmp_path, clock, entries)
     async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
         await made.client().status()

@@ -307,7 +307,7 @@ async def test_when_the_oldest_run_leaves(
     """By its age or by the number of those after it, and never one of the newest two thousand."""
     clock = VirtualClock(START_MS + 100 * DAY)
     entries = {
-        "version": 2,
+        "version": 3,
         "runSeq": run_seq,
         "daysCountedSince": START_MS,
         **old_run(1, clock.now() - age_ms),
@@ -327,7 +327,7 @@ async def test_a_question_looks_at_so_many_runs(tmp_path: Path, monkeypatch: pyt
     runs: dict[str, Any] = {}
     for number in range(1, 53):
         runs |= old_run(number, START_MS + number * 1_000)
-    await store_entries(tmp_path, clock, {"version": 2, "runSeq": 52, "daysCountedSince": START_MS, **runs})
+    await store_entries(tmp_path, clock, {"version": 3, "runSeq": 52, "daysCountedSince": START_MS, **runs})
     async with scheduler(tmp_path, prices(), clock=clock, arm=False) as made:
         first = await made.client().runs(None, 50, "failed")
         rest = await made.client().runs(None, 50, None, None, first.next)

@@ -49,7 +49,8 @@ def write_earlier_service(directory: Path, kind: EarlierService, start_ms: int, 
         for upstream in ("hiro", "tenero"):
             entries[f"budget:{upstream}"] = _budget_of_0_1_0(upstream, start_ms)
     else:
-        entries |= {"version": 2, "daysCountedSince": start_ms - OLD_DAYS * DAY_MS}
+        entries |= {"version": 3, "lastRun": {GONE_TASK: count}}
+        entries["daysCountedSince"] = start_ms - OLD_DAYS * DAY_MS
         for number in range(1, count + 1, LINES_EVERY):
             entries[f"run-log:{number:012}"] = {"lines": [], "leftOut": 0}
         for days_ago in range(OLD_DAYS - 5, OLD_DAYS):

@@ -96,7 +96,7 @@ class Scheduler:
 
     def entries(self, name: str = "v1") -> dict[str, Any]:
         """What the object has stored."""
-        rows = self.runtime.store.read_from(self.namespace.id_from_name(name).hex, "")
+        rows = self.runtime.store.read_range(self.namespace.id_from_name(name).hex, "", b"")
         return {key: decode(text) for key, text in rows}
 
 

@@ -26,7 +26,7 @@ def entries_of(case: Case) -> dict[str, Any]:
     """What the object has stored."""
     well = {"tenero": "ok", "feed": "ok", "sweep": "ok"}
     entries: dict[str, Any] = {
-        "version": 2,
+        "version": 3,
         "armedAt": NOW - DAY,
         "savedAt": [NOW, 0, ""],
         "pausedUntil": None,

@@ -1,7 +1,8 @@
 """States of the scheduler as releases have stored them, in `tests/data/states`, and the one that this release writes.
 
-A file has the entries of one object, key to value. Once a release is out, its file is never changed. To write the file
-of this release: `PYTHONPATH=tests python -m support.stored_states`.
+A file has the entries of one object, key to value. Once a release is out, its file is never changed. Nor is that of a
+layout which it had before it was out. To write the file of this release:
+`PYTHONPATH=tests python -m support.stored_states`.
 """
 
 import asyncio

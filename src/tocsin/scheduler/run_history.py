@@ -2,7 +2,7 @@
 
 A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. Its log
 lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which grows with every run that ends. The object
-reads neither all runs nor all days when it wakes: it reads the newest runs, today's totals and the oldest run.
+reads neither all runs nor all days when it wakes: it reads each task's last run, today's totals and the oldest run.
 docs/decisions/0007-run-history-in-the-object.md says why.
 """
 
@@ -26,7 +26,8 @@ KEPT_MS = 30 * DAY_MS
 RUNS_MIN = 2_000  # kept whatever their age: a clock that was set ahead must not empty the history
 RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand
 DAYS_KEPT = 400
-NEWEST_RUNS = 120  # looked at when the object wakes
+NEWEST_RUNS = 120  # looked at when it is not stored what they tell
+RUN_NUMBERS = 10**12  # all are below: their keys are in order
 REMOVED_MAX = 128  # runs that one alarm removes
 PAGE_RUNS = 500  # read from storage at once
 SCANNED_MAX = 5_000  # runs that one question looks at; `next` continues it

@@ -31,7 +31,8 @@ from tocsin.scheduler.run_log import KeptLines, RunLogger
 from tocsin.scheduler.schedules import bound_holds, schedules_of
 from tocsin.scheduler.service_health import TaskFacts
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, decide
-from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
+from tocsin.scheduler.state import LAST_JOB_KEY, TaskState
+from tocsin.scheduler.state_loading import load_state
 from tocsin.scheduler.status import facts_of, status_of, tasks_of
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.upstream_set import UpstreamSet

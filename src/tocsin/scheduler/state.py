@@ -2,10 +2,13 @@
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (ever, by
-outcome). For the scheduler: `version`, `pausedUntil`, `armedAt`, `savedAt`, `runSeq`, `lastJobAt` (by request job),
-`openRuns` (the numbers of old ones, if there are any), `alert`, `heartbeat`, `measures`, the budgets under
-`budget:<upstream>`; the runs and days of `run_history`, the audit log of `audit_log`. Long-lived cursors are in the
-database.
+outcome), `lastRun` (its number), `interruptions`, `recentCalls`. For the scheduler: `version`, `pausedUntil`,
+`armedAt`, `savedAt`, `runSeq` (if it is more than any `lastRun`), `lastJobAt` (by request job), `alert`, `heartbeat`,
+`measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit log of `audit_log`.
+Long-lived cursors are in the database.
+
+A task has one run at a time, so a run that has not ended is the last one of its task: a wake reads these and no other
+runs.
 
 Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
 wall-clock times, beside the moment at which they were stored (`savedAt`).
@@ -15,49 +18,32 @@ by its default: no stored value can keep the scheduler from starting.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tocsin.bindings import JSON, Logger, Storage
+from tocsin.bindings import JSON, Storage
 from tocsin.budget.stored import StoredBudget
 from tocsin.moments import Moment
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
-from tocsin.scheduler.audit_log import AFTER_AUDIT, AUDIT_PREFIX
 from tocsin.scheduler.measurements import MEASURES_KEY, Measurements
 from tocsin.scheduler.run_history import (
-    AFTER_DAYS,
-    AFTER_RUNS,
     COUNTED_KEY,
     DAY_PREFIX,
-    LOG_PREFIX,
-    NEWEST_RUNS,
-    RUN_PREFIX,
-    count_earlier_runs,
     counted,
     day_of,
-    load_day,
-    read_runs,
     run_key,
-    run_number,
 )
 from tocsin.scheduler.stored_entries import (
-    UNREADABLE,
-    EntryReader,
     counts,
-    json_object,
-    optional_object,
     optional_whole_number,
-    optional_whole_numbers,
-    stored_moment,
     text,
     truth,
     whole_number,
     whole_numbers,
 )
-from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY, upgraded
+from tocsin.scheduler.upgrades import STATE_VERSION, VERSION_KEY
 from tocsin.shapes.base import FreeForm
-from tocsin.shapes.measures import Measures
 from tocsin.shapes.run_days import DayTotals
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
@@ -66,7 +52,7 @@ NOT_WRITTEN = object()  # differs from every value
 CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
 RERUN_WAIT_MAX_MS = 10_000
 LAST_JOB_KEY = "lastJobAt"
-OPEN_RUNS_KEY = "openRuns"
+LAST_RUN_KEY = "lastRun"
 ALERT_KEY, HEARTBEAT_KEY = "alert", "heartbeat"  # `AlertSender` writes these
 
 
@@ -94,6 +80,7 @@ class TaskState:
     missed_slots: int = 0
     rerun: bool = False  # its last run was interrupted and is to be run again
     wake_at: int | None = None  # its last run asked for a run at this time (unix ms)
+    last_run: int | None = None  # its number
     run_counts: dict[str, int] = field(default_factory=dict)
     last_run_at: int | None = None
     last_result: FreeForm | None = None
@@ -135,7 +122,6 @@ class SchedulerState:
     armed_ms: int | None = None  # monotonic: when the alarm was first set
     run_seq: int = 0
     open_runs: dict[int, RunRecord] = field(default_factory=dict)  # begun and not ended, by number
-    old_open_runs: list[int] = field(default_factory=list)  # those that a wake may not find among the newest
     ended_runs: int = 0  # by this instance
     days: dict[str, DayTotals] = field(
         default_factory=dict
@@ -148,7 +134,7 @@ class SchedulerState:
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
     measured: Measurements = field(default_factory=Measurements)
-    written: dict[str, JSON] = field(default_factory=dict)  # by this instance; runs and days are not among it
+    written: dict[str, JSON] = field(default_factory=dict)  # what is stored; runs and days are not among it
 
     def begin(self, record: RunRecord) -> None:
         """Add a run to the history."""
@@ -159,7 +145,7 @@ class SchedulerState:
             task.last_slot_at = record.slot_at
             task.missed_slots += record.missed_slots
         task.rerun, task.wake_at = False, None
-        task.last_run_at = record.started_at
+        task.last_run, task.last_run_at = record.id, record.started_at
 
     def end(
         self,
@@ -220,18 +206,19 @@ class SchedulerState:
     def save(self, storage: Storage, moment: Moment, *records: RunRecord) -> None:
         """Write what has changed, and these runs. It takes effect at once and is committed with the turn.
 
-        What this instance has not written yet counts as changed. If a commit fails, the instance is gone too.
+        If a commit fails, the instance is gone too.
         """
         entries: dict[str, JSON] = {
             VERSION_KEY: STATE_VERSION,
             "pausedUntil": self.paused_until,
             "armedAt": None if self.armed_ms is None else wall_time(self.armed_ms, moment),
             "savedAt": [moment.wall_ms, moment.monotonic_ms, moment.boot_id],
-            "runSeq": self.run_seq,
             "nextRunAfter": {name: task.next_run_after(moment) for name, task in self.tasks.items()},
             "lastSuccessAt": {name: task.last_success_at(moment) for name, task in self.tasks.items()},
         }
-        for key, column in _COLUMNS.items():
+        if self.run_seq > max((task.last_run or 0 for task in self.tasks.values()), default=0):
+            entries["runSeq"] = self.run_seq  # else `lastRun` has it
+        for key, column in COLUMNS.items():
             entries[key] = {name: column.write(task) for name, task in self.tasks.items()}
         for name, task in self.tasks.items():
             entries[run_at_name(name)] = task.last_run_at
@@ -244,9 +231,6 @@ class SchedulerState:
             entries[run_key(record.id)] = record.to_json()
         if self.measured.is_new and any(record.outcome != "running" for record in records):
             entries[MEASURES_KEY], self.measured.is_new = self.measured.measures().to_json(), False
-        old = [number for number in self.open_runs if number <= self.run_seq - NEWEST_RUNS // 2]
-        if old != self.old_open_runs:
-            entries[OPEN_RUNS_KEY], self.old_open_runs = [*old], old
         for day in self.changed_days:
             entries[f"{DAY_PREFIX}{day}"] = self.days[day].to_json()
         self.changed_days.clear()
@@ -258,7 +242,7 @@ class SchedulerState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """A field of all tasks that is stored as one entry, `{task: value}`."""
 
     attribute: str
@@ -268,126 +252,26 @@ class _Column:
         value = getattr(task, self.attribute)
         if isinstance(value, dict):
             return dict(value)  # as it is now: it is changed in place
+        if isinstance(value, deque):
+            return list(value)
         return value.to_json() if isinstance(value, LastError) else value
 
 
-async def load_state(
-    storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger, moment: Moment
-) -> SchedulerState:
-    """Load the stored state, upgraded if an older release stored it, with what its newest runs tell."""
-    newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
-    stored = {
-        **await storage.list(end=AUDIT_PREFIX),
-        **await storage.list(start=AFTER_AUDIT, end=DAY_PREFIX),
-        **await storage.list(start=AFTER_DAYS, end=LOG_PREFIX),
-        **await storage.list(start=AFTER_RUNS),
-    }
-    stored |= await _old_open_runs(storage, stored.get(OPEN_RUNS_KEY))
-    stored |= dict(reversed(newest.items()))
-    version = stored.pop(VERSION_KEY, 1 if stored else STATE_VERSION)
-    if type(version) is not int or not 1 <= version <= STATE_VERSION:
-        logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
-        version = STATE_VERSION
-        storage.put(VERSION_KEY, version)  # what is saved from now on is in this layout
-    entries = {key: value for key, value in stored.items() if not key.startswith(UNREADABLE)}
-    entries = upgraded(entries, version)
-    if version < STATE_VERSION:
-        changed = {
-            key: value
-            for key, value in entries.items()
-            if value != stored[key]
-            and not key.startswith(RUN_PREFIX)  # these are upgraded when they are read
-        }
-        storage.put({**changed, VERSION_KEY: STATE_VERSION})
-        logger.info("state.upgraded", from_version=version, to_version=STATE_VERSION, entries=len(changed))
-    reader = EntryReader(entries, stored, storage, logger)
-    state = _read_state(reader, list(tasks), list(upstreams), moment)
-    if reader.entry(COUNTED_KEY, whole_number, None) is None:
-        if newest:
-            logger.info("state.runs_counted", runs=await count_earlier_runs(storage, logger))
-            storage.put(COUNTED_KEY, moment.wall_ms)
-        else:
-            state.count_since = moment.wall_ms
-    for at in {moment.wall_ms, *(run.started_at for run in state.open_runs.values())}:
-        await load_day(state, storage, logger, at)
-    return state
+def _recent_calls(value: Any) -> deque[int]:
+    return deque(whole_numbers(value), maxlen=RECENT_MAX)
 
 
-def _read_state(
-    reader: "EntryReader", tasks: list[str], upstreams: list[str], moment: Moment
-) -> SchedulerState:
-    state = SchedulerState({name: TaskState() for name in tasks})
-    state.paused_until = reader.entry("pausedUntil", optional_whole_number, None)
-    saved_at = reader.entry("savedAt", stored_moment, moment)
-
-    def monotonic(wall_ms: int | None) -> int | None:
-        """A stored time on this process's monotonic clock; None for one that was in the future when it was stored."""
-        return (
-            None
-            if wall_ms is None
-            else moment.monotonic_ms - moment.since(saved_at) + wall_ms - saved_at.wall_ms
-        )
-
-    def past(wall_ms: int | None) -> int | None:
-        return None if wall_ms is None or wall_ms > saved_at.wall_ms else monotonic(wall_ms)
-
-    state.armed_ms = past(reader.entry("armedAt", optional_whole_number, None))
-    state.run_seq = reader.entry("runSeq", whole_number, 0)
-    state.last_job_at = reader.entry(LAST_JOB_KEY, counts, state.last_job_at)
-    state.alert = reader.entry(ALERT_KEY, AlertState.from_json, state.alert)
-    state.heartbeat = reader.entry(HEARTBEAT_KEY, HeartbeatState.from_json, state.heartbeat)
-    state.measured = Measurements(reader.entry(MEASURES_KEY, Measures.from_json, None))
-    for key, column in _COLUMNS.items():
-        values: dict[str, Any] = reader.entry(key, json_object, dict[str, Any]())
-        for name in tasks:
-            if values.get(name) is not None:
-                default = getattr(TaskState(), column.attribute)
-                setattr(
-                    state.tasks[name], column.attribute, reader.value(key, values[name], column.read, default)
-                )
-    holds = reader.entry("nextRunAfter", optional_whole_numbers, dict[str, int | None]())
-    successes = reader.entry("lastSuccessAt", optional_whole_numbers, dict[str, int | None]())
-    for name, task in state.tasks.items():
-        task.held_until_ms = monotonic(holds.get(name))
-        task.succeeded_ms, task.success_shown = past(successes.get(name)), successes.get(name)
-        task.last_run_at = reader.entry(run_at_name(name), optional_whole_number, None)
-        task.last_result = reader.entry(result_name(name), optional_object, None)
-    _look_at_runs(state, reader)
-    for name in upstreams:
-        budget = reader.entry(budget_key(name), StoredBudget.from_json, None)
-        if budget is not None:
-            state.budgets[name] = budget
-    return state
-
-
-async def _old_open_runs(storage: Storage, numbers: Any) -> dict[str, Any]:
-    """These runs, oldest first. Whether the entry with their numbers can be read is told later."""
-    listed = numbers if isinstance(numbers, list) else []
-    keys = [run_key(number) for number in sorted(number for number in listed if type(number) is int)]
-    return {key: value for key in keys if (value := await storage.get(key)) is not None}
-
-
-def _look_at_runs(state: SchedulerState, reader: "EntryReader") -> None:
-    """What the newest runs tell. Only those that have not ended are read as a whole: a wake must be cheap."""
-    runs = {key: value for key, value in reader.entries.items() if key.startswith(RUN_PREFIX)}
-    state.run_seq = max(state.run_seq, *map(run_number, runs), 0)
-    is_open = [key for key, run in runs.items() if isinstance(run, dict) and run.get("outcome") == "running"]
-    state.open_runs = read_runs(reader, is_open)
-    state.old_open_runs = reader.entry(OPEN_RUNS_KEY, whole_numbers, [])
-    for key, run in runs.items():  # oldest first
-        if isinstance(run, dict) and key not in is_open and (task := state.tasks.get(str(run.get("task")))):
-            calls = run.get("calls")
-            task.ended(str(run.get("outcome")), calls if type(calls) is int else 0)
-
-
-_COLUMNS: Mapping[str, _Column] = {
-    "consecutiveFailures": _Column("consecutive_failures", whole_number),
-    "lastSlotAt": _Column("last_slot_at", whole_number),
-    "lastError": _Column("last_error", LastError.from_json),
-    "lastOutcome": _Column("last_outcome", text),
-    "lastReason": _Column("last_reason", text),
-    "missedSlots": _Column("missed_slots", whole_number),
-    "rerun": _Column("rerun", truth),
-    "wakeAt": _Column("wake_at", optional_whole_number),
-    "runCounts": _Column("run_counts", counts),
+COLUMNS: Mapping[str, Column] = {
+    "consecutiveFailures": Column("consecutive_failures", whole_number),
+    "lastSlotAt": Column("last_slot_at", whole_number),
+    "lastError": Column("last_error", LastError.from_json),
+    "lastOutcome": Column("last_outcome", text),
+    "lastReason": Column("last_reason", text),
+    "missedSlots": Column("missed_slots", whole_number),
+    "rerun": Column("rerun", truth),
+    "wakeAt": Column("wake_at", optional_whole_number),
+    "runCounts": Column("run_counts", counts),
+    LAST_RUN_KEY: Column("last_run", whole_number),
+    "interruptions": Column("interruptions", whole_number),
+    "recentCalls": Column("recent_calls", _recent_calls),
 }

@@ -22,6 +22,7 @@ class EntryReader:
         self._stored = stored  # the same as they were before an upgrade
         self._storage = storage
         self._logger = logger
+        self.put_aside: set[str] = set()
 
     def entry(self, key: str, read: Callable[[Any], T], default: T) -> T:
         return self.value(key, self.entries[key], read, default) if key in self.entries else default
@@ -33,6 +34,7 @@ class EntryReader:
         except (MalformedShape, TypeError, ValueError) as error:
             self._storage.put(f"{UNREADABLE}{key}", self._stored[key])
             self._storage.delete(key)
+            self.put_aside.add(key)
             self._logger.error(  # noqa: TRY400 - our Logger has no `exception`
                 "state.entry_unreadable",
                 key=key,

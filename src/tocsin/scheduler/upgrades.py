@@ -12,7 +12,7 @@ it cannot upgrade stays as it is; loading then reports it.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 VERSION_KEY = "version"
 
 Upgrade = Callable[[str, Any], Any]  # key and value of any stored entry
@@ -57,4 +57,9 @@ def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
     return {names.get(name, name): item for name, item in value.items()}
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: _from_1}
+def _from_2(_key: str, value: Any) -> Any:
+    """0.2.0 did not store what it learned from its newest runs: `state` looks at them."""
+    return value
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: _from_1, 2: _from_2}

@@ -63,6 +63,10 @@ class Changes:
             self.alarm, self.alarm_changed = later.alarm, True
 
 
+_FORWARD = "SELECT key, value FROM entries WHERE object = ? AND key >= ? AND key < ? ORDER BY key"
+_BACKWARD = f"{_FORWARD} DESC"
+
+
 class ObjectStore:
     """Opens on the running loop. Reads and commits run on it, slow syncs and checkpoints in threads."""
 
@@ -111,20 +115,12 @@ class ObjectStore:
             raise self._explained(error, object_id, key) from error
         return None if row is None else row[0]
 
-    def read_from(self, object_id: str, start: str) -> Iterator[tuple[str, str]]:
-        """Entries from this key on, in the byte order of their keys."""
-        sql = "SELECT key, value FROM entries WHERE object = ? AND key >= ? ORDER BY key"
+    def read_range(
+        self, object_id: str, start: str, end: str | bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[str, str]]:
+        """Entries from `start` (included) to `end` (excluded), in the byte order of their keys or against it."""
         try:
-            for row in self._db.execute(sql, (object_id, start)):  # noqa: UP028 - that would close the cursor, perhaps too late
-                yield row
-        except sqlite3.OperationalError as error:
-            raise self._explained(error, object_id, start) from error
-
-    def read_back(self, object_id: str, start: str, end: str | bytes) -> Iterator[tuple[str, str]]:
-        """Entries from `start` (included) to `end` (excluded), the last first."""
-        sql = "SELECT key, value FROM entries WHERE object = ? AND key >= ? AND key < ? ORDER BY key DESC"
-        try:
-            for row in self._db.execute(sql, (object_id, start, end)):  # noqa: UP028 - as above
+            for row in self._db.execute(_BACKWARD if reverse else _FORWARD, (object_id, start, end)):  # noqa: UP028 - that would close the cursor, perhaps too late
                 yield row
         except sqlite3.OperationalError as error:
             raise self._explained(error, object_id, start) from error

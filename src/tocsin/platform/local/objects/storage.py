@@ -65,7 +65,7 @@ class ObjectStorage(EntryStorage):
             first = start_after + "\0"  # the next text in byte order
         first = max(first, prefix or "", key=_byte_order)
         key_range = _Range(first, end, prefix or "")
-        rows = self._scan_back(first, key_range) if reverse else self._scan(first, key_range)
+        rows = self._store.read_range(self._owner.object, first, key_range.upper_bound(), reverse=reverse)
         if any(layer.entries or layer.cleared for layer in self._layers):
             rows = self._merged(rows, key_range, reverse=reverse)
         return Ready({key: self._decode(key, text) for key, text in islice(rows, limit)})
@@ -217,16 +217,6 @@ class ObjectStorage(EntryStorage):
         if existed:
             self._writing().entries[key] = None
         return existed
-
-    def _scan(self, first: str, key_range: "_Range") -> Iterator[tuple[str, str]]:
-        """The entries in the file, in order, without the layers."""
-        for key, text in self._store.read_from(self._owner.object, first):
-            if key not in key_range:
-                return  # keys are in order: no later one can match
-            yield key, text
-
-    def _scan_back(self, first: str, key_range: "_Range") -> Iterator[tuple[str, str]]:
-        return self._store.read_back(self._owner.object, first, key_range.upper_bound())
 
     def _merged(
         self, scanned: Iterator[tuple[str, str]], key_range: "_Range", *, reverse: bool
