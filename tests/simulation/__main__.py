@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -68,10 +68,15 @@ def reports(first: int, jobs: int) -> Iterator[tuple[Named, Report]]:
     """Reports of the histories, without end."""
     if jobs == 1:
         yield from map(history_of, names(first))
-    with ProcessPoolExecutor(jobs) as pool:
-        left = names(first)
+    left, pool = names(first), ProcessPoolExecutor(jobs)
+    running = deque(pool.submit(history_of, name) for name in islice(left, 4 * jobs))
+    try:
         while True:
-            yield from pool.map(history_of, islice(left, 4 * jobs))
+            report = running.popleft().result()
+            running.append(pool.submit(history_of, next(left)))
+            yield report
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def run_many(days: float, first: int, jobs: int) -> int:
