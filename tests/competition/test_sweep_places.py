@@ -16,6 +16,7 @@ from tocsin.competition.walk import Visits
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.upstream.answer import Malformed
 
 HOUR_S = 3_600
 HALF_A_DAY_MS = 12 * 3_600_000
@@ -70,6 +71,42 @@ async def test_a_long_route_without_balance_changes_is_read_from_its_events(tmp_
 
     assert asked == 1
     assert tx.tx_id in {row["txid"] for row in rows}
+    assert rows == as_rows(chain.truth())
+
+
+@pytest.mark.parametrize("pages_left", [1, 4, 5, 6, 10])
+async def test_after_what_was_left_over_a_list_is_read_from_its_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages_left: int
+) -> None:
+    """However many pages that was: also if it ends where a turn of five pages does."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        swap = chain.swap(chain.wallets[0], "multihop")
+        chain.burst(chain.wallets[0], 50 * (1 + pages_left) - 1, "multihop")
+        chain.mine()
+        await world.clock.sleep(HOUR_S)  # it lies deep enough to read on from there
+        world.simulator.advance()
+        [contract] = {row.contract_id for row in chain.truth() if row.txid == swap.tx_id}
+        whole = world.hiro.principal_transactions
+
+        async def first_page(principal: str, session: Any, cursor: str | None = None) -> Any:
+            return Malformed("no more") if cursor else await whole(principal, session)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.hiro, "principal_transactions", first_page)
+            await sweep(world)
+        await world.clock.sleep(HOUR_S)
+        chain.burst(chain.wallets[0], 3, "multihop")
+        chain.mine()
+        world.simulator.advance()
+        began_at = world.clock.now()
+        result = await sweep(world)
+        [mark] = await world.all("SELECT walked_at, gap_json FROM marks WHERE principal = ?", contract)
+        rows = await world.rows()
+
+    assert result.incomplete is None
+    assert mark["walked_at"] >= began_at
+    assert mark["gap_json"] is None
     assert rows == as_rows(chain.truth())
 
 

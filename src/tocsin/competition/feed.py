@@ -287,7 +287,7 @@ class Feed:
                     self.counts.failed_visits += 1
                     await self._count_failure(result.unit)
         for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
-            if wallet in read and marks.get(wallet, Mark()).gap is None:
+            if wallet in read and wallet not in reader.unfinished:
                 await self._count_failure(wallet)  # its list lags, and is not asked for every minute for ever
 
     async def _count_failure(self, wallet: str) -> None:

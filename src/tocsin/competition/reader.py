@@ -43,19 +43,24 @@ class ListReader:
         self._page_queue = PageQueue(context, rules)
         self._tip = 0  # the greatest height seen in this run
         self._shown: dict[str, int] = {}  # the highest nonce that each wallet's list showed
+        self.unfinished: set[str] = (
+            set()
+        )  # lists of which as many pages were read as was asked for, and not all
 
     async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
         """Read one list: first what an interrupted walk left over, then what is new."""
+        self.unfinished.discard(principal)
         mark = self._marks.get(principal, Mark())
         resumed = mark.gap is not None
+        leaves_new = resumed and not self._began_in_this_run(mark)
         pages = 0
         while pages_max is None or pages < pages_max:
             if pages:
                 self._context.checkpoint()
             cursor = mark.gap.cursor if mark.gap else None
             answer = await self._hiro.principal_transactions(principal, self._context.session, cursor)
-            if resumed and isinstance(answer, BadRequest):
-                mark, resumed = replace(mark, gap=None), False  # an outdated cursor: from the head again
+            if resumed and isinstance(answer, BadRequest):  # an outdated cursor: from the head again
+                mark, resumed, leaves_new = replace(mark, gap=None), False, False
                 continue
             page = value_or_raise(answer)
             if page is None:
@@ -70,9 +75,16 @@ class ListReader:
             read = await self._queue(principal, taken, page)
             mark = self._marks[principal] = taken.mark
             yield read
-            if taken.done and not resumed:
-                return
-            resumed = resumed and not taken.done
+            if taken.done:
+                if not leaves_new:
+                    return
+                resumed = leaves_new = False
+        self.unfinished.add(principal)
+
+    def _began_in_this_run(self, mark: Mark) -> bool:
+        """Whether the walk that is under way began at the head as it is now. If not, newer rows are above it."""
+        begun_at = mark.gap.begun_at if mark.gap else None
+        return begun_at is not None and self._context.started_at <= begun_at <= self._context.clock.now()
 
     async def _queue(self, principal: str, taken: Step, page: Page[Transaction]) -> PageRead:
         """Queue what a page shows, and what it should show and does not, together with the mark."""

@@ -204,7 +204,7 @@ class Sweep:
 
     def _goes_on(self, principal: str) -> bool:
         """Whether a list has more pages, and may have another turn in this sweep."""
-        unfinished = self._marks.get(principal, Mark()).gap is not None
+        unfinished = principal in self._reader.unfinished
         return unfinished and (is_contract(principal) or self._pages_of[principal] < WALLET_PAGES_MAX)
 
     async def _list_ended(self, principal: str, *, failed: bool) -> None:
