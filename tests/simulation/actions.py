@@ -196,6 +196,7 @@ class Actions(CommandUsers):
         history = self._history
         history.rounds.clock_wrong_s = history.time.now_s
         checks = history.checks
+        checks.clock_set_s = history.time.now_s
         checks.pause_is_known = False  # it may have ended by that
         if checks.paused_until_ms is not None:
             self._excuse_pause(checks.paused_until_ms - history.clock.now())

@@ -39,6 +39,7 @@ from tocsin.simulator.simulated_fetch import HIRO_URL
 
 _in_order = json.JSONEncoder(default=str, sort_keys=True).encode
 CALM_SWEEP_MS = 6 * 3_600_000  # a call that shows no events is refused at the fourth look
+CALM_FEED_MS = 3_600_000  # a look reads 2,000 transactions, and six weeks of them may be unread
 TRACE_KEPT = 400  # lines
 RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
 RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
@@ -373,6 +374,7 @@ class History:
             hiro_plan_month=HIRO_BOUGHT,
             tenero_plan_month=TENERO_BOUGHT,
             sweep_cadence=min(self.settings.sweep_cadence, CALM_SWEEP_MS),
+            feed_cadence=min(self.settings.feed_cadence, CALM_FEED_MS),
         )
         self.note("calm")
 
