@@ -375,4 +375,15 @@ BUGS = (
             "test_stacks_address.py::test_every_valid_address_is_accepted_and_every_wrong_character_noticed",
         ),
     ),
+    Bug(
+        name="new_rows_above_a_rest_never_read",
+        file="competition/reader.py",
+        old="        self.unfinished.add(principal)\n",
+        new="        if mark.gap is not None:\n            self.unfinished.add(principal)\n",
+        origin="simulation, seed 2004",
+        breaks="A complete sweep has read every list from its head",
+        tests=(
+            "competition/test_sweep_places.py::test_after_what_was_left_over_a_list_is_read_from_its_head",
+        ),
+    ),
 )

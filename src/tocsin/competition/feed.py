@@ -28,7 +28,7 @@ from tocsin.competition.reader import ListReader
 from tocsin.competition.rules import Rules
 from tocsin.competition.triage import relevant_calls
 from tocsin.competition.unit_pool import UnitPool
-from tocsin.competition.walk import Mark, anchor_at, count_failure, load_marks
+from tocsin.competition.walk import anchor_at, count_failure, load_marks
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
