@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -51,14 +52,26 @@ def test_settled_nonces_lack_nothing(seen: list[int]) -> None:
 
 
 @pytest.mark.slow
-@given(st.permutations(range(0, 140, 2)))
-def test_at_most_fifty_ranges_are_kept(seen: list[int]) -> None:
-    """The lowest are joined: the highest, which tell what is missing now, stay exact."""
-    ranges = ranges_of(seen)
+@given(st.permutations(range(0, 40, 2)), st.integers(2, 12))
+def test_what_does_not_fit_counts_as_missing(seen: list[int], most: int) -> None:
+    """However few ranges fit: no nonce counts as seen that was not, and the lowest and the highest are known."""
+    with patch("tocsin.competition.nonces.RANGES_MAX", most):
+        ranges = ranges_of(seen)
+    kept = {nonce for each in ranges for nonce in range(each.low, each.high + 1)}
 
-    assert len(ranges) <= 50
-    assert [each.low for each in ranges[-40:]] == list(range(60, 140, 2))[-40:]
-    assert ranges[-1] == NonceRange(138, 138, 1_138)
+    assert len(ranges) == most
+    assert kept < set(seen)
+    assert (ranges[0], ranges[-1]) == (NonceRange(0, 0, 1_000), NonceRange(38, 38, 1_038))
+    assert missing(ranges) == 39 - most
+
+
+def test_at_most_five_hundred_ranges_are_kept() -> None:
+    """Those of the lowest and of the highest nonces: what is missing is missing above the lowest."""
+    ranges = ranges_of(list(range(0, 1_200, 2)))
+
+    assert len(ranges) == 500
+    assert ranges[:2] == (NonceRange(0, 0, 1_000), NonceRange(202, 202, 1_202))
+    assert ranges[-1] == NonceRange(1_198, 1_198, 2_198)
 
 
 def test_a_nonce_that_is_seen_in_another_block_has_that_one() -> None:
@@ -67,7 +80,7 @@ def test_a_nonce_that_is_seen_in_another_block_has_that_one() -> None:
     assert add_seen((NonceRange(0, 5, 100),), 4, 97) == (NonceRange(0, 5, 100),)
 
 
-def test_ranges_that_touch_become_one_and_the_lowest_are_joined() -> None:
+def test_ranges_that_touch_become_one() -> None:
     two = (NonceRange(1, 3, 10), NonceRange(6, 8, 20))
     assert add_seen(two, 4, 15) == (NonceRange(1, 4, 15), NonceRange(6, 8, 20))
     assert add_seen(two, 5, 15) == (NonceRange(1, 3, 10), NonceRange(5, 8, 20))
@@ -75,9 +88,6 @@ def test_ranges_that_touch_become_one_and_the_lowest_are_joined() -> None:
     assert add_seen(two, 9, 25) == (NonceRange(1, 3, 10), NonceRange(6, 9, 25))
     assert add_seen(two, 10, 25) == (*two, NonceRange(10, 10, 25))
     assert [missing(ranges) for ranges in ((), two, (*two, NonceRange(10, 10, 25)))] == [0, 2, 3]
-    fifty = ranges_of(list(range(0, 100, 2)))
-    assert len(fifty) == 50
-    assert add_seen(fifty, 101, 9) == (NonceRange(0, 2, 1_002), *fifty[2:], NonceRange(101, 101, 9))
 
 
 def test_what_begins_above_what_a_list_shows_is_not_settled() -> None:

@@ -386,4 +386,16 @@ BUGS = (
             "competition/test_sweep_places.py::test_after_what_was_left_over_a_list_is_read_from_its_head",
         ),
     ),
+    Bug(
+        name="forgotten_nonces_count_as_seen",
+        file="competition/nonces.py",
+        old="        del ordered[1]  # the lowest tells from which block on something is missing\n",
+        new=(
+            "        lowest, second = ordered[:2]\n"
+            "        ordered[:2] = [NonceRange(lowest.low, second.high, second.block)]\n"
+        ),
+        origin="simulation, seed 2057",
+        breaks="A block is proven complete only if nothing below it is missing",
+        tests=("competition/test_nonces.py::test_what_does_not_fit_counts_as_missing",),
+    ),
 )

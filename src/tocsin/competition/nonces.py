@@ -15,7 +15,7 @@ from tocsin.bindings import Database, Statement
 from tocsin.chain_model import Transaction
 from tocsin.competition.walk import FAILURES_MAX
 
-RANGES_MAX = 50  # of one wallet; the lowest are joined when there are more
+RANGES_MAX = 500  # of one wallet; what is forgotten beyond that counts as missing
 FAILING_WAIT_MS = 3_600_000  # between two tries of a list that keeps failing
 
 _LOAD = "SELECT wallet, ranges_json FROM nonces WHERE wallet IN (SELECT value FROM json_each(?))"
@@ -50,7 +50,7 @@ Ranges = tuple[NonceRange, ...]  # in order, with something missing between any 
 
 
 def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
-    """The ranges with one more nonce."""
+    """The ranges with one more nonce. They never have one that was not seen."""
     joined = NonceRange(nonce, nonce, block)
     kept = []
     for each in ranges:
@@ -60,9 +60,8 @@ def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
             highest = max(joined, each, key=lambda part: part.high)  # seen again, it may be in another block
             joined = NonceRange(min(each.low, joined.low), highest.high, highest.block)
     ordered = sorted((*kept, joined), key=lambda each: each.low)
-    while len(ordered) > RANGES_MAX:
-        lowest, second = ordered[:2]
-        ordered[:2] = [NonceRange(lowest.low, second.high, second.block)]
+    if len(ordered) > RANGES_MAX:
+        del ordered[1]  # the lowest tells from which block on something is missing
     return tuple(ordered)
 
 
