@@ -10,14 +10,15 @@ from support.watched_database import counting
 MINUTE_S = 60
 
 
-@pytest.mark.parametrize("lacks", ["a sweep", "prices"])
+@pytest.mark.parametrize("lacks", ["a sweep", "prices", "both"])
 async def test_rounds_that_wait_are_looked_at_with_few_queries(tmp_path: Path, lacks: str) -> None:
     """They may wait for hours: what they wait for is read once for all of them, and nothing else again."""
     async with round_world(tmp_path) as world:
         await world.add_round(roundId="second")
         await world.add_round(roundId="third")
-        if lacks == "prices":
+        if lacks != "a sweep":
             await world.db.prepare("DELETE FROM price_points").run()
+        if lacks == "prices":
             await world.swept(GRACE_S)
         await world.run(GRACE_S)
         await world.run(GRACE_S + MINUTE_S)
@@ -26,7 +27,7 @@ async def test_rounds_that_wait_are_looked_at_with_few_queries(tmp_path: Path, l
 
     assert isinstance(waits.counters["waiting"], dict)
     assert sorted(waits.counters["waiting"]) == sorted([ROUND_ID, "second", "third"])
-    assert watched.calls <= {"a sweep": 7, "prices": 5}[lacks]  # a prepared result is one more for each round
+    assert watched.calls <= {"a sweep": 5, "prices": 5, "both": 6}[lacks]
 
 
 async def test_a_price_that_cannot_be_read_holds_up_no_other_round(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tocsin.rounds.capture import (
 )
 from tocsin.rounds.data_complete import incomplete_because, load_last_read, load_record, unread_because
 from tocsin.rounds.finalize import finalize
-from tocsin.rounds.preparation_store import find_preparation
+from tocsin.rounds.preparation_store import Preparation, find_preparation, find_preparations
 from tocsin.rounds.prepare import is_due, is_prepared, prepare
 from tocsin.rounds.round_steps import Step
 from tocsin.rounds.scoring import scoring
@@ -128,21 +128,31 @@ async def capture_round(
     return None
 
 
-async def prepare_round(work: RoundWork, round_: RoundRow) -> bool:
+async def to_prepare(
+    work: RoundWork, rounds: Iterable[RoundRow]
+) -> list[tuple[RoundRow, Preparation | None]]:
+    """Those of these rounds whose result is to be prepared, with what was prepared before. Two queries for all."""
+    priced = [each for each in rounds if each.waiting_reason != UNPRICED]  # without prices there is no result
+    if not priced:
+        return []
+    found, now = await find_preparations(work.db, priced), work.clock.now()
+    due = [each for each in priced if _is_to_prepare(each, found.get(each.round_id), now)]
+    unpriced = await still_unpriced(work.db, [each.rules for each in due]) if due else set()
+    return [(each, found.get(each.round_id)) for each in due if each.round_id not in unpriced]
+
+
+def _is_to_prepare(round_: RoundRow, found: Preparation | None, now: int) -> bool:
+    if found is not None and found.state == "ready" and round_.waiting_reason is not None:
+        return False  # a swap that comes outdates it, and a capture checks the rest: the round may wait for hours
+    return is_due(found, now)
+
+
+async def prepare_round(work: RoundWork, round_: RoundRow, found: Preparation | None) -> bool:
     """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared.
 
     Returns whether it was tried, which may take long.
     """
-    if round_.waiting_reason == UNPRICED:
-        return False  # without prices there is no result
     db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
-    found = await find_preparation(db, round_)
-    if not is_due(found, work.clock.now()):
-        return False
-    if found is not None and found.state == "ready" and round_.waiting_reason is not None:
-        return False  # a swap that comes outdates it, and a capture checks the rest: the round may wait for hours
-    if await _gauge_unpriced(db, round_.rules):
-        return False
     if await is_prepared(db, round_, found, version):
         return False
     began = work.clock.now()

@@ -21,7 +21,7 @@ IS_UNDER_WAY = """EXISTS (SELECT 1 FROM competition_round_preparations p
   JOIN competition_rounds r ON r.round_id = p.round_id AND r.version = p.version
   WHERE p.round_id = ?1 AND p.begun_at = ?2 AND p.state = 'begun' AND r.status IN ('open', 'closed'))"""
 
-_FIND = "SELECT * FROM competition_round_preparations WHERE round_id = ? AND version = ?"
+_FIND = "SELECT * FROM competition_round_preparations WHERE round_id IN (SELECT value FROM json_each(?))"
 _BEGIN = """
 INSERT INTO competition_round_preparations (round_id, version, attempts, begun_at, state, starts_at, ends_at)
 SELECT round_id, version, 1, ?2, 'begun', starts_at, ends_at FROM competition_rounds
@@ -66,11 +66,24 @@ class Preparation:
 
 
 async def find_preparation(db: Database, round_: RoundRow) -> Preparation | None:
-    row = await db.prepare(_FIND).bind(round_.round_id, round_.version).first()
-    if row is None:
-        return None
-    tokens = frozenset(json.loads(row["tokens_json"] or "[]"))
-    return Preparation(row["attempts"], row["begun_at"], row["state"], tokens, row["basis"])
+    return (await find_preparations(db, [round_])).get(round_.round_id)
+
+
+async def find_preparations(db: Database, rounds: Iterable[RoundRow]) -> dict[str, Preparation]:
+    """The preparations of these rounds, by round."""
+    versions = {each.round_id: each.version for each in rounds}
+    rows = (await db.prepare(_FIND).bind(json.dumps(list(versions))).all()).results
+    return {
+        row["round_id"]: Preparation(
+            row["attempts"],
+            row["begun_at"],
+            row["state"],
+            frozenset(json.loads(row["tokens_json"] or "[]")),
+            row["basis"],
+        )
+        for row in rows
+        if row["version"] == versions[row["round_id"]]
+    }
 
 
 def begin(db: Database, round_: RoundRow, at: str) -> Statement:

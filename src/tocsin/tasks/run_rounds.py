@@ -8,7 +8,7 @@ from collections.abc import Collection
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.errors import BindingMissing, RunStopped, StoreError, TocsinError
 from tocsin.rounds import round_store
-from tocsin.rounds.advance import RoundWork, note_waiting, prepare_round, still_waiting, take_step
+from tocsin.rounds.advance import RoundWork, note_waiting, prepare_round, still_waiting, take_step, to_prepare
 from tocsin.rounds.discrepancies import find_discrepancies
 from tocsin.rounds.recurring import latest_start, next_start_ms, rounds_until
 from tocsin.rounds.round_steps import (
@@ -129,9 +129,9 @@ class RoundsRun:
     async def _prepare(self, rounds: list[RoundRow]) -> bool:
         """Returns whether any was tried. One that fails is no problem yet: the step that needs it will tell."""
         tried = False
-        for each in rounds:
+        for each, found in await to_prepare(self._work, rounds):
             try:
-                tried = await prepare_round(self._work, each) or tried
+                tried = await prepare_round(self._work, each, found) or tried
             except (StoreError, BindingMissing):
                 raise
             except TocsinError as error:
