@@ -17,9 +17,9 @@ An entry that cannot be read is put aside under `unreadable:<key>`, reported as 
 by its default: no stored value can keep the scheduler from starting.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from tocsin.bindings import JSON, Storage
@@ -81,17 +81,17 @@ class TaskState:
     rerun: bool = False  # its last run was interrupted and is to be run again
     wake_at: int | None = None  # its last run asked for a run at this time (unix ms)
     last_run: int | None = None  # its number
-    run_counts: dict[str, int] = field(default_factory=dict)
+    run_counts: Mapping[str, int] = field(default_factory=dict)
     last_run_at: int | None = None
     last_result: FreeForm | None = None
     interruptions: int = 0  # its newest runs that were cut off, in a row
-    recent_calls: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))  # of complete runs
+    recent_calls: tuple[int, ...] = ()  # of complete runs
 
     def ended(self, outcome: str, calls: int) -> None:
         """Learn from one more run, after all that began before it."""
         self.interruptions = self.interruptions + 1 if outcome == "interrupted" else 0
         if outcome == "ok":
-            self.recent_calls.append(calls)
+            self.recent_calls = (*self.recent_calls, calls)[-RECENT_MAX:]
 
     def hold(self, for_ms: int, moment: Moment) -> None:
         """No scheduled run for this long."""
@@ -135,6 +135,7 @@ class SchedulerState:
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
     measured: Measurements = field(default_factory=Measurements)
     written: dict[str, JSON] = field(default_factory=dict)  # what is stored; runs and days are not among it
+    saved_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # of the columns, by task
 
     def begin(self, record: RunRecord) -> None:
         """Add a run to the history."""
@@ -166,7 +167,7 @@ class SchedulerState:
         self.days[day] = counted(self.days.get(day, DayTotals(day)), record, items)
         self.changed_days.add(day)
         task.last_result = record.summary()
-        task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
+        task.run_counts = {**task.run_counts, record.outcome: task.run_counts.get(record.outcome, 0) + 1}
         task.last_outcome = record.outcome
         task.last_reason = record.reason if record.error is None else str(record.error)
         if record.outcome == "ok":
@@ -218,8 +219,11 @@ class SchedulerState:
         }
         if self.run_seq > max((task.last_run or 0 for task in self.tasks.values()), default=0):
             entries["runSeq"] = self.run_seq  # else `lastRun` has it
-        for key, column in COLUMNS.items():
-            entries[key] = {name: column.write(task) for name, task in self.tasks.items()}
+        values = {name: _column_values(task) for name, task in self.tasks.items()}
+        for number, (key, column) in enumerate(COLUMNS.items()):
+            if self._is_new(values, number):
+                entries[key] = {name: column.write(value[number]) for name, value in values.items()}
+        self.saved_values = values
         for name, task in self.tasks.items():
             entries[run_at_name(name)] = task.last_run_at
             entries[result_name(name)] = task.last_result
@@ -240,6 +244,13 @@ class SchedulerState:
         storage.put(entries)
         self.written |= changed
 
+    def _is_new(self, values: Mapping[str, tuple[Any, ...]], column: int) -> bool:
+        """Whether a column may differ from what was saved last: its values are replaced, and not changed in place."""
+        saved = self.saved_values
+        return values.keys() != saved.keys() or any(
+            value[column] is not saved[name][column] for name, value in values.items()
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -248,17 +259,14 @@ class Column:
     attribute: str
     read: Callable[[Any], Any]
 
-    def write(self, task: TaskState) -> JSON:
-        value = getattr(task, self.attribute)
-        if isinstance(value, dict):
-            return dict(value)  # as it is now: it is changed in place
-        if isinstance(value, deque):
+    def write(self, value: Any) -> JSON:
+        if isinstance(value, tuple):
             return list(value)
         return value.to_json() if isinstance(value, LastError) else value
 
 
-def _recent_calls(value: Any) -> deque[int]:
-    return deque(whole_numbers(value), maxlen=RECENT_MAX)
+def _recent_calls(value: Any) -> tuple[int, ...]:
+    return tuple(whole_numbers(value)[-RECENT_MAX:])
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -275,3 +283,6 @@ COLUMNS: Mapping[str, Column] = {
     "interruptions": Column("interruptions", whole_number),
     "recentCalls": Column("recent_calls", _recent_calls),
 }
+_column_values: Callable[[TaskState], tuple[Any, ...]] = attrgetter(
+    *(column.attribute for column in COLUMNS.values())
+)

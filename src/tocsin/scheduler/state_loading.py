@@ -181,8 +181,7 @@ def _look_at_runs(state: SchedulerState, reader: "EntryReader", *, learn: bool) 
     if not learn:
         return
     for task in state.tasks.values():
-        task.interruptions, task.last_run = 0, None
-        task.recent_calls.clear()
+        task.interruptions, task.last_run, task.recent_calls = 0, None, ()
     for key, run in runs.items():  # oldest first
         if isinstance(run, dict) and (task_state := state.tasks.get(str(run.get("task")))):
             task_state.last_run = run_number(key)

@@ -191,11 +191,13 @@ class ObjectStore:
         db, object_id = self._db, owner.object
         if changes.cleared:
             db.execute("DELETE FROM entries WHERE object = ?", (object_id,))
-        for key, value in changes.entries.items():
-            if value is None:
-                db.execute("DELETE FROM entries WHERE object = ? AND key = ?", (object_id, key))
-            else:
-                db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (object_id, key, value))
+        entries = changes.entries.items()
+        written = [(object_id, key, value) for key, value in entries if value is not None]
+        if len(written) < len(entries):
+            deleted = [(object_id, key) for key, value in entries if value is None]
+            db.executemany("DELETE FROM entries WHERE object = ? AND key = ?", deleted)
+        if written:
+            db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", written)
         if changes.alarm_changed:
             alarm = changes.alarm
             if alarm is None:
