@@ -11,15 +11,19 @@ make sim EVERY_CALL=1      a short history, once for every call of its storage a
 """
 
 import argparse
+import gc
+import multiprocessing
 import os
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import count
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 
 from simulation.every_call import FAULTS, broken_by, short_plan
 from simulation.history import Report, run_history
@@ -34,6 +38,7 @@ LONG_DAYS = 42.0
 # head after its rest, a clock that was set before a stretched slot, a backlog that was longer than the calm, missing
 # nonces that were forgotten.
 ONCE_BROKEN, ONCE_BROKEN_LONG = (110, 130, 131, 1_011), (2_004, 2_002, 2_029, 2_057)
+FORK = multiprocessing.get_context("fork")  # everything is imported already
 TRACE_LINES = 40
 LINE_WIDTH = 240
 
@@ -54,10 +59,6 @@ class Named:
         return f"SEED={self.seed}{' LONG=1' if self.long else ''}"
 
 
-def history_of(name: Named) -> tuple[Named, Report]:
-    return name, run_history(name.plan())
-
-
 def names(first: int) -> Iterator[Named]:
     """Without end."""
     yield from map(Named, ONCE_BROKEN)
@@ -68,18 +69,29 @@ def names(first: int) -> Iterator[Named]:
 
 
 def reports(first: int, jobs: int) -> Iterator[tuple[Named, Report]]:
-    """Reports of the histories, without end."""
-    if jobs == 1:
-        yield from map(history_of, names(first))
-    left, pool = names(first), ProcessPoolExecutor(jobs)
-    running = deque(pool.submit(history_of, name) for name in islice(left, 4 * jobs))
+    """Reports of the histories as they end, without end. Each runs in a process of its own."""
+    left, running = names(first), dict[Connection, BaseProcess]()
     try:
         while True:
-            report = running.popleft().result()
-            running.append(pool.submit(history_of, next(left)))
-            yield report
+            while len(running) < jobs:
+                result, end = FORK.Pipe(duplex=False)
+                running[result] = FORK.Process(target=_report, args=(next(left), end))
+                running[result].start()
+                end.close()
+            for ended in wait(list(running)):
+                assert isinstance(ended, Connection)
+                yield ended.recv()
+                running.pop(ended).join()
     finally:
-        pool.shutdown(cancel_futures=True)
+        for process in running.values():
+            process.kill()
+            process.join()
+
+
+def _report(name: Named, end: Connection) -> None:
+    """In a process that ends with its history: what is left of it need not be collected."""
+    gc.disable()
+    end.send((name, run_history(name.plan(), collect=False)))
 
 
 def run_many(days: float, first: int, jobs: int) -> int:

@@ -183,14 +183,13 @@ class History:
         )
         if self.runs_before:
             self.checks.excuses.add(0.0, SETTLE_S, "the service was down before")
-        with self.disk.in_place(), evicting_after(self.plan.world.idle_s), quiet_end():
+        with self.disk.in_place(), evicting_after(self.plan.world.idle_s):
             while self.time.now_s < ends_s and not self.checks.violations:
                 self._live(ends_s)
             calls = self.disk.calls
             self._calm()
             if not self.checks.violations:
                 self._live(self.time.now_s + self.plan.world.calm_s)
-            self._forget()
         return Report(
             self.plan.seed,
             self.time.now_s / DAY_S,
@@ -378,10 +377,6 @@ class History:
         )
         self.note("calm")
 
-    def _forget(self) -> None:
-        """Have the collector end what killed processes left, here and not in somebody else's code."""
-        gc.collect()
-
 
 def _upstream_of(url: str) -> str:
     return "hiro" if url.startswith(HIRO_URL) else "tenero"
@@ -396,7 +391,17 @@ def unchecked(app: ASGIApp) -> ASGIApp:
     return passed_on
 
 
-def run_history(plan: Plan, call_faults: Mapping[int, CallFault] | None = None) -> Report:
-    """Run a plan. Some calls of the storage may fail, by their numbers."""
+def run_history(
+    plan: Plan, call_faults: Mapping[int, CallFault] | None = None, *, collect: bool = True
+) -> Report:
+    """Run a plan. Some calls of the storage may fail, by their numbers.
+
+    `collect`: have the collector end what killed processes left, here and not in somebody else's code.
+    """
     with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
-        return History(plan, Path(scratch), call_faults).run()
+        history = History(plan, Path(scratch), call_faults)
+        with quiet_end():
+            report = history.run()
+            if collect:
+                gc.collect()
+    return report
