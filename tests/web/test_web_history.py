@@ -95,3 +95,17 @@ async def test_the_curves_of_everybody_are_sent_as_published(tmp_path: Path) -> 
     }
     assert published.headers["cache-control"] == "public, max-age=60"
     assert (unchanged.status, changed.status) == (304, 200)
+
+
+@pytest.mark.parametrize("stored", ['["odd"]', "{}", '{"asOf": 1, "agents": [7]}', "not JSON"])
+async def test_curves_that_cannot_be_read_are_not_sent(tmp_path: Path, stored: str) -> None:
+    """As if none had been published, until the next publication."""
+    async with competition_site(tmp_path, wallets=1) as made:
+        now = made.world.clock.now()
+        await made.site.kv.put("curves:v1", stored)
+        damaged = [await made.get("/api/competition/curves") for _ in range(2)]
+        await publish_curves(made.site.kv, Curves(now, now, 2, [AgentCurve(7, "SP1", None, [None, 1.5])]))
+        published = await made.get("/api/competition/curves")
+
+    assert [(answer.status, answer.json()["agents"]) for answer in damaged] == [(200, [])] * 2
+    assert len(published.json()["agents"]) == 1

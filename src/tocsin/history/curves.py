@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 from tocsin.bindings import KV, Database
+from tocsin.errors import MalformedShape
 from tocsin.shapes.competition import BoardRow
 from tocsin.shapes.history import AgentCurve, Curves
 
@@ -41,5 +42,14 @@ async def publish_curves(kv: KV, curves: Curves) -> None:
 
 
 async def published_curves(kv: KV) -> str | None:
-    """As they are sent: JSON of `Curves`."""
+    """As they are sent: JSON of `Curves`, if `are_curves`."""
     return await kv.get(KEY)
+
+
+def are_curves(text: str) -> bool:
+    """Whether a text from KV can be sent: it may be of another release, or damaged."""
+    try:
+        Curves.from_json(json.loads(text))
+    except (ValueError, MalformedShape):
+        return False
+    return True

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from tocsin.competition.trades import check_address, trade_counts
 from tocsin.errors import UsageError
 from tocsin.history.agent_days import DAY_MS, history_of
-from tocsin.history.curves import published_curves
+from tocsin.history.curves import are_curves, published_curves
 from tocsin.shapes.history import Curves, HistoryView, Period
 from tocsin.web.deps import WebDeps
 from tocsin.web.prepared_response import PreparedResponse
@@ -62,21 +62,23 @@ class CurvesRoute:
             *SECURITY_HEADERS,
             *headers,
         ]
-        self._text = ""
+        self._published: str | None = None  # the newest that can be sent
+        self._refused: str | None = None  # the newest that cannot
         self._prepared: PreparedResponse | None = None
 
     async def show(self, _request: Request) -> ASGIApp:
         text = await published_curves(self._deps.kv)
-        if text is None:  # nothing was published yet
+        if self._prepared is not None and text == self._published:
+            return self._prepared
+        if text is None or text == self._refused or not are_curves(text):  # nothing that can be sent yet
+            self._refused = text
             now = self._deps.clock.now()
-            text = json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()).decode()
-        if self._prepared is None or text != self._text:
-            compress = self._deps.compress
-            self._prepared = PreparedResponse(
-                text.encode(), "application/json", self._headers, compress=compress
-            )
-            self._text = text
+            return self._response(json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()))
+        self._published, self._prepared = text, self._response(text.encode())
         return self._prepared
+
+    def _response(self, body: bytes) -> PreparedResponse:
+        return PreparedResponse(body, "application/json", self._headers, compress=self._deps.compress)
 
 
 def _read_query(query: QueryParams) -> tuple[str, Period]:
