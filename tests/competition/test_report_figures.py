@@ -263,12 +263,12 @@ def test_what_a_sweep_left_is_said(counts: dict[str, Any], part: str) -> None:
 
 
 def test_a_sweep_that_read_not_one_list_has_failed() -> None:
-    """Or whose contracts are all unknown; one that knows one of them has not."""
-    nothing, unknown = swept(read=set(), failure="HTTP 503"), swept(unknown_contracts=2)
+    """With the first failure, or where to look for it."""
+    nothing, unexplained = swept(read=set(), failure="HTTP 503"), swept(read=set())
 
     assert nothing.error == "not one contract's list could be read; HTTP 503"
-    assert unknown.error == "not one contract's list could be read; Hiro knows none of them"
-    assert swept(unknown_contracts=1).error is None
+    assert unexplained.error == "not one contract's list could be read; the log has the reason"
+    assert swept(read={"a"}).error is None
 
 
 def test_a_sweep_that_was_stopped_is_limited_or_failed() -> None:

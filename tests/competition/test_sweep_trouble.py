@@ -81,6 +81,28 @@ async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_pa
     assert len(rows) == 5
 
 
+async def test_a_404_for_a_list_is_not_an_empty_list(tmp_path: Path) -> None:
+    """Hiro answers so for two contracts for a while: the sweep is not complete, and the next one finds their swaps."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        chain.swap(chain.wallets[0], "multihop")
+        chain.mine()
+        [swap] = chain.truth()
+        others = sorted(set(world.rules.allowlist.contracts) - {swap.contract_id})
+        for principal in (swap.contract_id, others[0], swap.sender):
+            world.simulator.faults.add(SimulatedFault(kind="status", status=404, path=f"/{principal}/"))
+        first, missing = await sweep(world), await world.rows()
+        world.simulator.faults.clear()
+        second, rows = await sweep(world), await world.rows()
+
+    assert first.counters["failedContracts"] == 2
+    assert first.incomplete is not None
+    assert "404" in first.incomplete
+    assert missing == []
+    assert second.incomplete is None
+    assert rows == as_rows(chain.truth())
+
+
 @pytest.mark.slow
 async def test_a_429_ends_the_run_with_the_time_to_try_again(tmp_path: Path) -> None:
     """No call follows, nothing is counted as failed, and what was found before stays queued."""

@@ -398,4 +398,13 @@ BUGS = (
         breaks="A block is proven complete only if nothing below it is missing",
         tests=("competition/test_nonces.py::test_what_does_not_fit_counts_as_missing",),
     ),
+    Bug(
+        name="list_of_404_is_empty",
+        file="competition/reader.py",
+        old="                raise NoAnswer(Malformed(NOT_A_LIST))\n",
+        new="                return\n",
+        origin="simulation, seed 2098",
+        breaks="A complete sweep has read every list from its head",
+        tests=("competition/test_sweep_trouble.py::test_a_404_for_a_list_is_not_an_empty_list",),
+    ),
 )

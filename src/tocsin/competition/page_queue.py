@@ -21,9 +21,8 @@ from tocsin.scheduler.work_context import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """What one page gave. `not_found`: Hiro says that there is no such principal."""
+    """What one page gave."""
 
-    not_found: bool = False
     found: int = 0
     already_known: int = 0
     queued: int = 0

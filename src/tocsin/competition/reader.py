@@ -21,6 +21,8 @@ from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
+NOT_A_LIST = "hiro answered 404 for a list; that of a principal which never did anything is empty"
+
 _OF_CONTRACT = """
 SELECT txid FROM swaps WHERE contract_id = ?
   AND (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
@@ -64,8 +66,7 @@ class ListReader:
                 continue
             page = value_or_raise(answer)
             if page is None:
-                yield PageRead(not_found=True)  # it never did anything
-                return
+                raise NoAnswer(Malformed(NOT_A_LIST))
             pages += 1
             for row in page.items[:1]:
                 self._tip = max(self._tip, row.mined.height if row.mined else 0)

@@ -237,9 +237,7 @@ class Sweep:
             self._pages_of[principal] += 1
             counts.pages += 1
             self._count(page)
-            if of_contract:
-                counts.unknown_contracts += page.not_found
-            else:
+            if not of_contract:
                 counts.found_by_wallets += page.queued
 
     def _count(self, page: PageRead) -> None:

@@ -29,6 +29,8 @@ EMPTY_RESULT: FreeForm = {
     "cursor": None,
 }
 
+IN_THE_LOG = "the log has the reason"
+
 
 @dataclass(slots=True)
 class SweepCounts:
@@ -37,7 +39,6 @@ class SweepCounts:
     contracts: set[str] = field(default_factory=set)  # asked for
     read: set[str] = field(default_factory=set)  # of these, read to the end
     failed_contracts: int = 0
-    unknown_contracts: int = 0
     wallets: set[str] = field(default_factory=set)
     failed_wallets: int = 0
     unread_wallets: int = 0
@@ -62,16 +63,15 @@ def sweep_result(
     unread = _unread(counts, contracts)
     if stop is not None and stop.limited_until is None:
         return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
-    if stop is None and contracts and (not counts.read or counts.unknown_contracts == contracts):
-        cause = first_failure or "Hiro knows none of them"
-        return TaskResult(counters, f"not one contract's list could be read; {cause}")
+    if stop is None and contracts and not counts.read:
+        return TaskResult(counters, f"not one contract's list could be read; {first_failure or IN_THE_LOG}")
     if stop is None and not unread:
         return TaskResult(counters)
     reason = first_failure if stop is None else stop.reason
     return TaskResult(
         counters,
         limited_until=None if stop is None else stop.limited_until,
-        incomplete=f"{unread or 'not everything was done'}; {reason or 'the log has the reason'}",
+        incomplete=f"{unread or 'not everything was done'}; {reason or IN_THE_LOG}",
         by_budget=stop is not None and stop.by_budget,
         progressed=bool(counts.pages or counts.tally.inserted or counts.tally.reasons),
     )
