@@ -36,8 +36,8 @@ LONG_DAYS = 42.0
 # Each found a defect or a mistake of the model: prices that looked too new, code at the input gate that could not be
 # closed, candidates of a clock that was ahead, a clock that was set during a pause; a list that was not read from its
 # head after its rest, a clock that was set before a stretched slot, a backlog that was longer than the calm, missing
-# nonces that were forgotten; lists that were not found, curves that were damaged.
-ONCE_BROKEN, ONCE_BROKEN_LONG = (110, 130, 131, 1_011, 2_098, 2_106), (2_004, 2_002, 2_029, 2_057)
+# nonces that were forgotten; lists that were not found, curves that were damaged, a reboot that took long.
+ONCE_BROKEN, ONCE_BROKEN_LONG = (110, 130, 131, 1_011, 2_098, 2_106, 2_128), (2_004, 2_002, 2_029, 2_057)
 FORK = multiprocessing.get_context("fork")  # everything is imported already
 TRACE_LINES = 40
 LINE_WIDTH = 240

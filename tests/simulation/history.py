@@ -246,7 +246,7 @@ class History:
             self.reboots = False
             if self.clock.reboot():
                 self.actions.clock_was_set()
-                self.checks.ages_are_unknown(self.time.now_s)
+                self.checks.ages_are_unknown(self.time.now_s + self.restart_after_s)
         if process.loop.errors and not self.checks.violations:
             error = process.loop.errors[0].get("exception")
             shown = "" if error is None else "".join(traceback.format_exception(error))
