@@ -6,6 +6,7 @@ from mutants import (
     edge_bugs,
     history_bugs,
     object_bugs,
+    reading_bugs,
     rounds_bugs,
     scheduler_bugs,
 )
@@ -16,6 +17,7 @@ BUGS: tuple[Bug, ...] = (
     *scheduler_bugs.BUGS,
     *budget_bugs.BUGS,
     *competition_bugs.BUGS,
+    *reading_bugs.BUGS,
     *edge_bugs.BUGS,
     *rounds_bugs.BUGS,
     *history_bugs.BUGS,

@@ -13,8 +13,6 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from simulation.actions import Actions
 from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, cadences_of, has_alarm, readiness
 from simulation.crowds import left_over
@@ -30,7 +28,7 @@ from simulation.process import SimulatedProcess
 from simulation.round_checks import RoundChecks
 from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
 from simulation.upstream_accounts import MonthChecks
-from support.asgi import ask
+from support.asgi import ask, unchecked
 from tocsin.bindings import JSON
 from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import TocsinError
@@ -380,15 +378,6 @@ class History:
 
 def _upstream_of(url: str) -> str:
     return "hiro" if url.startswith(HIRO_URL) else "tenero"
-
-
-def unchecked(app: ASGIApp) -> ASGIApp:
-    """For requests that are made often: their responses are not compared with the API's document."""
-
-    async def passed_on(scope: Scope, receive: Receive, send: Send) -> None:
-        await app(scope, receive, send)
-
-    return passed_on
 
 
 def run_history(
