@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.scheduler import MINUTE, Job, scheduler, store_entries
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.shapes.scheduler import Outcome, RunRecord
@@ -52,3 +54,16 @@ async def test_a_run_under_way_is_noticed_if_the_numbers_of_the_last_runs_are_da
             [found] = (await made.client().runs(None, 50)).runs
 
         assert found.outcome == "interrupted", damage
+
+
+@pytest.mark.parametrize("noted", [[*range(1, 500)], [10**5000], [-7], ["1"], "garbage"])
+async def test_damaged_numbers_of_version_2_do_not_keep_it_from_starting(tmp_path: Path, noted: Any) -> None:
+    """The newest runs are looked at all the same."""
+    clock = VirtualClock(START_MS + MINUTE)
+    run = {"run:000000000001": stored_run(1, "tenero", "running")}
+    entries = {"version": 2, "runSeq": 1, "daysCountedSince": START_MS, "openRuns": noted, **run}
+    await store_entries(tmp_path, clock, entries)
+    async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:
+        [found] = (await made.client().runs(None, 50)).runs
+
+    assert found.outcome == "interrupted"

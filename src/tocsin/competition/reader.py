@@ -45,9 +45,8 @@ class ListReader:
         self._page_queue = PageQueue(context, rules)
         self._tip = 0  # the greatest height seen in this run
         self._shown: dict[str, int] = {}  # the highest nonce that each wallet's list showed
-        self.unfinished: set[str] = (
-            set()
-        )  # lists of which as many pages were read as was asked for, and not all
+        # Lists of which as many pages were read as was asked for, and not all.
+        self.unfinished: set[str] = set()
 
     async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
         """Read one list: first what an interrupted walk left over, then what is new."""

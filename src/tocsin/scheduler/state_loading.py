@@ -149,10 +149,14 @@ def _numbers(last_runs: Any) -> list[int] | None:
     if not isinstance(last_runs, dict):
         return None
     numbers = [number for number in last_runs.values() if number is not None]
-    are_sane = len(numbers) <= NEWEST_RUNS and all(
+    return numbers if _are_numbers(numbers) else None
+
+
+def _are_numbers(numbers: list[Any]) -> bool:
+    """Whether these can be numbers of runs, and few enough to read them."""
+    return len(numbers) <= NEWEST_RUNS and all(
         type(number) is int and 0 < number < RUN_NUMBERS for number in numbers
     )
-    return numbers if are_sane else None
 
 
 async def _runs(storage: Storage, numbers: Iterable[int]) -> dict[str, Any]:
@@ -164,7 +168,7 @@ async def _runs(storage: Storage, numbers: Iterable[int]) -> dict[str, Any]:
 async def _newest_runs(storage: Storage, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Oldest first, with older ones that an older release noted because they had not ended."""
     noted = stored.get(OPEN_RUNS_KEY)
-    is_open = [number for number in noted if type(number) is int] if isinstance(noted, list) else []
+    is_open = noted if isinstance(noted, list) and _are_numbers(noted) else []
     newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
     return {**await _runs(storage, is_open), **dict(reversed(newest.items()))}
 

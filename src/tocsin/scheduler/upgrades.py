@@ -58,7 +58,7 @@ def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 
 def _from_2(_key: str, value: Any) -> Any:
-    """0.2.0 did not store what it learned from its newest runs: `state` looks at them."""
+    """What was learned from the newest runs was not stored: `state_loading` looks at them."""
     return value
 
 
