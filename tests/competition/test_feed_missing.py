@@ -1,18 +1,18 @@
 """Transactions that the network's list does not show: nonces tell that they are missing, other lists have them."""
 
-import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.changed_fetch import ChangedFetch
 from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
 from support.history import frozen
-from tocsin.bindings import FetchResponse
 from tocsin.competition import nonces
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.traffic import Traffic, start_traffic
 
 NETWORK_LIST = "/extended/v3/transactions"
@@ -146,41 +146,95 @@ async def hidden_and_shown(world: World) -> tuple[str, str]:
     return hidden.tx_id, shown.tx_id
 
 
-async def test_a_wallets_list_that_does_not_show_it_either_is_read_once(tmp_path: Path) -> None:
-    """Nothing more can be learned from it; the contract's list has its turn."""
+@asynccontextmanager
+async def hiding_world(directory: Path) -> AsyncIterator[tuple[World, set[str]]]:
+    """A world that has started, and a set of transactions that the second wallet's own list does not show."""
     simulator = chain_of(3)
     hiding: set[str] = set()
-    wallet = simulator.chain.wallets[1].address
-    whole = SimulatedFetch(simulator)
+    fetch = ChangedFetch(simulator, f"/{simulator.chain.wallets[1].address}/transactions")
 
-    async def fetch(url: str, **options: Any) -> FetchResponse:
-        answer = await whole(url, **options)
-        if f"/{wallet}/transactions" not in url or answer.status != 200:
-            return answer
-        body = json.loads(answer.body)
+    def without_hidden(_url: str, body: dict[str, Any]) -> None:
         body["results"] = [
             row for row in body["results"] if row.get("transaction", row)["tx_id"] not in hiding
         ]
-        return FetchResponse(200, answer.headers, json.dumps(body).encode())
 
-    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+    fetch.change = without_hidden
+    async with open_world(directory, simulator, fetch=lambda _: fetch) as world:
         await started(world)
         await world.clock.sleep(60)
         simulator.advance()
+        yield world, hiding
+
+
+async def visits(world: World, minutes: int) -> list[int]:
+    """How many wallets' lists each run of the feed read."""
+    visited = []
+    for _ in range(minutes):
+        visited.append(number((await feed(world)).counters, "visited"))
+        await world.clock.sleep(60)
+    return visited
+
+
+async def test_a_wallets_list_that_does_not_show_it_either_is_read_once(tmp_path: Path) -> None:
+    """Nothing more can be learned from it; the contract's list has its turn."""
+    async with hiding_world(tmp_path) as (world, hiding):
         hidden, shown = await hidden_and_shown(world)
         hiding.add(hidden)
-        visited = []
-        for _ in range(10):
-            visited.append(number((await feed(world)).counters, "visited"))
-            await world.clock.sleep(60)
+        visited = await visits(world, 10)
         early = await recorded(world)
         await sweep(world, world.run(by_hand=True))
         rows = await world.rows()
 
     assert visited == [1] + [0] * 9
     assert early == {shown}
-    assert rows == as_rows(simulator.chain.truth())
+    assert rows == as_rows(world.simulator.chain.truth())
     assert len(rows) == 2
+
+
+async def test_a_wallets_list_that_lags_is_read_five_times_and_then_rarely(tmp_path: Path) -> None:
+    """It does not show the later transaction either, so it may show both soon; when it does, nothing is missing."""
+    async with hiding_world(tmp_path) as (world, hiding):
+        hiding |= {*await hidden_and_shown(world)}
+        visited = await visits(world, 10)
+        hiding.clear()
+        later = await visits(world, 70)
+        rows = await world.rows()
+
+    assert visited == [1] * 5 + [0] * 5
+    assert sum(later) == 1
+    assert rows == as_rows(world.simulator.chain.truth())
+    assert len(rows) == 2
+
+
+async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -> None:
+    """Five wallets whose lists show nothing new, and a sixth whose missing transaction is a block later."""
+    simulator = chain_of(6)
+    chain = simulator.chain
+    fetch = ChangedFetch(simulator, "/transactions")
+    lagging = {f"/{wallet.address}/transactions" for wallet in chain.wallets[:5]}
+
+    def without_new(url: str, body: dict[str, Any]) -> None:
+        if any(part in url for part in lagging):
+            body["results"] = []
+
+    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+        await started(world)
+        await world.clock.sleep(60)
+        simulator.advance()
+        hidden = []
+        for wallets in (chain.wallets[:5], chain.wallets[5:]):
+            hidden += [chain.swap(wallet) for wallet in wallets]
+            chain.mine()
+        for wallet in chain.wallets:
+            chain.swap(wallet)
+        chain.mine()
+        simulator.hiro._is_listed = lambda tx: tx not in hidden  # type: ignore[method-assign]  # of our choice
+        fetch.change = without_new
+        visited = await visits(world, 8)
+        found = await recorded(world)
+
+    assert hidden[5].tx_id in found
+    assert visited == [5] * 5 + [1, 0, 0]
 
 
 async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> None:

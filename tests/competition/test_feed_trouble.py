@@ -1,19 +1,16 @@
 """The feed in trouble: reorgs, cursors that are not accepted, and pages that break Hiro's contract."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.changed_fetch import ChangedFetch
 from support.competition import World, as_rows, chain_of, feed, number, open_world, started, sweep
 from tocsin.bindings import FetchResponse
 from tocsin.competition import totals
 from tocsin.competition.allowlist import built_in
 from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
 
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
@@ -23,22 +20,6 @@ def many(world: World, count: int = 130) -> None:
     """More transactions of strangers than a page holds."""
     world.simulator.chain.dust(world.simulator.chain.strangers[1], count)
     world.simulator.chain.mine()
-
-
-class ChangedFetch:
-    """Hiro, with another body for pages of the network's list."""
-
-    def __init__(self, simulator: Simulator) -> None:
-        self._fetch = SimulatedFetch(simulator)
-        self.change: Callable[[str, dict[str, Any]], None] = lambda _, __: None
-
-    async def __call__(self, url: str, **options: Any) -> FetchResponse:
-        answer = await self._fetch(url, **options)
-        if NETWORK_LIST + "?" not in url or answer.status != 200:
-            return answer
-        body = json.loads(answer.body)
-        self.change(url, body)
-        return FetchResponse(200, answer.headers, json.dumps(body).encode())
 
 
 @pytest.mark.slow
@@ -211,7 +192,7 @@ async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
 async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
     """A list that was long and is empty is wrong. It costs one call or two, and is not taken for a look."""
     simulator = chain_of(2)
-    fetch = ChangedFetch(simulator)
+    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
 
     def emptied(url: str, body: dict[str, Any]) -> None:
         if ("cursor=" in url) == (where == "cursor"):
@@ -244,7 +225,7 @@ async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
 async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     """Two rows and no cursor, while we know of older ones: nothing below is taken for gone."""
     simulator = chain_of(2)
-    fetch = ChangedFetch(simulator)
+    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
 
     def cut(_: str, body: dict[str, Any]) -> None:
         body["results"] = body["results"][:2]
@@ -272,7 +253,7 @@ async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
     """It may be a swap: its transaction is queued, and recorded from the look-up. The others are read."""
     simulator = chain_of(3)
-    fetch = ChangedFetch(simulator)
+    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
     async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
         chain = simulator.chain
         await started(world)

@@ -35,4 +35,16 @@ BUGS = (
         breaks="A complete sweep has read every list from its head",
         tests=("competition/test_sweep_trouble.py::test_a_404_for_a_list_is_not_an_empty_list",),
     ),
+    Bug(
+        name="lagging_list_read_every_minute",
+        file="competition/walk.py",
+        old="    return db.prepare(_FAILED).bind(principal, rules, before + 1, now)\n",
+        new="    return db.prepare(_FAILED).bind(principal, rules, 1, now)\n",
+        origin="mutation of competition/feed.py",
+        breaks="A wallet whose list lags takes no other wallet's visits",
+        tests=(
+            "competition/test_feed_missing.py::test_a_wallets_list_that_lags_is_read_five_times_and_then_rarely",
+            "competition/test_feed_missing.py::test_lists_that_lag_take_no_visit_from_other_wallets",
+        ),
+    ),
 )

@@ -266,9 +266,10 @@ class Feed:
             return
         for wallet, count in lacking.items():
             self._context.logger.warn("wallet.nonce_missing", wallet=wallet, count=count)
+        stored = await load_marks(db, lacking)
         marks = {
             wallet: mark
-            for wallet, (rules, mark) in (await load_marks(db, lacking)).items()
+            for wallet, (rules, mark) in stored.items()
             if rules == self._rules.for_principal(wallet)
         }
         reader = ListReader(self._context, self._rules, await tiers_of(db, lacking), marks)
@@ -288,11 +289,12 @@ class Feed:
                     await self._count_failure(result.unit)
         for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
             if wallet in read and wallet not in reader.unfinished:
-                await self._count_failure(wallet)  # its list lags, and is not asked for every minute for ever
+                # Its list lags. The count goes on from before the visit, so that it is soon read only once an hour.
+                await self._count_failure(wallet, stored[wallet][1].failures if wallet in stored else 0)
 
-    async def _count_failure(self, wallet: str) -> None:
+    async def _count_failure(self, wallet: str, before: int = 0) -> None:
         rules, now = self._rules.for_principal(wallet), self._context.clock.now()
-        await count_failure(self._context.db, wallet, rules, now).run()
+        await count_failure(self._context.db, wallet, rules, now, before=before).run()
 
     async def _prove(self) -> None:
         """How far the record is complete: what the list did not show, and whether all others were read."""

@@ -39,8 +39,8 @@ VALUES (?, ?, ?, ?, ?, ?, 0)
 ON CONFLICT (principal) DO UPDATE SET rules = excluded.rules, anchor_json = excluded.anchor_json,
   gap_json = excluded.gap_json, walked_at = excluded.walked_at, tried_at = excluded.tried_at, failures = 0"""
 _FAILED = """
-INSERT INTO marks (principal, rules, failures, tried_at) VALUES (?, ?, 1, ?)
-ON CONFLICT (principal) DO UPDATE SET failures = failures + 1, tried_at = excluded.tried_at"""
+INSERT INTO marks (principal, rules, failures, tried_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (principal) DO UPDATE SET failures = failures + excluded.failures, tried_at = excluded.tried_at"""
 _READ_TIMES = "SELECT principal, walked_at FROM marks WHERE principal IN (SELECT value FROM json_each(?))"
 
 
@@ -156,8 +156,9 @@ def save_mark(db: Database, principal: str, rules: str, mark: Mark) -> Statement
     return db.prepare(_SAVE).bind(principal, rules, anchor, gap, mark.walked_at, mark.tried_at)
 
 
-def count_failure(db: Database, principal: str, rules: str, now: int) -> Statement:
-    return db.prepare(_FAILED).bind(principal, rules, now)
+def count_failure(db: Database, principal: str, rules: str, now: int, *, before: int = 0) -> Statement:
+    """Add one failure, and those from `before`, which saving a mark has reset in the same run."""
+    return db.prepare(_FAILED).bind(principal, rules, before + 1, now)
 
 
 async def list_ages(db: Database, contracts: Iterable[str]) -> dict[str, int | None]:
