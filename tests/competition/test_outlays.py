@@ -129,6 +129,18 @@ async def test_a_new_swap_costs_one_step(tmp_path: Path) -> None:
     assert (after_new, spy.swaps) == (1, 102)
 
 
+@pytest.mark.parametrize("swaps_max", [1, 2, 3, 7, 8])
+async def test_however_few_swaps_a_call_may_read_it_reads_some(swaps_max: int, tmp_path: Path) -> None:
+    """Fifty of everybody, then a quarter of `swaps_max` of one agent, and one at least."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await add_swaps(db, [PlainSwap(n, ONE, "stx", 1, "A.a::a", 1) for n in range(1, 101)])
+        spy = RowCount(db)
+        await capital(spy, [Trader(7, (ONE,), ())], swaps_max)
+
+    assert spy.swaps == {1: 51, 2: 51, 3: 51, 7: 51, 8: 52}[swaps_max]
+
+
 class RowCount:
     """A database that counts the swaps which are read."""
 

@@ -115,6 +115,32 @@ async def test_a_large_head_in_one_piece_is_refused_with_a_sentence() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("size", "status"), [(65_536, b"200 OK"), (65_537, b"431 Request Header Fields Too Large")]
+)
+async def test_the_path_and_headers_may_have_64_kib_to_the_byte(size: int, status: bytes) -> None:
+    """Only the path, the names and the values count; line breaks and the version do not."""
+    path, name = b"/", b"x-a"
+    value = b"a" * (size - len(path) - len(name))
+    async with server() as running:
+        assert await ask(running, b"GET / HTTP/1.1\r\nx-a: " + value + b"\r\n\r\n") == b"HTTP/1.1 " + status
+
+
+async def test_an_open_head_may_have_64_kib_to_the_byte() -> None:
+    """A head that has not ended is refused with the first byte beyond the limit."""
+    start = b"GET / HTTP/1.1\r\nx-a: "
+    async with server() as running:
+        reader, writer = await connect(running)
+        writer.write(start + b"a" * (65_536 - len(start)))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.2)
+        writer.write(b"a")
+        refused = await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+
+    assert refused == b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+
+
 async def test_a_large_body_is_not_a_head() -> None:
     """Nor is what follows it on the same connection."""
     async with server() as running:

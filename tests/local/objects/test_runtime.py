@@ -65,6 +65,25 @@ async def test_exhaustion_is_reported_and_the_hook_can_arm_again(tmp_path: Path)
     assert [line["runs"] for line in made.log.named("alarm.exhausted")] == [7]
 
 
+async def test_a_hook_under_way_ends_before_the_runtime_is_closed(tmp_path: Path) -> None:
+    """It may write to the object that it was called for, so the store stays open until it has returned."""
+    done: list[str] = []
+
+    async def exhausted(_object_id: Any, _error: Exception) -> None:
+        await asyncio.sleep(5)
+        done.append("returned")
+
+    async with objects(tmp_path, Bell, on_exhausted=exhausted, chance=lambda: 0.0) as made:
+        await made.stub().fail(7)
+        await made.stub().arm(1000)
+        while not made.log.named("alarm.exhausted"):
+            await asyncio.sleep(1)
+
+        assert done == []
+
+    assert done == ["returned"]
+
+
 async def test_retry_count_and_back_off_survive_a_restart(tmp_path: Path) -> None:
     """After a restart the retries continue where they were, with the time that was set."""
     clock = VirtualClock()

@@ -1,5 +1,7 @@
 """What a start finds in a database and its log, and how it names what is wrong."""
 
+import errno
+import os
 import sqlite3
 from contextlib import closing
 from io import StringIO
@@ -95,3 +97,35 @@ def test_the_indexes_of_a_large_database_are_not_compared(
     (data / "kv.sqlite").write_bytes((data / "kv.sqlite").read_bytes()[:4096])
     with pytest.raises(StoreUnusable, match=r"kv.sqlite is damaged"):
         open_dir(data)
+
+
+def test_a_database_with_pages_of_64_kib_is_checked_by_its_own_page_size(tmp_path: Path) -> None:
+    """The header has no room for 65,536 and says 1 instead."""
+    path = tmp_path / "large.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA page_size = 65536")
+        connection.execute("CREATE TABLE t (a)")
+    store_check.examine(path, None)
+
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreUnusable, match=r"large.sqlite is damaged \(the last 1 bytes are missing\)"):
+        store_check.examine(path, None)
+
+
+def test_a_check_without_space_for_its_copy_names_the_fix(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is neither called damaged nor opened."""
+    kept = killed_after(data / "kv.sqlite", FILL)
+    for name, content in kept.items():
+        (data / name).write_bytes(content)
+
+    def full(*_paths: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    before = contents(data)
+    with pytest.raises(StoreUnusable, match=r"\(No space left on device\)\. Set TMPDIR to a directory"):
+        open_dir(data)
+
+    assert contents(data) == before
