@@ -40,7 +40,7 @@ def table() -> str:
 
 
 def page_with_table(page: str) -> str:
-    """The page, with the table of today between its two marks."""
+    """The page with the current table between its two marks."""
     before, _, rest = page.partition(_BEGINS)
     _, ends, after = rest.partition(_ENDS)
     if not ends:

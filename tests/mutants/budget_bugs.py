@@ -15,7 +15,7 @@ BUGS = (
         old="            closed_until = self._limiter.release(\n",
         new="            closed_until = (response or problem) and self._limiter.release(\n",
         origin="test review 6",
-        breaks="A call that was cut off by the end of its slice closes no upstream",
+        breaks="A call that is cut off at the end of its time slice closes no upstream",
         tests=("scheduler/test_latches.py::test_a_call_cut_off_with_its_slice_is_in_flight_no_more",),
     ),
     Bug(
@@ -24,7 +24,7 @@ BUGS = (
         old="    if budget.limited_in_a_row and (probing or moment.monotonic_ms >= budget.closed_until):\n",
         new="    if budget.limited_in_a_row:\n",
         origin="test review: a late 200 while the gate is closed",
-        breaks="After a 429 nobody calls until the time that it said",
+        breaks="After a 429, nobody calls before the time that it gave",
         tests=("budget/test_budget.py::test_a_late_answer_does_not_open_a_closed_limiter",),
     ),
     Bug(
@@ -60,7 +60,7 @@ BUGS = (
         old="        if self.limited_in_a_row and self.in_flight:\n",
         new="        if self.limited_in_a_row < 0:\n",
         origin="reference: 429 storm",
-        breaks="After a 429 one call at a time goes out until one is not limited",
+        breaks="After a 429, calls go out one at a time until one is not limited",
         tests=("budget/test_budget.py::test_a_429_closes_the_limiter_for_as_long_as_it_says",),
     ),
     Bug(
@@ -80,7 +80,7 @@ BUGS = (
         old="        if not moment.same_boot(saved):\n",
         new="        if saved:\n",
         origin="fault review A3",
-        breaks="Restarted every few seconds, it still makes the calls that it can afford",
+        breaks="A service restarted every few seconds still makes the calls that its plan allows",
         tests=("budget/test_budget.py::test_windows_and_back_offs_are_exact_after_a_restart",),
     ),
     Bug(
@@ -89,7 +89,7 @@ BUGS = (
         old="Budget.begin(plan, moment) if stored is None else",
         new="Budget.begin(plan, moment) if stored else",
         origin="fault review A3",
-        breaks="No window of a quota is exceeded over a restart",
+        breaks="No window of a quota is exceeded across a restart",
         tests=(
             "scheduler/test_third_upstream.py::test_a_third_upstream_has_a_client_and_a_budget_of_its_own",
         ),
@@ -100,7 +100,7 @@ BUGS = (
         old="        return replace(self, buckets=()).plus(monotonic_ms, tasks, requests, others)\n",
         new="        return replace(self, buckets=())\n",
         origin="test review: after a restart",
-        breaks="After a reboot calls of the last minute still count",
+        breaks="After a reboot, calls of the last minute still count",
         tests=("budget/test_budget.py::test_after_a_reboot_the_calls_of_the_last_minute_count",),
     ),
     Bug(
@@ -118,7 +118,7 @@ BUGS = (
         old="        oldest = (monotonic_ms - self.length_ms) // self.bucket_ms  #",
         new="        oldest = (monotonic_ms - self.length_ms) // self.bucket_ms + 1  #",
         origin="test review: boundaries of windows",
-        breaks="No stretch of a minute has more calls than the plan",
+        breaks="No stretch of one minute has more calls than the plan allows",
         tests=("budget/test_budget.py::test_a_sliding_window_frees_exactly_when_it_says",),
     ),
     Bug(
@@ -127,7 +127,7 @@ BUGS = (
         old="    return limit - reserve_of(limit, share) if lane is Lane.TASK else limit - limit // 2\n",
         new="    return limit if lane is Lane.TASK else limit - limit // 2\n",
         origin="security review 5",
-        breaks="A share of every minute is kept for submissions",
+        breaks="A share of every minute is reserved for submissions",
         tests=("budget/test_budget.py::test_both_lanes_together_stay_within_the_limit",),
     ),
     Bug(
@@ -135,8 +135,8 @@ BUGS = (
         file=_MONTH,
         old="        if self.rolled_over_at is None:\n",
         new="        if self.reported:\n",
-        origin="test review: the turn of the month, headers that flap",
-        breaks="Headers that flap do not make a month begin again and again",
+        origin="test review: month rollover, headers that flap",
+        breaks="Flapping headers do not start a new month again and again",
         tests=("budget/test_month.py::test_headers_that_flap_do_not_begin_a_month_again",),
     ),
     Bug(
@@ -144,8 +144,8 @@ BUGS = (
         file=_MONTH,
         old="used_by_others=max(0, used - self.spent))\n        if not",
         new="used_by_others=0)\n        if not",
-        origin="test review: the turn of the month, others' calls",
-        breaks="Calls that others made on the same account are paced around",
+        origin="test review: month rollover, others' calls",
+        breaks="Pacing takes account of calls that others make on the same account",
         tests=("budget/test_month.py::test_calls_by_others_on_the_same_account_are_paced_around",),
     ),
     Bug(
@@ -153,8 +153,8 @@ BUGS = (
         file=_MONTH,
         old="seen=moment, spent=spent, used_by_others=0, past=kept)",
         new="seen=moment, spent=spent, past=kept)",
-        origin="test review: the turn of the month, others' calls",
-        breaks="A new month begins with all of its calls",
+        origin="test review: month rollover, others' calls",
+        breaks="A new month starts with its full quota",
         tests=("budget/test_month.py::test_calls_by_others_end_with_their_month",),
     ),
     Bug(
@@ -162,8 +162,8 @@ BUGS = (
         file=_MONTH,
         old="            return self._probe_wait_ms() if probing else to_rollover_ms\n",
         new="            return self._probe_wait_ms()\n",
-        origin="test review: the turn of the month, our own plan used up",
-        breaks="When our own calls used up the plan, none goes out before the rollover",
+        origin="test review: month rollover, our own plan used up",
+        breaks="Once our own calls have used up the plan, none goes out before the rollover",
         tests=(
             "budget/test_month.py::test_a_plan_that_we_used_up_ourselves_is_not_tried_again_before_the_rollover",
         ),
@@ -173,7 +173,7 @@ BUGS = (
         file=_MONTH,
         old="self.span.starts_at <= moment.wall_ms < self.span.ends_at",
         new="self.span.starts_at <= moment.wall_ms <= self.span.ends_at",
-        origin="test review: the turn of the month",
+        origin="test review: month rollover",
         breaks="The first instant of a month belongs to it",
         tests=("budget/test_month.py::test_the_month_rolls_over_with_the_calendar",),
     ),
@@ -182,8 +182,8 @@ BUGS = (
         file=_MONTH,
         old="        spent = past.pop(span.label, 0)\n",
         new="        past.pop(span.label, 0)\n        spent = 0\n",
-        origin="test review: the turn of the month",
-        breaks="A clock that jumps over the end of a month and back finds its count again",
+        origin="test review: month rollover",
+        breaks="When the clock jumps past the end of a month and back, the month's count is kept",
         tests=("budget/test_month.py::test_a_clock_that_jumps_over_the_rollover_and_back_finds_its_count",),
     ),
     Bug(
@@ -201,7 +201,7 @@ BUGS = (
         old="        self.retries_left -= 1\n",
         new="",
         origin="reference incident 10",
-        breaks="The retries of a run are bounded together",
+        breaks="All retries of a run together are bounded",
         tests=("upstream/test_outage.py::test_retries_of_a_whole_run_have_a_ceiling",),
     ),
     Bug(
@@ -228,7 +228,7 @@ BUGS = (
         old="    except MalformedBody:\n        return Malformed(f",
         new="    except MalformedBody:\n        return NotFound() or Malformed(f",
         origin="reference incidents 21 and 48",
-        breaks="A 404 that is not the API's own says nothing about a swap or a price",
+        breaks="A 404 that does not come from the API itself proves nothing about a swap or a price",
         tests=("upstream/test_client.py::test_every_answer_has_its_class",),
     ),
     Bug(
@@ -268,7 +268,7 @@ BUGS = (
                 limit.reschedule(None)
 """,
         origin="test review: slow bodies",
-        breaks="A call ends within its timeout, however slowly its body comes",
+        breaks="A call ends within its timeout, however slowly its body arrives",
         tests=("local/http/test_fetch.py::test_the_time_limit_is_for_the_whole_exchange",),
     ),
     Bug(
@@ -277,7 +277,7 @@ BUGS = (
         old="        if len(body) > body_max:\n",
         new="        if body_max < 0:\n",
         origin="security review: bombs",
-        breaks="No answer fills the memory",
+        breaks="No response body can fill the memory",
         tests=(
             "local/http/test_fetch.py::test_a_body_within_the_limit_is_whole_and_one_byte_more_is_refused",
         ),
@@ -288,7 +288,7 @@ BUGS = (
         old="per_ms = calls / (now - since) + by_others",
         new="per_ms = calls / (now - month.span.starts_at) + by_others",
         origin="experience review 1.4",
-        breaks="A service that starts in the middle of a month gets a forecast from its own calls",
+        breaks="A service that starts in mid-month gets a forecast from its own calls",
         tests=(
             "budget/test_call_rate.py::test_a_fresh_start_in_the_middle_of_a_month_counts_from_its_first_call",
         ),
@@ -299,7 +299,7 @@ BUGS = (
         old="            to_rollover_ms = min(to_rollover_ms, PROBE_MS)\n",
         new="            to_rollover_ms = max(to_rollover_ms, PROBE_MS)\n",
         origin="simulation",
-        breaks="A month that others have used up is asked for again every hour",
+        breaks="When others have used up the month, the upstream is tried again every hour",
         tests=("budget/test_cadence.py::test_a_month_that_others_used_up_is_asked_for_every_hour",),
     ),
 )

@@ -1,4 +1,4 @@
-"""Bugs in the rules of the competition and of the prices: what is found, what counts, what it is worth."""
+"""Bugs in the rules of the competition and of prices: finding swaps, what counts, what it is worth."""
 
 from mutants.bug import Bug
 
@@ -15,7 +15,7 @@ BUGS = (
         old="            same = rules == self._rules.for_principal(principal)\n",
         new="            same = rules is not None\n",
         origin="test review 8",
-        breaks="Wider rules find the older swaps that count now",
+        breaks="After the rules are widened, older swaps that now count are found",
         tests=("competition/test_sweep_places.py::test_an_earlier_start_finds_the_swaps_from_there_on",),
     ),
     Bug(
@@ -24,7 +24,7 @@ BUGS = (
         old="            if net is None:\n                unclear.append(route)\n            elif may",
         new="            if net is not None and may",
         origin="test review 9",
-        breaks="A route of more than a hundred events counts, also where Hiro has no balance changes",
+        breaks="A route of more than a hundred events counts, even if Hiro has no balance changes for it",
         tests=(
             "competition/test_sweep_places.py::test_a_long_route_without_balance_changes_is_read_from_its_events",
         ),
@@ -47,7 +47,7 @@ BUGS = (
         old="        if not paid <= received or any(change.sent for change in changes):\n",
         new="        if not paid <= received:\n",
         origin="design: fees of long routes by who received them",
-        breaks="Who gives something was not paid a fee, wherever in a long route that is",
+        breaks="A receiver that gives something anywhere in a long route was not paid a fee",
         tests=("competition/test_long_routes.py::test_a_fee_is_proven_by_who_received_it_or_by_all_events",),
     ),
     Bug(
@@ -56,7 +56,7 @@ BUGS = (
         old="        except (StoreError, RunStopped, BindingMissing):\n",
         new="        except (RunStopped, BindingMissing):\n",
         origin="test review: a store that fails inside a sweep",
-        breaks="A store that fails ends the sweep as a failure",
+        breaks="A failing store ends the sweep as a failure",
         tests=("competition/test_unit_pool.py::test_what_ends_the_run_is_raised_after_the_units_under_way",),
     ),
     Bug(
@@ -65,7 +65,7 @@ BUGS = (
         old="        while self._left and self._left[0] in self._ended:\n",
         new="        while self._left and self._ended:\n",
         origin="test review: cursors; reference L5 and L22",
-        breaks="The cursor of the daily pass passes only wallets that were read",
+        breaks="The cursor of the daily pass moves only past wallets that were read",
         tests=("competition/test_sweep_places.py::test_the_cursor_passes_only_wallets_that_were_read",),
     ),
     Bug(
@@ -74,7 +74,7 @@ BUGS = (
         old='                    if result.end == "done" or self._pool.stop is None:\n',
         new="                    if result.end:\n",
         origin="test review: cursors; reference L5 and L22",
-        breaks="A wallet that a limited sweep did not read is visited by the next",
+        breaks="A wallet that a limited sweep did not read is read by the next one",
         tests=(
             "competition/test_sweep_places.py::test_a_wallet_that_a_limited_sweep_did_not_read_is_read_by_the_next",
         ),
@@ -85,7 +85,7 @@ BUGS = (
         old="        if changed and len(retracted) < RETRACTED_MAX:  #",
         new="        if changed:  #",
         origin="test review: more than one batch of retracted swaps",
-        breaks="Rules that tighten take out every swap that does not count any more",
+        breaks="After the rules are tightened, every swap that no longer counts is removed",
         tests=("competition/test_sweep_places.py::test_more_retracted_swaps_than_fit_into_one_sweep",),
     ),
     Bug(
@@ -94,7 +94,7 @@ BUGS = (
         old="    queued = await _queue(context, txid)\n",
         new='    queued: Queued = "new"\n',
         origin="test review: pending answers",
-        breaks="A pending trade that was submitted is verified later by itself",
+        breaks="A pending trade that was submitted is verified later without another request",
         tests=("competition/test_verify.py::test_a_pending_trade_is_queued_if_it_would_count",),
     ),
     Bug(
@@ -103,7 +103,7 @@ BUGS = (
         old="            self._not_found[txid] = context.clock.monotonic() + NOT_FOUND_S\n",
         new="            self._not_found[txid] = context.clock.monotonic()\n",
         origin="test review: pending answers; reference incidents 49 and 50",
-        breaks="To ask again for an unknown transaction costs no call for a minute",
+        breaks="Asking again for an unknown transaction within a minute costs no call",
         tests=("competition/test_submission_lane.py::test_what_is_not_found_is_remembered_for_a_minute",),
     ),
     Bug(
@@ -112,7 +112,7 @@ BUGS = (
         old="NOT_FOUND_S = 60.0\n",
         new="NOT_FOUND_S = 3_600.0\n",
         origin="reference incident 29",
-        breaks="A trade that was mined meanwhile is not refused for longer than a minute",
+        breaks="A trade that has been mined in the meantime is refused for a minute at most",
         tests=("competition/test_submission_lane.py::test_what_is_not_found_is_remembered_for_a_minute",),
     ),
     Bug(
@@ -130,7 +130,7 @@ BUGS = (
         old="            if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:\n",
         new="            if shows_nothing(found) and candidate.attempts < 0:\n",
         origin="fault review A9",
-        breaks="A wrong answer of Hiro refuses no swap for good",
+        breaks="A wrong answer from Hiro refuses no swap permanently",
         tests=("service/test_true_in_failure.py::test_a_call_without_events_is_asked_for_again",),
     ),
     Bug(
@@ -139,7 +139,7 @@ BUGS = (
         old="        statements = swap_store.withdraw(db, recorded)\n",
         new="        statements = swap_store.withdraw(db, [])\n",
         origin="reference L19",
-        breaks="A swap that a reorg removed is taken out",
+        breaks="A swap that a reorg removed from the chain is removed",
         tests=("competition/test_sweep.py::test_a_reorg_takes_swaps_out_and_brings_them_back",),
     ),
     Bug(
@@ -157,7 +157,7 @@ BUGS = (
         old="DEEP_BLOCKS = 100  #",
         new="DEEP_BLOCKS = -1  #",
         origin="reference L22",
-        breaks="A reorg costs a short walk, because anchors lie deep",
+        breaks="A reorg costs only a short walk, because anchors lie deep",
         tests=("competition/test_walk.py::test_a_block_becomes_an_anchor_when_a_hundred_are_above_it",),
     ),
     Bug(
@@ -166,7 +166,7 @@ BUGS = (
         old="enumerate(sorted(contracts, key=lambda name: (_tried_at(marks, name), name)), 1):",
         new="enumerate(sorted(contracts), 1):",
         origin="fault review A2",
-        breaks="When calls run out, the next sweep begins with the lists that got none",
+        breaks="When calls run out, the next sweep starts with the lists that were not read",
         tests=(
             "service/test_true_in_failure.py::test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete",
         ),
@@ -178,7 +178,7 @@ BUGS = (
         "        await self.read_lists",
         new="        await self.read_lists",
         origin="fault review A2",
-        breaks="What was found is recorded before more is looked for",
+        breaks="Candidates are verified before more are searched for",
         tests=(
             "service/test_true_in_failure.py::test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete",
         ),
@@ -225,7 +225,7 @@ BUGS = (
         old="        if page is None or (page.start, page.stop) != (0, self.transaction.event_count):\n",
         new="        if page is None or page.start != 0:\n",
         origin="reference L2",
-        breaks="A route with more events than an answer holds is read completely",
+        breaks="A route with more events than fit into one answer is read completely",
         tests=("upstream/test_hiro.py::test_transactions_come_with_their_events_if_these_are_complete",),
     ),
     Bug(
@@ -272,7 +272,7 @@ BUGS = (
         old="            if used >= allowed:\n",
         new="            if used >= 1_000 * allowed:\n",
         origin="security review 5",
-        breaks="One client that submits at full speed refuses no honest submission",
+        breaks="One client that submits at full speed does not cause honest submissions to be refused",
         tests=(
             "competition/test_submission_lane.py::test_a_client_that_used_its_share_is_told_when_to_come_back",
         ),
@@ -321,7 +321,7 @@ BUGS = (
         old="PRICE_TTL_S = 7 * 86_400\n",
         new="PRICE_TTL_S = 600\n",
         origin="test review: constants (7 days, 10 minutes)",
-        breaks="A last good price outlives an outage of days",
+        breaks="The last good price outlives an outage of several days",
         tests=("prices/test_price_cache.py::test_an_entry_expires",),
     ),
     Bug(
@@ -330,7 +330,7 @@ BUGS = (
         old="    oldest_first = tuple(sorted(token_ids, key=lambda token_id: of(token_id).asked_at))\n",
         new="    oldest_first = tuple(token_ids)\n",
         origin="reference L13",
-        breaks="However few calls there are, every token has its turn",
+        breaks="However few calls are available, every token gets its turn",
         tests=(
             "prices/test_price_starvation.py::test_every_token_is_priced_however_few_calls_a_refresh_gets",
         ),
@@ -352,7 +352,7 @@ BUGS = (
         old="    return percent if isfinite(percent) else None\n",
         new="    return percent\n",
         origin="security review 6a",
-        breaks="No price takes the board down",
+        breaks="No price can take the board down",
         tests=("competition/test_board.py::test_a_price_of_almost_nothing_does_not_take_the_board_down",),
     ),
     Bug(
@@ -361,7 +361,7 @@ BUGS = (
         old="    return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)\n",
         new="    return whole(row, key, FIRST_BITCOIN_BLOCK_S)\n",
         origin="security review 6b",
-        breaks="A block's time in the far future is an answer that cannot be read",
+        breaks="An answer with a block time in the far future counts as unreadable",
         tests=("upstream/test_hiro_rows.py::test_a_transaction_with_an_impossible_time_is_unknown",),
     ),
     Bug(

@@ -27,7 +27,7 @@ BUGS = (
         old='            scope = "integrity_check" if pages',
         new='            scope = "quick_check" if pages',
         origin="fault review A13",
-        breaks="A start sees damage in an index",
+        breaks="Startup detects damage in an index",
         tests=("local/sqlite/test_data_dir.py::test_a_store_that_cannot_be_used_is_refused_untouched",),
     ),
     Bug(
@@ -37,7 +37,7 @@ BUGS = (
         " else self._bytes_max)\n",
         new="            self._changed.wait_for(lambda: self._bytes + len(line) <= self._bytes_max)\n",
         origin="fault review A11",
-        breaks="A log that nobody reads stops nothing",
+        breaks="A log that nobody reads blocks nothing",
         tests=("local/logs/test_log_writer.py::test_a_reader_that_hangs_stops_nobody",),
     ),
     Bug(
@@ -46,7 +46,7 @@ BUGS = (
         old="CADENCE_MAX_MS = 7 * 86_400_000\n",
         new="CADENCE_MAX_MS = 70_000 * 86_400_000\n",
         origin="fault review A14",
-        breaks="A cadence that would never end is refused",
+        breaks="A cadence of centuries is refused",
         tests=("test_settings.py::test_each_wrong_value_has_its_sentence",),
     ),
     Bug(
@@ -55,7 +55,7 @@ BUGS = (
         old="            if self._head_bytes > HEAD_BYTES_MAX:\n",
         new="            if self._head_bytes < 0:\n",
         origin="security review 1",
-        breaks="The head of a request is bounded",
+        breaks="The size of a request's head is bounded",
         tests=("local/http/test_front_door.py::test_a_head_without_end_is_refused",),
     ),
     Bug(
@@ -73,7 +73,7 @@ BUGS = (
         old="        if known.count >= self.per_client_max and not",
         new="        if known.count >= self.total_max and not",
         origin="security review 2",
-        breaks="One client has a part of the connections, not all",
+        breaks="One client can hold only a part of the connections",
         tests=("local/http/test_front_door.py::test_silent_connections_make_room_for_requests",),
     ),
     Bug(
@@ -82,7 +82,7 @@ BUGS = (
         old="        client = self._clients.setdefault(place.client, _Client())  # it may",
         new="        client = known  # it may",
         origin="mutation",
-        breaks="A client that makes room for itself keeps its new connection",
+        breaks="A client whose old connection makes room for a new one keeps the new one",
         tests=(
             "local/http/test_connection_bounds.py::test_a_client_that_gives_up_its_own_connection_keeps_its_place",
         ),
@@ -93,7 +93,7 @@ BUGS = (
         old="        known = self._clients.get(place.client, _Client())",
         new="        known = self._clients.setdefault(place.client, _Client())",
         origin="mutation",
-        breaks="A client that is refused takes no memory",
+        breaks="A refused client takes no memory",
         tests=("local/http/test_connection_bounds.py::test_a_client_that_is_refused_is_not_remembered",),
     ),
     Bug(
@@ -113,7 +113,7 @@ BUGS = (
         old="            async with asyncio.timeout_at(ends_at):\n",
         new="            async with asyncio.timeout_at(None if size else ends_at):\n",
         origin="test review: slow bodies",
-        breaks="A request whose body comes drop by drop is given up after 30 seconds",
+        breaks="A request whose body arrives drop by drop is dropped after 30 seconds",
         tests=("web/test_web_errors.py::test_a_body_that_comes_drop_by_drop_is_given_up",),
     ),
     Bug(
@@ -167,7 +167,7 @@ BUGS = (
         old="for _ in range(ACCEPTED_AT_ONCE - 1)",
         new="for _ in range(ACCEPTED_AT_ONCE - 16)",
         origin="security review 3",
-        breaks="Of many clients that come to a busy service at once, none waits for a second",
+        breaks="When many clients connect to a busy service at once, none waits a second",
         tests=("local/http/test_http_server.py::test_many_clients_that_come_at_once_are_accepted_together",),
     ),
     Bug(
@@ -176,7 +176,7 @@ BUGS = (
         old="    gc.freeze()  #",
         new="    pass  #",
         origin="security review 3",
-        breaks="No garbage collection holds all requests up for 60 ms",
+        breaks="No garbage collection blocks all requests for 60 ms",
         tests=("service/test_garbage_collection.py::test_a_collection_does_not_look_at_what_was_loaded",),
     ),
     Bug(
@@ -185,7 +185,7 @@ BUGS = (
         old="        self.status.forget()\n",
         new="",
         origin="security review 3",
-        breaks="An agent sees what it submitted in its counts at once",
+        breaks="An agent sees its submission in its counts at once",
         tests=("web/test_web_competition.py::test_a_trade_is_new_once_and_then_known",),
     ),
     Bug(
@@ -194,7 +194,7 @@ BUGS = (
         old='    if request.method == "POST" and media_type != "application/json":\n',
         new='    if request.method == "POST" and not media_type:\n',
         origin="security review 8",
-        breaks="A page of another site cannot change the simulator of a developer",
+        breaks="A page of another site cannot control a developer's simulator",
         tests=("simulator/test_simulator_control_access.py::test_only_json_is_taken",),
     ),
     Bug(
@@ -203,7 +203,7 @@ BUGS = (
         old="            if _same_file(fd, self._path):\n",
         new="            if fd:\n",
         origin="test review: a lost race for the lock",
-        breaks="A lock on a file that was removed meanwhile does not count",
+        breaks="A lock on a file that has since been removed does not count",
         tests=("local/sqlite/test_data_dir.py::test_a_lock_file_that_was_removed_meanwhile_does_not_count",),
     ),
 )

@@ -1,4 +1,4 @@
-"""Bugs in what is kept of the past: prices, values of trades, capital used, the board hour by hour, and the news."""
+"""Bugs in the stored history: prices, values of trades, capital used, the hourly board, and the news."""
 
 from mutants.bug import Bug
 
@@ -14,7 +14,7 @@ BUGS = (
         old="sorted(known, key=lambda each: each[:2])[(len(known) - 1) // 2]",
         new="known[0]",
         origin="price spike at the end",
-        breaks="A spike of some minutes does not move the price of the end",
+        breaks="A spike of a few minutes does not move the price of the end",
         tests=("rounds/test_closing_prices.py::test_the_price_of_the_end_is_the_median_of_its_last_hour",),
     ),
     Bug(
@@ -32,7 +32,7 @@ BUGS = (
         old="    if not index or at - points[index - 1].at > STALE_AFTER_MS:\n",
         new="    if not index:\n",
         origin=_ORIGIN,
-        breaks="A gap in the prices is a gap",
+        breaks="A gap in the prices stays a gap",
         tests=("prices/test_price_series.py::test_in_force_is_the_newest_point_of_the_last_two_hours",),
     ),
     Bug(
@@ -59,7 +59,7 @@ BUGS = (
         old="    if jumped and not floors.holds_enough(seen.token_id, seen.liquidity_usd):\n",
         new="    if jumped and seen.liquidity_usd == -1:\n",
         origin="three examples of a gamed board",
-        breaks="A jump is believed only when the pool makes it plausible",
+        breaks="A price jump is believed only if the pool's size makes it plausible",
         tests=("prices/test_price_verdict.py::test_a_jump_of_a_small_pool_is_never_believed",),
     ),
     Bug(
@@ -77,7 +77,7 @@ BUGS = (
         old="    if point.thin or point.price_usd is None",
         new="    if point.price_usd is None",
         origin="three examples of a gamed board",
-        breaks="A token that was thin has no value at the time of the trade",
+        breaks="A token that was thin has no value at trade",
         tests=("history/test_trade_values.py::test_a_swap_is_valued_at_the_price_in_force",),
     ),
     Bug(
@@ -86,7 +86,7 @@ BUGS = (
         old="JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')\n",
         new="JOIN swaps s ON s.txid = json_extract(v.value, '$[0]')\n",
         origin="reorgs",
-        breaks="A swap that moved meanwhile is valued at its new time",
+        breaks="A swap that moves to another block is valued at its new time",
         tests=("history/test_trade_values.py::test_a_swap_that_moves_meanwhile_is_valued_again",),
     ),
     Bug(
@@ -95,7 +95,7 @@ BUGS = (
         old="  DELETE FROM swap_values WHERE txid = old.txid;\n",
         new="",
         origin="reorgs",
-        breaks="A value leaves with its swap",
+        breaks="A value is removed with its swap",
         tests=("history/test_trade_values.py::test_a_value_leaves_with_its_swap",),
     ),
     Bug(
@@ -104,7 +104,7 @@ BUGS = (
         old='(first_change and first_change <= (row["block_height"], row["tx_index"]))',
         new="(first_change and first_change <= (-1, -1))",
         origin="late arrivals",
-        breaks="Capital used is that of all swaps, in the order of the chain",
+        breaks="Capital used is computed from all swaps, in the order of the chain",
         tests=("competition/test_outlays.py::test_it_is_what_a_plain_computation_gives",),
     ),
     Bug(
@@ -113,7 +113,7 @@ BUGS = (
         old="' ' || outlays_due.sender || ' ') > 0)",
         new="' ' || outlays_due.sender || ' ') < 0)",
         origin="simulation",
-        breaks="Capital used is that of today's swaps, also after an agent was not eligible for a while",
+        breaks="Capital used reflects the current swaps, even after an agent was ineligible for a while",
         tests=(
             "competition/test_outlays.py::test_what_changes_while_an_agent_does_not_take_part_counts_later",
         ),
@@ -133,7 +133,7 @@ BUGS = (
         old="        is_current = board is not None and 0 <= now - board.as_of < age_max_ms\n",
         new="        is_current = board is not None\n",
         origin=_ORIGIN,
-        breaks="Hours in which nothing was computed are gaps",
+        breaks="Hours in which no board was computed are gaps",
         tests=("tasks/test_snapshot_history.py::test_the_published_board_is_kept_once_an_hour",),
     ),
     Bug(
@@ -142,7 +142,7 @@ BUGS = (
         old="  id INTEGER PRIMARY KEY AUTOINCREMENT,\n",
         new="  id INTEGER PRIMARY KEY,\n",
         origin="news",
-        breaks="Who has read up to a number misses nothing after it",
+        breaks="A reader that has read up to a number misses nothing after it",
         tests=("web/test_news_streams.py::test_the_news_are_trimmed",),
     ),
     Bug(
@@ -151,7 +151,7 @@ BUGS = (
         old="CREATE TRIGGER news_of_withdrawal AFTER DELETE ON swaps BEGIN\n",
         new="CREATE TRIGGER news_of_withdrawal AFTER DELETE ON swaps WHEN old.txid IS NULL BEGIN\n",
         origin="news",
-        breaks="What is taken back is told",
+        breaks="Withdrawals are reported",
         tests=("web/test_news_streams.py::test_a_swap_that_moves_is_not_news_and_one_that_goes_is",),
     ),
     Bug(
@@ -160,7 +160,7 @@ BUGS = (
         old="        if still_refused(refusal, tier, rules):\n",
         new="        if tier is not None:\n",
         origin="verdicts",
-        breaks="A refusal whose reason is gone is not given as the verdict",
+        breaks="A refusal whose reason no longer holds is not given as the verdict",
         tests=("web/test_web_agents.py::test_a_refusal_whose_reason_is_gone_is_no_verdict",),
     ),
     Bug(
@@ -178,7 +178,7 @@ BUGS = (
         old=" or point.uncounted != uncounted",
         new="",
         origin="periods",
-        breaks="A token that counts no more is no gain",
+        breaks="A token that stops counting is not a gain",
         tests=("history/test_board_past.py::test_a_token_that_lost_its_price_is_no_gain",),
     ),
     Bug(
@@ -187,7 +187,7 @@ BUGS = (
         old="abs(age_ms) > PAST_AGE_MAX_MS",
         new="False",
         origin="periods",
-        breaks="A period is an hour longer than its name says at most",
+        breaks="A period is at most an hour longer than its name states",
         tests=("tasks/test_board_periods.py::test_a_request_publishes_no_period_of_long_ago",),
     ),
 )

@@ -86,7 +86,7 @@ BUGS = (
         old="        if target - self._checkpointed >= CHECKPOINT_COMMITS:\n",
         new="        if target < 0:\n",
         origin="test review 10",
-        breaks="The log of the objects' file stays bounded",
+        breaks="The log of the objects' database file stays bounded",
         tests=("local/objects/test_gates.py::test_the_log_is_copied_back_and_stays_bounded",),
     ),
     Bug(
@@ -95,7 +95,7 @@ BUGS = (
         old="        if self._timer_at is None or at < self._timer_at:\n",
         new="        if at:\n",
         origin="test review 11",
-        breaks="An alarm rings on time, whatever other objects set",
+        breaks="An alarm rings on time, whatever alarms other objects set",
         tests=("local/objects/test_gates.py::test_each_object_rings_at_its_own_time",),
     ),
     Bug(
@@ -122,7 +122,7 @@ BUGS = (
         old="        if alarm is None or alarm.generation == self.ringing:\n",
         new="        if alarm is None:\n",
         origin="durable objects 4.2",
-        breaks="While its handler runs, an alarm looks deleted",
+        breaks="While its handler runs, an alarm appears deleted",
         tests=("conformance/test_conformance.py::test_scenario[A01_basic]",),
     ),
     Bug(
@@ -150,7 +150,7 @@ BUGS = (
         old="                host.end_turn()  # writes before the exception are kept\n                raise\n",
         new="                raise\n",
         origin="durable objects 4.3",
-        breaks="A method that raises keeps what it wrote before",
+        breaks="A method that raises keeps its earlier writes",
         tests=("local/objects/test_gates.py::test_an_error_leaves_after_the_writes_before_it",),
     ),
     Bug(
@@ -159,7 +159,7 @@ BUGS = (
         old='            text = encode(result, f"the result of {method}()")\n            await self.durable()\n',
         new='            text = encode(result, f"the result of {method}()")\n',
         origin="durable objects 4.4",
-        breaks="A reply leaves when its writes are durable",
+        breaks="A reply leaves only once its writes are durable",
         tests=(
             "local/objects/test_power_cut.py::test_after_a_power_cut_everything_acknowledged_is_there[quick]",
         ),
@@ -170,7 +170,7 @@ BUGS = (
         old="            ran = await Turns(self._ring(ring), activity)\n            await self.durable()\n",
         new="            ran = await Turns(self._ring(ring), activity)\n",
         origin="durable objects 4.4",
-        breaks="An alarm has succeeded when the last writes of its handler are durable",
+        breaks="An alarm has succeeded only once the last writes of its handler are durable",
         tests=("local/objects/test_gates.py::test_an_alarm_whose_writes_are_not_durable_has_not_rung",),
     ),
     Bug(
@@ -284,7 +284,7 @@ BUGS = (
         old="            if ACTIVITY.get() is None:\n",
         new="            if method:\n",
         origin="test review: calls between objects",
-        breaks="A call to another object leaves when the caller's writes are durable",
+        breaks="A call to another object leaves only once the caller's writes are durable",
         tests=(
             "local/objects/test_runtime.py::test_a_call_to_another_object_leaves_after_the_writes_are_durable",
         ),
@@ -304,7 +304,7 @@ BUGS = (
         old="            if now - at > OVERDUE_MS:\n",
         new="            if at < 0:\n",
         origin="durable objects 5",
-        breaks="Overdue alarms are paced at a start",
+        breaks="Overdue alarms are paced at startup",
         tests=("local/objects/test_runtime.py::test_a_thousand_overdue_alarms_are_paced_at_start",),
     ),
     Bug(
@@ -322,7 +322,7 @@ BUGS = (
         old="        self._fatal = fatal\n",
         new="        self._syncing = False\n",
         origin="test review: fatal waiters",
-        breaks="After a failed sync nothing is acknowledged any more",
+        breaks="After a failed sync, nothing more is acknowledged",
         tests=("local/objects/test_runtime.py::test_a_disk_that_fails_to_sync_stops_everything_loudly",),
     ),
     Bug(
@@ -331,7 +331,7 @@ BUGS = (
         old="        await output_gate()\n",
         new="",
         origin="test review 2",
-        breaks="A request to the outside leaves when the writes before it are durable",
+        breaks="An outgoing request leaves only once the writes before it are durable",
         tests=("local/http/test_fetch.py::test_nothing_leaves_before_the_output_gate_opens",),
     ),
 )

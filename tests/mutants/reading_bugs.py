@@ -1,4 +1,4 @@
-"""Bugs in the reading of lists: what counts as read, and what is known to be missing."""
+"""Bugs in reading lists: what counts as read, and what is known to be missing."""
 
 from mutants.bug import Bug
 

@@ -1,4 +1,4 @@
-"""Bugs in rounds: when one ends, what it counts, what it publishes, and what becomes of its result."""
+"""Bugs in rounds: when one ends, what it counts and publishes, and what happens to its result later."""
 
 from mutants.bug import Bug
 
@@ -27,7 +27,7 @@ BUGS = (
         old="            times.append(each.grace_ends_at * 1000)\n",
         new="            times.append(each.grace_ends_at * 1000 + 3_600_000)\n",
         origin=_ORIGIN,
-        breaks="The alarm rings at the very end of a round's grace",
+        breaks="The alarm rings exactly at the end of a round's grace",
         tests=("rounds/test_round_task.py::test_a_round_ends_by_itself",),
     ),
     Bug(
@@ -54,7 +54,7 @@ BUGS = (
         old="        if liquidity_floor > 0 and price.token_id not in rules.core_tokens:\n",
         new="        if liquidity_floor < 0 and price.token_id not in rules.core_tokens:\n",
         origin=_ORIGIN,
-        breaks="Unknown liquidity is not enough liquidity",
+        breaks="Unknown liquidity does not count as enough liquidity",
         tests=("rounds/test_scoring.py::test_a_token_below_a_floor_is_thin",),
     ),
     Bug(
@@ -63,7 +63,7 @@ BUGS = (
         old="            entry.latest,\n            entry.wallets[0].stx_address,\n",
         new="            -entry.latest,\n            entry.wallets[0].stx_address,\n",
         origin=_ORIGIN,
-        breaks="Of equals, the one whose last trade was earlier comes first",
+        breaks="In a tie, the agent with the earlier last trade ranks first",
         tests=("rounds/test_scoring.py::test_ties_are_broken_by_volume_then_time_then_address",),
     ),
     Bug(
@@ -72,7 +72,7 @@ BUGS = (
         old="max(accumulate(flow, initial=0))",
         new="max(sum(flow), 0)",
         origin=_ORIGIN,
-        breaks="Capital is the largest net amount that was given at any time",
+        breaks="Capital used is the largest net amount given at any time",
         tests=("rounds/test_scoring.py::test_capital_does_not_grow_by_trading_the_same_money_again",),
     ),
     Bug(
@@ -81,7 +81,7 @@ BUGS = (
         old="if entry.priced and (entry.agent_id, category) not in excluded]",
         new="if entry.priced and (entry.agent_id, category) not in ()]",
         origin="hard to game",
-        breaks="A flag that excludes from a prize gives it to the next",
+        breaks="A prize from which a flag excludes an agent goes to the next agent",
         tests=("rounds/test_scoring.py::test_a_flag_gives_the_prizes_that_it_excludes_from_to_the_next",),
     ),
     Bug(
@@ -90,7 +90,7 @@ BUGS = (
         old="    points, overrides = await db.batch(_ask_for_end(db, rules, tokens))\n",
         new="    from dataclasses import replace\n\n    rules = replace(rules, ends_at=rules.grace_ends_at)\n"
         "    points, overrides = await db.batch(_ask_for_end(db, rules, tokens))\n",
-        origin="reference: prices of whenever somebody comes by",
+        origin="reference: prices at the time of a visit",
         breaks="A round is valued at the prices of its end",
         tests=("rounds/test_round_task.py::test_prices_after_the_end_do_not_matter",),
     ),
@@ -100,7 +100,7 @@ BUGS = (
         old="    for row in overrides:\n",
         new='    for row in overrides:\n        if row["token_id"] in prices:\n            continue\n',
         origin=_ORIGIN,
-        breaks="A price that an operator set holds, also where the series has one",
+        breaks="A price that an operator set applies even where the series has one",
         tests=("rounds/test_round_task.py::test_prices_after_the_end_do_not_matter",),
     ),
     Bug(
@@ -118,7 +118,7 @@ BUGS = (
         old="WHERE round_id = ?1 AND status = 'closed' AND version = ?5 AND (",
         new="WHERE round_id = ?1 AND version = ?5 AND (",
         origin="compare and set",
-        breaks="What an operator decided between two steps holds",
+        breaks="An operator's decision between two steps stands",
         tests=("rounds/test_round_kills.py::test_a_round_that_was_made_void_meanwhile_stays_void",),
     ),
     Bug(
@@ -127,7 +127,7 @@ BUGS = (
         old="WHERE round_id = ?3 AND version = ?4 AND status = 'finalizing'",
         new="WHERE round_id = ?3 AND version = ?4",
         origin="compare and set",
-        breaks="What an operator decided between two steps holds",
+        breaks="An operator's decision between two steps stands",
         tests=("rounds/test_round_kills.py::test_a_round_that_was_made_void_meanwhile_stays_void",),
     ),
     Bug(
@@ -137,7 +137,7 @@ BUGS = (
         new="    first, *rest = _end(db, round_, result, iso_time(now))\n"
         "    results = [await first.run(), *await db.batch(rest)]\n",
         origin=_ORIGIN,
-        breaks="A round that is finalized has its result",
+        breaks="A finalized round has its result",
         tests=("rounds/test_round_kills.py::test_a_kill_at_every_call_leaves_one_result",),
     ),
     Bug(
@@ -146,7 +146,7 @@ BUGS = (
         old="CREATE TRIGGER swap_came_after_preparation AFTER INSERT ON swaps BEGIN\n",
         new="CREATE TRIGGER swap_came_after_preparation AFTER INSERT ON swaps WHEN new.txid IS NULL BEGIN\n",
         origin=_ORIGIN,
-        breaks="A result that was prepared before a swap was found is not published",
+        breaks="A result prepared before a swap was found is not published",
         tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
     ),
     Bug(
@@ -155,7 +155,7 @@ BUGS = (
         old="CREATE TRIGGER swap_went_after_preparation AFTER DELETE ON swaps BEGIN\n",
         new="CREATE TRIGGER swap_went_after_preparation AFTER DELETE ON swaps WHEN old.txid IS NULL BEGIN\n",
         origin=_ORIGIN,
-        breaks="A result that was prepared before a reorg is not published",
+        breaks="A result prepared before a reorg is not published",
         tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
     ),
     Bug(
@@ -164,7 +164,7 @@ BUGS = (
         old="        outdate_for_others(db, round_),\n",
         new='        db.prepare("SELECT 1"),\n',
         origin=_ORIGIN,
-        breaks="A captured round has the swaps of the wallets that are eligible then",
+        breaks="A captured round has the swaps of the wallets that are eligible at that time",
         tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
     ),
     Bug(
@@ -175,7 +175,7 @@ BUGS = (
         new="CROSS JOIN agent_tiers a ON a.stx_address = s.sender\n"
         "WHERE a.tier = 'eligible' AND ? <> '' AND s.burn_block_time < ?",
         origin=_ORIGIN,
-        breaks="A wallet that is not eligible for a while keeps its swaps",
+        breaks="A wallet that is ineligible for a while keeps its swaps",
         tests=("rounds/test_prepared_moments.py::test_a_change_at_every_moment_of_a_preparation",),
     ),
     Bug(
@@ -184,7 +184,7 @@ BUGS = (
         old="    if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):\n",
         new="    if found.basis is not None:\n",
         origin=_ORIGIN,
-        breaks="A prepared result is published only if it rests on what was captured",
+        breaks="A prepared result is published only if it matches the captured data",
         tests=("rounds/test_prepared_results.py::test_a_change_after_the_preparation",),
     ),
     Bug(
@@ -193,7 +193,7 @@ BUGS = (
         old='    return f"{__version__} {stated_digest(',
         new='    return f"{stated_digest(',
         origin=_ORIGIN,
-        breaks="What another release scored is not published",
+        breaks="A result computed by another release is not published",
         tests=("rounds/test_prepared_results.py::test_another_release_computes_it_again",),
     ),
     Bug(
@@ -206,7 +206,7 @@ BUGS = (
         "    if not (await preparation_store.begin(db, round_, at).run()).meta.changes:\n"
         "        return False\n",
         origin=_ORIGIN,
-        breaks="A preparation knows every token that was traded in its round",
+        breaks="A prepared result includes every token traded in its round",
         tests=("rounds/test_prepared_moments.py::test_a_change_at_every_moment_of_a_preparation",),
     ),
     Bug(
@@ -215,7 +215,7 @@ BUGS = (
         old="    return (read.swept_at or 0) >= rules.grace_ends_at * 1000\n",
         new="    return (read.swept_at or 0) >= rules.ends_at * 1000\n",
         origin=_ORIGIN,
-        breaks="A round ends when the chain was read completely after its grace",
+        breaks="A round ends only once the chain has been read completely after its grace",
         tests=("rounds/test_round_task.py::test_a_round_says_why_it_waits_and_for_how_long_it_is_told",),
     ),
     Bug(
@@ -224,7 +224,7 @@ BUGS = (
         old="    if facts.unverified:\n",
         new="    if facts.unverified > 100:\n",
         origin=_ORIGIN,
-        breaks="A round waits for what may belong to it and is not verified",
+        breaks="A round waits for unverified transactions that may belong to it",
         tests=("rounds/test_round_task.py::test_what_waits_to_be_verified_holds_a_round_up",),
     ),
     Bug(
@@ -233,7 +233,7 @@ BUGS = (
         old="UNORDERED_S = 7_200\n",
         new="UNORDERED_S = -7_200\n",
         origin="facts of the chain",
-        breaks="A block of an earlier time may come later",
+        breaks="A later block may have an earlier time",
         tests=("rounds/test_round_task.py::test_what_waits_to_be_verified_holds_a_round_up",),
     ),
     Bug(
@@ -242,7 +242,7 @@ BUGS = (
         old="    late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]\n",
         new="    late = [each for each in rounds if waited_ms(each, now) < 0]\n",
         origin=_ORIGIN,
-        breaks="A round that waits too long is told by the run, and then by /readyz",
+        breaks="A round that waits too long is reported by the run, and then by /readyz",
         tests=("rounds/test_round_task.py::test_a_round_says_why_it_waits_and_for_how_long_it_is_told",),
     ),
     Bug(
@@ -251,7 +251,7 @@ BUGS = (
         old="        digest.update(_ended(block).encode())\n",
         new='        digest.update("".join(block).encode())\n',
         origin="recountable",
-        breaks="The digest is over the very bytes of the file",
+        breaks="The digest covers the exact bytes of the file",
         tests=("rounds/test_round_file.py::test_the_bytes_are_these",),
     ),
     Bug(
@@ -260,7 +260,7 @@ BUGS = (
         old="        if stated[1] != self.hashed.hexdigest():\n",
         new="        if not stated[1]:\n",
         origin="recountable",
-        breaks="A file of which a byte was changed is refused",
+        breaks="A file with a changed byte is refused",
         tests=("rounds/test_round_file.py::test_a_file_that_was_changed_has_another_digest",),
     ),
     Bug(
@@ -269,7 +269,7 @@ BUGS = (
         old="    counted = score(file.inputs)\n",
         new="    counted = file.outcome if file.outcome.results else score(file.inputs)\n",
         origin="recountable",
-        breaks="recount computes the result, and compares",
+        breaks="recount computes the result itself and compares it",
         tests=("commands/test_recount.py::test_a_result_that_does_not_follow_is_named",),
     ),
     Bug(
@@ -278,7 +278,7 @@ BUGS = (
         old="CREATE TRIGGER swap_went_after_capture AFTER DELETE ON swaps BEGIN\n",
         new="CREATE TRIGGER swap_went_after_capture AFTER DELETE ON swaps WHEN old.txid IS NULL BEGIN\n",
         origin=_ORIGIN,
-        breaks="A swap that counted and is gone is a discrepancy",
+        breaks="A swap that counted and was withdrawn is a discrepancy",
         tests=("rounds/test_round_final.py::test_what_differs_later_is_told",),
     ),
     Bug(
@@ -289,7 +289,7 @@ BUGS = (
         new="WHERE ends_at > new.burn_block_time AND starts_at <= new.burn_block_time\n"
         "    AND status IN ('finalizing', 'finalized')",
         origin=_ORIGIN,
-        breaks="A late swap is a discrepancy, also when the prizes were paid",
+        breaks="A late swap is a discrepancy even after the prizes were paid",
         tests=("rounds/test_round_final.py::test_what_differs_after_a_prize_was_paid_is_told",),
     ),
     Bug(
@@ -298,7 +298,7 @@ BUGS = (
         old="            db.prepare(_ELIGIBLE_AGAIN),\n",
         new='            db.prepare("SELECT 1"),\n',
         origin="simulation",
-        breaks="A discrepancy says what differs now",
+        breaks="The list of discrepancies shows the current differences",
         tests=("rounds/test_round_final.py::test_what_is_as_it_was_again_is_no_discrepancy",),
     ),
     Bug(
@@ -307,7 +307,7 @@ BUGS = (
         old="SET status = 'closed', version = version + 1, digest = NULL",
         new="SET status = 'closed', version = version, digest = NULL",
         origin=_ORIGIN,
-        breaks="A reopened round has a new version, and the file of the old one stays",
+        breaks="A reopened round gets a new version, and the file of the old one stays",
         tests=("rounds/test_round_final.py::test_reopening_makes_a_new_version",),
     ),
     Bug(
@@ -325,7 +325,7 @@ BUGS = (
         old="            and self.gain * CHURN_GAIN < self.volume\n",
         new="",
         origin="hard to game",
-        breaks="Who earns by trading there and back does not churn",
+        breaks="An agent that profits from trading back and forth does not churn",
         tests=("rounds/test_flags.py::test_three_trips_slow_trips_and_trips_that_earn_are_not",),
     ),
     Bug(
@@ -334,7 +334,7 @@ BUGS = (
         old="    first = min(_running(rule, set_at_s), running)",
         new="    first = 0",
         origin=_ORIGIN,
-        breaks="A rule adds rounds from the running one on",
+        breaks="A rule adds rounds from the current one on",
         tests=("rounds/test_round_task.py::test_a_rule_does_not_reach_into_the_past",),
     ),
     Bug(
@@ -352,7 +352,7 @@ BUGS = (
         old="    await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))\n",
         new="",
         origin="review of prepared results",
-        breaks="The file of a round has its published result, also after a rollback",
+        breaks="The file of a round contains its published result, even after a rollback",
         tests=(
             "rounds/test_preparation_meets_others.py::test_after_a_rollback_the_file_has_the_published_result",
         ),
@@ -372,7 +372,7 @@ BUGS = (
         old="    return LastRead(feed, swept_at if 0 < swept_at <= now else None)\n",
         new="    return LastRead(feed, swept_at or None)\n",
         origin="simulation",
-        breaks="A round is captured on complete data, also after the clock was set",
+        breaks="A round is captured on complete data, even after the clock was set",
         tests=("rounds/test_data_complete.py::test_times_of_a_clock_that_was_ahead_show_nothing",),
     ),
 )

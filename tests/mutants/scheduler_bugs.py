@@ -76,7 +76,7 @@ BUGS = (
         old="        self._wait_until(at)\n",
         new="",
         origin="simulation",
-        breaks="A run starts at the time that the last one asked for",
+        breaks="A run starts at the time that the previous run asked for",
         tests=("scheduler/test_boundaries.py::test_a_run_that_was_asked_for_does_not_wait_for_another_task",),
     ),
     Bug(
@@ -94,7 +94,7 @@ BUGS = (
         old="PLATFORM_ERRORS = (StoreError, BindingMissing)",
         new="PLATFORM_ERRORS = (StoreError, BindingMissing, Exception)",
         origin="reference: alarm dies seven times",
-        breaks="A task's failure is a result, and leaves the alarm alone",
+        breaks="A task's failure is a result and does not affect the alarm",
         tests=("scheduler/test_scheduler_do.py::test_a_task_that_raises_harms_no_other_and_is_counted",),
     ),
     Bug(
@@ -123,7 +123,7 @@ BUGS = (
         old="    if schedule.last_slot_at <= now + schedule.cadence_ms:\n",
         new="    if schedule.last_slot_at < now:\n",
         origin="test review: boundaries of slots",
-        breaks="No slot runs twice when the clock is set back by a little",
+        breaks="No slot runs twice when the clock is set back slightly",
         tests=("scheduler/test_boundaries.py::test_a_clock_set_back_within_a_cadence_runs_no_slot_twice",),
     ),
     Bug(
@@ -150,7 +150,7 @@ BUGS = (
         old="    if until > now + longest_ms:\n",
         new="    if until >= now + longest_ms:\n",
         origin="test review: boundaries of pauses",
-        breaks="A pause may be as long as the refusal of a longer one says",
+        breaks="The longest pause that the error message allows is accepted",
         tests=("scheduler/test_boundaries.py::test_the_longest_pause_is_seven_days",),
     ),
     Bug(
@@ -159,7 +159,7 @@ BUGS = (
         old="    pause_max_ms: int = 7 * 24 * HOUR_MS\n",
         new="    pause_max_ms: int = 70 * 24 * HOUR_MS\n",
         origin="test review: constants",
-        breaks="A pause takes seven days at most",
+        breaks="A pause lasts seven days at most",
         tests=("scheduler/test_pauses.py::test_a_refused_pause_says_when_in_readable_times",),
     ),
     Bug(
@@ -186,7 +186,7 @@ BUGS = (
         old="        if run.is_failure and 0 < config.breaker_failures <= state.consecutive_failures:\n",
         new="        if run.is_failure and 0 < config.breaker_failures < state.consecutive_failures:\n",
         origin="test review: boundaries of back-off",
-        breaks="The breaker opens after as many failures as the setting says",
+        breaks="The breaker opens after as many failures as the setting states",
         tests=("scheduler/test_scheduler_do.py::test_the_breaker_opens_loudly_and_half_opens_by_itself",),
     ),
     Bug(
@@ -204,7 +204,7 @@ BUGS = (
         old="        task.held_until_ms = monotonic(holds.get(name))\n",
         new="        task.held_until_ms = None\n",
         origin="test review: after a restart; reference incident 4",
-        breaks="A back-off goes on after a restart",
+        breaks="A back-off continues after a restart",
         tests=("scheduler/test_scheduler_do.py::test_a_limited_upstream_holds_its_task_back_until_then",),
     ),
     Bug(
@@ -224,7 +224,7 @@ BUGS = (
         old="            hold_ms = min(RERUN_WAIT_MAX_MS, 1_000 * 2**in_a_row) if in_a_row else None\n",
         new="            hold_ms = None\n",
         origin="test review: after a restart, back-off of a rerun",
-        breaks="A task that takes the process down with it leaves the others time to run",
+        breaks="A task that crashes the process leaves the other tasks time to run",
         tests=(
             "scheduler/test_scheduler_do.py::test_a_run_cut_off_by_a_crash_is_interrupted_counted_and_run_again",
         ),
@@ -235,7 +235,7 @@ BUGS = (
         old="RERUN_WAIT_MAX_MS = 10_000\n",
         new="RERUN_WAIT_MAX_MS = 1_000_000\n",
         origin="test review: after a restart, back-off of a rerun",
-        breaks="A run that is interrupted again and again waits ten seconds at most",
+        breaks="A run that is interrupted repeatedly waits ten seconds at most",
         tests=(
             "scheduler/test_boundaries.py::test_a_run_that_is_interrupted_again_and_again_waits_ten_seconds_at_most",
         ),
@@ -246,7 +246,7 @@ BUGS = (
         old="    return {**await _runs(storage, is_open), **dict(reversed(newest.items()))}\n",
         new="    return {**await _runs(storage, is_open), **newest}\n",
         origin="test review: after a restart, order of history",
-        breaks="After an upgrade the newest runs decide how soon a run that was cut off is run again",
+        breaks="After an upgrade, the newest runs decide how soon an interrupted run runs again",
         tests=("scheduler/test_last_runs.py::test_after_a_rollback_the_newest_runs_are_looked_at",),
     ),
     Bug(
@@ -255,7 +255,7 @@ BUGS = (
         old='            run = self._begin(name, "refresh", None)\n            self._save(run.record)\n',
         new='            run = self._begin(name, "refresh", None)\n',
         origin="test review: after a restart, an interrupted refresh",
-        breaks="A refresh that is killed is on record and runs again",
+        breaks="A refresh that is killed is recorded and runs again",
         tests=(
             "scheduler/test_run_endings.py::test_a_refresh_that_is_cut_off_by_a_reset_fails_and_is_on_record",
         ),
@@ -286,7 +286,7 @@ BUGS = (
         old="            cadences[task.name].effective_ms,\n            _ago(memory",
         new="            task.cadence_ms,\n            _ago(memory",
         origin="test review: stretched cadences in readiness",
-        breaks="A task that runs as often as its plan affords is not overdue",
+        breaks="A task that runs as often as its plan allows is not overdue",
         tests=(
             "scheduler/test_boundaries.py::test_a_task_that_runs_as_often_as_it_can_afford_is_not_overdue",
         ),
@@ -297,7 +297,7 @@ BUGS = (
         old="max(2 * facts.cadence_ms, facts.overdue_after_ms) + 1 - since_ms",
         new="max(2 * facts.cadence_ms, facts.overdue_after_ms) - since_ms",
         origin="test review: boundaries",
-        breaks="A task is overdue after two cadences, not at them",
+        breaks="A task is overdue after two cadences, not at exactly two",
         tests=(
             "scheduler/test_service_health.py::test_a_task_is_overdue_after_two_cadences_or_its_own_bound",
         ),
@@ -337,7 +337,7 @@ BUGS = (
         old="            return self.monotonic_ms - earlier.monotonic_ms\n",
         new="            return max(0, self.wall_ms - earlier.wall_ms)\n",
         origin="fault review A6",
-        breaks="Setting the clock moves no back-off and no age over a restart",
+        breaks="Setting the clock changes no back-off and no age across a restart",
         tests=("budget/test_budget.py::test_windows_and_back_offs_are_exact_after_a_restart",),
     ),
     Bug(
@@ -346,7 +346,7 @@ BUGS = (
         old="            budget = replace(budget, in_flight=0, probing=False)\n",
         new="            budget = replace(budget, probing=False)\n",
         origin="test review 5",
-        breaks="After an eviction a 429 does not close an upstream for good",
+        breaks="After an eviction, a 429 does not close an upstream permanently",
         tests=(
             "scheduler/test_latches.py::test_after_an_eviction_a_429_does_not_close_the_upstream_for_good",
         ),
@@ -366,7 +366,7 @@ BUGS = (
         old="    stored |= await (_newest_runs(storage, stored) if numbers is None else _runs(storage, numbers))\n",
         new="    stored |= await _newest_runs(storage, stored)\n",
         origin="review of the run history",
-        breaks="A run that is cut off is on record as interrupted",
+        breaks="A run that is cut off is recorded as interrupted",
         tests=("scheduler/test_boundaries.py::test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed",),
     ),
     Bug(
@@ -375,7 +375,7 @@ BUGS = (
         old='    "interruptions": Column("interruptions", whole_number),\n',
         new="",
         origin="mutation",
-        breaks="A task that takes the process down with it waits longer each time",
+        breaks="A task that crashes the process waits longer each time",
         tests=(
             "scheduler/test_boundaries.py::test_a_run_that_takes_the_process_down_waits_longer_each_time",
         ),
@@ -386,7 +386,7 @@ BUGS = (
         old="    numbers = _numbers(stored.get(LAST_RUN_KEY)) if version == STATE_VERSION else None\n",
         new="    numbers = _numbers(stored.get(LAST_RUN_KEY))\n",
         origin="mutation",
-        breaks="A run that is cut off is on record as interrupted",
+        breaks="A run that is cut off is recorded as interrupted",
         tests=("scheduler/test_last_runs.py::test_after_a_rollback_the_newest_runs_are_looked_at",),
     ),
 )
