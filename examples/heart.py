@@ -1,4 +1,4 @@
-"""An object that beats once a second and never forgets how often. It runs on both platforms."""
+"""An object that beats once a second and never loses its count. It runs on both platforms."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,5 +17,5 @@ class Heart(DurableObject):
         beats = await self.beats() + 1
         await self.ctx.storage.put("beats", beats)
         await self.ctx.storage.set_alarm(info.scheduled_time + 1000)
-        await self.ctx.storage.sync()  # a terminal has no gate: say it when it is on disk
-        print(f"beat {beats}", flush=True)  # noqa: T201 - what the example is for
+        await self.ctx.storage.sync()  # the output gate does not hold prints: wait until the write is on disk
+        print(f"beat {beats}", flush=True)  # noqa: T201 - the purpose of the example

@@ -1,11 +1,11 @@
-"""`Heart` on Cloudflare, beside the scheduler: this is deploy/cloudflare/src/worker.py with the lines that it needs.
+"""`Heart` on Cloudflare, next to the scheduler: deploy/cloudflare/src/worker.py with the lines for `Heart`.
 
-docs/objects.md tells where each file goes, and what wrangler.jsonc needs.
+docs/objects.md explains where each file goes, and what wrangler.jsonc needs.
 """
 
 from typing import Any
 
-from heart import Heart  # type: ignore[import-not-found]  # deployed, it lies beside this file
+from heart import Heart  # type: ignore[import-not-found]  # when deployed, it is next to this file
 
 from tocsin.platform.cloudflare.environment import SchedulerParts
 from tocsin.platform.cloudflare.own_object import OwnObject, objects_of
@@ -17,7 +17,7 @@ __all__ = ["Default", "HeartDO", "SchedulerDO"]
 
 class Default(Entry):
     async def scheduled(self, *event: Any) -> None:
-        """The cron trigger starts it, and sets its alarm again if that was ever lost."""
+        """The cron trigger starts the object, and sets its alarm again if it was lost."""
         await super().scheduled(*event)
         await objects_of(self.env).HEART.get_by_name("v1").start()
 
