@@ -18,12 +18,12 @@ BEGIN, END = "<!-- figures: made by make month -->\n", "<!-- end of figures -->\
 
 
 def delays(outcome: MonthOutcome, days: frozenset[int] | None = None) -> list[float]:
-    """In order, of all days or some."""
+    """The delays in ascending order, of all days or of some."""
     return sorted(delay for day, delay in outcome.delays_s.values() if days is None or day in days)
 
 
 def share_of(values: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed; 0 when there is none."""
+    """The value that this share of the values does not exceed; 0 without values."""
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
@@ -40,7 +40,7 @@ def _lasting(seconds: float) -> str:
 
 
 def table(ours: MonthOutcome, reference: MonthOutcome) -> list[tuple[str, str, str, str]]:
-    """What was measured, for both, and whether our goal was met."""
+    """The measurements of both, and whether our goals were met."""
     mine, theirs = delays(ours), delays(reference)
     means = mean(mine or [0.0]), mean(theirs or [0.0])
     hiro = calls_of(ours, "hiro"), calls_of(reference, "hiro")
@@ -51,7 +51,7 @@ def table(ours: MonthOutcome, reference: MonthOutcome) -> list[tuple[str, str, s
     return [
         ("swaps that count", f"{ours.swaps:,}", f"{reference.swaps:,}", ""),
         ("missed", f"{lost[0]:,}", f"{lost[1]:,}", f"0: {_met(lost[0] == 0)}"),
-        ("of them found, and refused for their shape", f"{ours.refused.total():,}",
+        ("of these, found but refused for their shape", f"{ours.refused.total():,}",
          f"{reference.refused.total():,}", ""),
         ("wrong", f"{wrong[0]:,}", f"{wrong[1]:,}", f"0: {_met(wrong[0] == 0)}"),
         ("discovery delay: mean", _lasting(means[0]), _lasting(means[1]),
@@ -75,7 +75,7 @@ def _days_of(incident: Incident, days: int) -> frozenset[int]:
 def incident_rows(
     ours: MonthOutcome, reference: MonthOutcome, incidents: Sequence[Incident]
 ) -> list[tuple[str, ...]]:
-    """Each incident with what both did on its days. Days of several incidents are in each of their rows."""
+    """Each incident with the figures of both on its days. A day of several incidents is in each of their rows."""
     rows = []
     seen = set()
     for incident in incidents:
@@ -107,7 +107,7 @@ def incident_rows(
 INCIDENT_HEAD = (
     "no.",
     "what happens",
-    "day, how long",
+    "day, duration",
     "longest delay",
     "missed",
     "stale minutes",
@@ -123,7 +123,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def write_docs(
     ours: MonthOutcome, reference: MonthOutcome, incidents: Sequence[Incident], seed: int, page: Path = PAGE
 ) -> None:
-    """Put the figures into the page, and the plot beside it."""
+    """Write the figures into the page, and the plot next to it."""
     head, rest = page.read_text().split(BEGIN)
     _, tail = rest.split(END)
     figures = (
