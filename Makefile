@@ -8,10 +8,10 @@ DEV := .venv/.dev
 WORKERD := tests/cloudflare/.ready
 WRANGLER := deploy/cloudflare/node_modules/.ready
 AXE := tests/pages/axe/node_modules/.ready
-# A worker runs a file of tests at a time: tests that share a runtime start it once. The order is conftest's.
+# A worker runs one test file at a time, so tests that share a runtime start it once. conftest sets the order.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Commands and tests start many processes; without its bytecode each would compile everything again.
+# Commands and tests start many processes; without bytecode, each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# What the service runs on, and no more: somebody who wants to look at it waits for nothing else.
+# Only what the service needs to run, so that a first try does not wait for anything else.
 $(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tocsin needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@echo "setting up .venv (once; about 20 seconds)"
@@ -30,20 +30,20 @@ $(RUNTIME): requirements.txt pyproject.toml
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
-	@echo "adding the tools for development to .venv (once; about 30 seconds)"
+	@echo "adding the development tools to .venv (once; about 30 seconds)"
 	@$(PIP) -r requirements-dev.txt
 	@touch $@
 
 .venv: $(DEV) ## set up the virtual environment only
 
-demo: $(RUNTIME) ## a living system against the bundled simulator: no key, no network [BAD_TIMES=1]
+demo: $(RUNTIME) ## run the whole service against the bundled simulator: no key, no network [BAD_TIMES=1]
 	@$(BIN)/tocsin serve --demo $(if $(BAD_TIMES),--bad-times)
 
-serve: $(RUNTIME) ## the service against the real upstreams; settings from the environment or .env
+serve: $(RUNTIME) ## run the service against the real upstreams; settings from the environment or .env
 	@$(BIN)/tocsin serve
 
-# Tests of the pages need a browser, those on Cloudflare's runtime and the accessibility audit need npm. Both are
-# installed where that is possible. Where it is not, these tests are skipped, and a line says what to install.
+# Tests of the pages need a browser; those on Cloudflare's runtime and the accessibility audit need npm. Both are
+# installed if possible. Otherwise these tests are skipped, and a message states what is missing.
 APT := command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq
 SKIPPED := its tests will be skipped
 
@@ -55,7 +55,7 @@ chromium:
 	  command -v chromium || command -v chromium-browser || command -v google-chrome || \
 	  ($(APT) chromium)) >/dev/null || echo "Chromium is missing: $(SKIPPED)"
 
-# The programs that check what is in deploy/: units, alerts and proxies.
+# The programs that check the files in deploy/: units, alerts and proxies.
 tools:
 	@(command -v systemd-analyze && command -v promtool && command -v caddy && command -v nginx) >/dev/null || \
 	  ($(APT) --no-install-recommends systemd prometheus caddy nginx-light >/dev/null) || \
@@ -76,11 +76,11 @@ $(AXE): tests/pages/axe/package-lock.json | npm
 	@! command -v npm >/dev/null || { npm ci --silent --prefix tests/pages/axe && touch $@; } || \
 	  echo "axe-core could not be installed: $(SKIPPED)"
 
-quick: $(DEV) ## the fast tests of every part: less than a minute, no npm, no browser, no root
+quick: $(DEV) ## run the fast tests of every part: less than a minute, no npm, no browser, no root
 	@$(PYTEST) -m "not slow" --ignore tests/pages
 
 test: WORKERS := 3
-test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## all set-up, then all tests
+test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## set everything up, then run all tests
 	@$(PYTEST)
 
 .venv-fuzz: tools/requirements-fuzz.txt
@@ -88,7 +88,7 @@ test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## all set-up, then al
 	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
 	@touch $@
 
-fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on both platforms [EXAMPLES=60 SEED=1]
+fuzz: $(DEV) $(WORKERD) .venv-fuzz ## send generated requests to the whole API, on both platforms [EXAMPLES=60 SEED=1]
 	@PYTHONPATH=tests $(BIN)/python tools/fuzz_api.py $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
 
 .venv-mcp: tools/requirements-mcp.txt
@@ -96,7 +96,7 @@ fuzz: $(DEV) $(WORKERD) .venv-fuzz ## generated requests to the whole API, on bo
 	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
 	@touch $@
 
-mcp: .venv-mcp ## questions of an agent to a running service, with MCP's official client [TOCSIN_URL=]
+mcp: .venv-mcp ## ask a running service an agent's questions, with MCP's official client [TOCSIN_URL=]
 	@.venv-mcp/bin/python tools/try_mcp.py
 
 .venv-mutation: requirements-dev.txt tools/requirements-mutation.txt
@@ -105,17 +105,17 @@ mcp: .venv-mcp ## questions of an agent to a running service, with MCP's officia
 	@$@/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-mutation: .venv-mutation ## would the tests notice a bug? PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
+mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
 	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=budget))
 	@PYTHONPATH=tests nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
 	  $(foreach name,$(MODULE),--module $(name)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(AGAIN),--again) $(if $(REPORT),--report) $(if $(SLOW),--slow)
 
-soak: $(DEV) ## traffic, abuse and faults while the scheduler runs; prints what it took [MINUTES=10]
+soak: $(DEV) ## send traffic, abuse and faults while the scheduler runs; prints resource use [MINUTES=10]
 	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
-# With COVERAGE it uses the environment of `make mutation`, which has coverage.py.
-sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## bad days of the whole service in virtual time: a history by its seed, or many [SEED=7 LONG=1 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
+# With COVERAGE, it uses the environment of `make mutation`, which has coverage.py.
+sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## simulate bad days of the whole service in virtual time: one history by its seed, or many [SEED=7 LONG=1 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
 	@cd tests && ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(LONG),--long) $(if $(EVERY_CALL),--every-call $(EVERY_CALL))
@@ -123,10 +123,10 @@ sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## bad days of the whole service in
 mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
 	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)
 
-month: $(DEV) ## Tocsin beside a model of the reference over a simulated month [DAYS=30 SEED=1]
+month: $(DEV) ## compare Tocsin with a model of the reference over a simulated month [DAYS=30 SEED=1]
 	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))
 
-check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
+check: $(DEV) ## check lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -136,7 +136,7 @@ check: $(DEV) ## lint, types, import directions, sizes, names, dead code, docs
 	@$(BIN)/python tools/check_dead_code.py
 	@$(BIN)/python tools/check_docs.py
 
-# A dry run does everything of a deployment but the upload. It needs no account and no network.
+# A dry run does everything that a deployment does, except the upload. It needs no account and no network.
 WRANGLER_ENV := CI=1 WRANGLER_SEND_METRICS=false WRANGLER_HIDE_BANNER=true
 DRY_RUN := deploy/cloudflare/node_modules/.dry-run
 
@@ -155,17 +155,17 @@ conformance: $(DEV) ## replay workerd's recordings [SCENARIOS=path TRACES=path O
 	  $(if $(SCENARIOS),--scenarios $(abspath $(SCENARIOS))) $(if $(TRACES),--traces $(abspath $(TRACES))) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(REAL_TIME),--real-time) $(if $(OUT),--out $(abspath $(OUT)))
 
-types: $(DEV) ## the pages' JSDoc types, made from the shapes
+types: $(DEV) ## write the pages' JSDoc types from the shapes
 	@$(BIN)/python tools/js_types.py
 
 fmt: $(DEV) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-screenshots: $(DEV) chromium ## pictures of the pages in every state
+screenshots: $(DEV) chromium ## take screenshots of the pages in every state
 	@PYTHONPATH=tests $(BIN)/python tools/screenshots.py
 
-bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (npm) where they are missing
+bench: $(DEV) $(WORKERD) chromium ## run the benchmarks; installs wrk (apt) and workerd (npm) if they are missing
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py
@@ -186,10 +186,10 @@ bench: $(DEV) $(WORKERD) chromium ## measure; installs wrk (apt) and workerd (np
 	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py
 
-lock: ## write all files that pin packages [UPGRADE=1: pin the newest allowed versions]
+lock: ## write all files that pin package versions [UPGRADE=1: the newest allowed versions]
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
-clean: ## remove what make made
+clean: ## remove everything that make created
 	rm -rf .venv .venv-fuzz .venv-mcp .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public

@@ -1,6 +1,6 @@
 """The service on a simulated network in virtual time, for measure_feed.py: the real scheduler with `feed` and `sweep`.
 
-Several services may follow one chain at the same time. Each has a Hiro of its own, with its own limits and calls.
+Several services may follow one chain at the same time. Each has its own Hiro, with its own limits and calls.
 """
 
 import time
@@ -43,7 +43,7 @@ from tocsin.upstream.hiro import hiro_upstream
 LATENCY_S = 0.06
 HIRO_PLAN = Quota(second=20, minute=500, month=150_000)
 NETWORK_AN_HOUR = 620  # 20,000 transactions a day with the traffic around the competition
-LATE_MS = 20 * 60_000  # until then no way needs to have found a swap
+LATE_MS = 20 * 60_000  # a swap may be found up to this late, whatever the way
 KINDS = ("network's list", "verifying", "contracts' lists", "wallets' lists", "balance changes", "other")
 
 PART = 500  # rows that are written at once
@@ -54,12 +54,12 @@ Wrap: TypeAlias = Callable[[Fetch], Fetch]
 
 
 def competition_traffic(swaps: float = 60) -> Traffic:
-    """The traffic around the competition, as measure_sweep.py has it."""
+    """The traffic around the competition, as in measure_sweep.py."""
     return Traffic(swaps=swaps, strangers=60, transfers=90, floods=0.2, reorgs=0.25)
 
 
 def network_traffic(hourly: float = NETWORK_AN_HOUR) -> Traffic:
-    """The rest of the network alone."""
+    """The traffic of the rest of the network alone."""
     return Traffic(swaps=0, strangers=0, transfers=0, floods=0, reorgs=0, network=hourly)
 
 
@@ -70,7 +70,7 @@ def new_chain(clock: VirtualClock, wallets: int) -> Chain:
 
 
 def join_network(chain: Chain, clock: VirtualClock) -> None:
-    """From now on the rest of the network has its traffic too."""
+    """Start the traffic of the rest of the network."""
     chain.advance(clock.now())
     start_traffic(chain, network_traffic(), "network")
 
@@ -90,7 +90,7 @@ def kind_of(request: RecordedRequest) -> str:
 
 @dataclass
 class Costs:
-    """What was measured between two times."""
+    """The measurements between two times."""
 
     hours: float
     kinds: Counter[str]
@@ -114,7 +114,7 @@ class Costs:
 
 
 class TimedSimulator(Simulator):
-    """Counts the CPU time that it takes itself, so that it can be subtracted."""
+    """Counts its own CPU time, so that it can be subtracted."""
 
     cpu_s = 0.0
 
@@ -127,7 +127,7 @@ class TimedSimulator(Simulator):
 
 @dataclass
 class Service:
-    """One service. `begin` starts to measure, `costs` says what was measured since."""
+    """One service. `begin` starts the measurement, `costs` returns the result so far."""
 
     simulator: TimedSimulator
     clock: VirtualClock
@@ -169,7 +169,7 @@ class Service:
         return {row["txid"]: row["recorded_at"] for row in rows}
 
     async def new_runs(self, task: str) -> list[RunRecord]:
-        """The runs that have ended since the last question, oldest first; a hundred at most."""
+        """The runs that have ended since the last call, oldest first; a hundred at most."""
         runs = (await self.stub().runs(task, 100)).runs
         new = [run for run in reversed(runs) if run.outcome != "running" and run.id > self._last_run]
         self._last_run = max((run.id for run in new), default=self._last_run)
@@ -190,7 +190,7 @@ def mined_ms(tx: ChainTransaction) -> int:
 
 
 def _delay_s(tx: ChainTransaction, recorded_at: int) -> float | None:
-    """From the block to the record; None when a reorg has moved the swap to another block after that."""
+    """The time from the block to the record; None if a reorg has moved the swap to another block since."""
     if tx.block is None or recorded_at < mined_ms(tx):
         return None
     return (recorded_at - mined_ms(tx)) / 1000
@@ -207,11 +207,11 @@ async def serving(
     directory: Path | None = None,
     warm: Path | None = None,
 ) -> AsyncIterator[Service]:
-    """A service that follows the chain from now on, in a directory of its own or this one.
+    """Run a service that follows the chain from now on, in its own directory or in this one.
 
-    `warm` is the directory of another one, with whose data it begins; `wrap` comes between it and Hiro.
+    `warm` is the directory of another service, whose data it starts with; `wrap` wraps its calls to Hiro.
     """
-    clock = VirtualClock()  # a clock rings for one runtime only; all of them show the same time
+    clock = VirtualClock()  # a clock rings for one runtime only; all clocks show the same time
     chain.advance(clock.now())
     simulator = TimedSimulator(chain, clock)
     simulator.hiro.omitted_share = omitted_share
@@ -245,9 +245,9 @@ async def serving(
 
 
 async def warm_up(chain: Chain, clock: VirtualClock, hours: float, directory: Path) -> None:
-    """Read all lists once, and then nothing but the network's: after a day, the contracts' lists have their turns.
+    """Read all lists once, and then only the network's: after a day, the contracts' lists have their turns.
 
-    Looks every 15 minutes leave the database as those every minute would, for a tenth of the work.
+    Looks every 15 minutes leave the same database as looks every minute, for a tenth of the work.
     """
     async with serving(chain, every(900), directory=directory) as service:
         await clock.sleep(hours * 3_600)
@@ -255,7 +255,7 @@ async def warm_up(chain: Chain, clock: VirtualClock, hours: float, directory: Pa
 
 
 def every(seconds: int) -> Settings:
-    """The feed at this cadence."""
+    """Settings with the feed at this cadence."""
     return Settings(feed_cadence=seconds * 1000)
 
 
@@ -273,7 +273,7 @@ async def register_silent(service: Service, addresses: Sequence[str]) -> None:
 async def mark_as_read(
     db: Database, rules: Rules, principals: Sequence[str], now: int, spread_ms: int
 ) -> None:
-    """Mark lists as read to their end, evenly over the time before now."""
+    """Mark lists as read to their end, at times spread evenly before now."""
     for at in range(0, len(principals), PART):
         rows = [
             db.prepare(_READ).bind(each, rules.for_principal(each), read_at, read_at)

@@ -2,7 +2,7 @@
 
 python bench/measure_board.py [--sizes 10000,100000,1000000] [--rounds 15]
 
-430 agents trade 36 pairs, as in the measurements of the reference. Its query takes 91 ms, 656 ms and 4.33 s
+430 agents trade 36 pairs, as in the measurements of the reference, whose query takes 91 ms, 656 ms and 4.33 s
 and reads every swap four times.
 """
 

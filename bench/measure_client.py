@@ -1,6 +1,6 @@
 """Calls per second and CPU time per call of the whole client: budget, permits, parsing, log.
 
-It calls a function in this process, and over loopback the simulator in another process. Neither adds latency.
+It calls a function in this process, and the simulator in another process over loopback. Neither adds latency.
 """
 
 import argparse
@@ -41,7 +41,7 @@ UNLIMITED_QUOTA = Quota(second=10**9, minute=10**9, month=10**9)
 
 
 def example(name: str, repeat: int = 1) -> bytes:
-    """An example body. A list in it is made `repeat` times as long."""
+    """An example body, with the list in it repeated `repeat` times."""
     body: Any = json.loads((DATA / f"{name}.json").read_text())["body"]
     if "results" in body:
         body["results"] *= repeat

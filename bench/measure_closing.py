@@ -1,11 +1,10 @@
-"""What closing rounds takes in reality: how late the alarm rings, and each part of a round of a million swaps.
+"""Measure closing rounds on a real service: the lateness of the alarm, and each part of a round of a million swaps.
 
     python bench/measure_closing.py [--part late|parts] [--rounds 10] [--swaps 1000000]
 
 `late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `parts` prepares and
-closes one round with a database on disk, and then closes it again as if nothing had been prepared. It says for how long
-the event loop was held up at most, in seconds of the processor: on a machine that others use, too, seconds of the clock
-say little.
+closes one round with a database on disk, and then closes it again without a prepared result. It prints the longest time
+that the event loop was blocked, in processor time, because wall time means little on a shared machine.
 """
 
 import argparse
@@ -62,11 +61,11 @@ def late(rounds: int) -> None:
                 elif event["event"] == "round.finalized":
                     written.append(event["at"] - 1000 * (first + 2 * len(written)))
     print(f"late by {median(found):.0f} ms, at most {max(found)} ms: {rounds} closings")
-    print(f"the result was there {median(written):.0f} ms after the end, at most {max(written):.0f}")
+    print(f"the result was written {median(written):.0f} ms after the end, at most {max(written):.0f}")
 
 
 def sweep_at(path: Path, ends: Sequence[int]) -> None:
-    """A sweep begins at the very end of each round. A moment before, the database knows of it."""
+    """Record a sweep that begins exactly at the end of each round. It is in the database a moment before."""
     for end in ends[1:]:
         time.sleep(max(0.0, end - 0.5 - time.time()))
         with closing(sqlite3.connect(path, timeout=10)) as db, db:
@@ -76,7 +75,7 @@ def sweep_at(path: Path, ends: Sequence[int]) -> None:
 
 
 def fill(path: Path, inputs: RoundInputs) -> None:
-    """Without what triggers would add: a million swaps would take minutes."""
+    """Fill the database without its triggers, with which a million swaps would take minutes."""
     migrated(path, COMPETITION_MIGRATIONS)
     with closing(sqlite3.connect(path)) as db:
         triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
@@ -97,7 +96,7 @@ def fill(path: Path, inputs: RoundInputs) -> None:
 
 @dataclass
 class Parts:
-    """Names with seconds, by the clock and of the processor."""
+    """The names of parts, with their wall time and processor time in seconds."""
 
     took: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -116,12 +115,12 @@ class Parts:
 
     def print(self) -> None:
         for shown, (seconds, used) in self.took.items():
-            print(f"  {shown:<46} {seconds:6.2f} s, {used:6.2f} s of the processor")
+            print(f"  {shown:<46} {seconds:6.2f} s, {used:6.2f} s of CPU")
         self.took.clear()
 
 
 async def measured_run(world: RoundWorld, at_s: int, shown: str, watched: Parts) -> None:
-    """One run of the task: seconds by the clock, of the processor, and the longest that the event loop was held up."""
+    """One run of the task: wall time, processor time, and the longest time that the event loop was blocked."""
     longest = 0.0
 
     async def other() -> None:
@@ -136,9 +135,9 @@ async def measured_run(world: RoundWorld, at_s: int, shown: str, watched: Parts)
     await world.run(at_s)
     took = (time.perf_counter() - began, time.process_time() - used)
     task.cancel()
-    print(f"{shown:<48} {took[0]:6.2f} s, {took[1]:6.2f} s of the processor")
+    print(f"{shown:<48} {took[0]:6.2f} s, {took[1]:6.2f} s of CPU")
     watched.print()
-    print(f"  the event loop was held up for {longest * 1000:.0f} ms of the processor at most (goal 100)")
+    print(f"  the event loop was blocked for {longest * 1000:.0f} ms of CPU at most (goal 100)")
 
 
 async def close_twice(path: Path, watched: Parts) -> None:

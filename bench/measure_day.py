@@ -78,7 +78,7 @@ class Day:
 
 
 class CountingKV(SqliteKV):
-    """Bulk reads are billed by key."""
+    """A KV that counts its operations. Bulk reads are billed by key."""
 
     def __init__(self, inner: SqliteKV, day: Day) -> None:
         self._inner, self._day = inner, day
@@ -97,7 +97,7 @@ class CountingKV(SqliteKV):
 
 
 class CountingStorage:
-    """An object's storage; each key is a row."""
+    """An object's storage that counts rows; each key is a row."""
 
     def __init__(self, inner: Any, day: Day) -> None:
         self._inner, self._day = inner, day
@@ -140,7 +140,7 @@ class CountingContext:
 
 def counting_scheduler(day: Day) -> type[SchedulerDO]:
     class Counting(SchedulerDO):
-        """The scheduler. A ring of the alarm is a request, and so is a call by the cron trigger."""
+        """The scheduler that counts requests: rings of the alarm and calls by the cron trigger."""
 
         def __init__(self, ctx: Any, env: Any) -> None:
             super().__init__(CountingContext(ctx, day), env)
@@ -204,7 +204,7 @@ async def run_day(directory: Path, wallets: int, seconds: float, swaps_an_hour: 
 
 
 async def _visit(database: Database, kv: CountingKV, clock: Clock, day: Day) -> None:
-    """One view of the prices and one of the board, which are not counted for the day."""
+    """View the prices and the board once, without counting either for the day."""
     [swaps] = (await database.prepare("SELECT count(*) AS n FROM swaps").all()).results
     batch_count, reads = len(day.batches) - 1, day.counts["KV reads"]  # without the query above
     await prices_of(kv, await supported_tokens(kv), clock.now())

@@ -4,10 +4,10 @@ python bench/measure_feed.py                  all tables
 python bench/measure_feed.py --part month     one of them: month, growth, omissions, throttle, rows
 
 The real scheduler runs in virtual time with 60 ms per call, under Hiro's plan of 20 calls a second, 500 a minute and
-150,000 a month. The figures are the same in every run, but for CPU and memory. A month is 30 days.
+150,000 a month. The figures are reproducible, except for CPU and memory. A month is 30 days.
 
-Measuring begins when no wallet is unread and the contracts' lists have their turns, and lasts a whole turn. Until then
-the rest of the network is silent, which changes no list of a contract or a wallet.
+The measurement begins when no wallet is unread and the contracts' lists have their turns, and lasts a whole turn. Until
+then the rest of the network is silent, which does not affect the lists of contracts and wallets.
 """
 
 import argparse
@@ -91,7 +91,7 @@ async def month(scratch: Path, wallets: int) -> dict[str, Costs]:
 
 
 async def begin(clock: VirtualClock, chain: Chain, *services: Service) -> None:
-    """The rest of the network begins, and then measuring does."""
+    """Start the rest of the network, and then the measurement."""
     join_network(chain, clock)
     await clock.sleep(SETTLE_H * HOUR_S)
     for service in services:
@@ -136,7 +136,7 @@ def print_month() -> None:
 async def growth(scratch: Path) -> dict[str, Costs]:
     """Three services on one chain: as it is, with many contracts that nobody calls, and with many silent wallets.
 
-    The new lists are marked as read: what it costs once to read them is not measured.
+    The new lists are marked as read: the initial cost of reading them is not measured.
     """
     clock = VirtualClock()
     chain = new_chain(clock, SIZES[0])
@@ -203,7 +203,7 @@ async def omissions(scratch: Path) -> tuple[Costs, Costs, list[float], int]:
 
 
 def is_omitted(txid: str) -> bool:
-    """As the simulator draws it."""
+    """Whether the simulator's list omits it."""
     return int(txid[2:14], 16) < OMITTED_SHARE * 16**12
 
 
@@ -225,7 +225,7 @@ def print_omissions() -> None:
 
 
 async def throttle(hours: int) -> list[tuple[str, ...]]:
-    """One call a minute for some hours, then none of it any more."""
+    """Allow one call a minute for some hours, then remove the throttle."""
     clock, throttles = VirtualClock(), []
     chain = new_chain(clock, SIZES[0])
 
@@ -279,19 +279,19 @@ def rows_read(runs: Sequence[RunRecord]) -> int:
 
 @dataclass
 class Memory:
-    """What Python objects take: held between runs, and more during a run."""
+    """The memory of Python objects: held between runs, and in addition during a run."""
 
     chain: Chain
     held_mb: list[float] = field(default_factory=list)
     more_mb: list[float] = field(default_factory=list)
 
     def measure(self, share: float) -> None:
-        """After a run, when this share of the backlog is read. What is held is measured at a tenth and at the end."""
+        """Measure after a run, when this share of the backlog is read. Held memory: at a tenth and at the end."""
         now, peak = tracemalloc.get_traced_memory()
         self.more_mb.append((peak - now) / 1e6)
         if share >= (0.1, 1.0)[len(self.held_mb)]:
             for transaction in self.chain.index.all:
-                transaction.rendered.clear()  # its parts may lie where ours have been, and count as ours
+                transaction.rendered.clear()  # its parts may reuse our freed memory, and would count as ours
             gc.collect()
             traces = tracemalloc.take_snapshot().filter_traces(NOT_OURS)
             self.held_mb.append(sum(each.size for each in traces.traces) / 1e6)
@@ -299,7 +299,7 @@ class Memory:
 
 
 async def away(chain: Chain, clock: VirtualClock, count: int) -> None:
-    """As long as it takes for so many transactions to come, at 20,000 a day."""
+    """Wait until this many transactions have arrived, at 20,000 a day."""
     before = len(chain.index.all)
     while len(chain.index.all) < before + count:
         await clock.sleep(HOUR_S)
@@ -307,7 +307,7 @@ async def away(chain: Chain, clock: VirtualClock, count: int) -> None:
 
 
 async def rows() -> tuple[float, float, Memory]:
-    """CPU ms per 1,000 rows with the simulator's taken out, the simulator's, and memory."""
+    """CPU ms per 1,000 rows without the simulator's, the simulator's own, and memory."""
     clock = VirtualClock()
     chain = new_chain(clock, SIZES[0])
     memory = Memory(chain)
@@ -317,7 +317,7 @@ async def rows() -> tuple[float, float, Memory]:
             await clock.sleep(COLD_START_H * HOUR_S)
             await begin(clock, chain, service)
         ours, simulator, read = await read_backlog(chain, clock, directory, BACKLOG // 10)
-        tracemalloc.start()  # what the chain holds already is not traced
+        tracemalloc.start()  # what the chain already holds is not traced
         await read_backlog(chain, clock, directory, BACKLOG, memory)
         tracemalloc.stop()
     return ours / read * 1e6, simulator / read * 1e6, memory
@@ -326,7 +326,7 @@ async def rows() -> tuple[float, float, Memory]:
 async def read_backlog(
     chain: Chain, clock: VirtualClock, directory: Path, count: int, memory: Memory | None = None
 ) -> tuple[float, float, int]:
-    """The service was away, comes back and reads: CPU seconds of it and of the simulator, and the rows."""
+    """The service comes back after a downtime and reads: CPU seconds of it and of the simulator, and the rows."""
     await away(chain, clock, count)
     if memory is not None:
         tracemalloc.clear_traces()
@@ -335,8 +335,8 @@ async def read_backlog(
         while read < count:
             await clock.sleep(60)
             pages = sum(kind_of(request) == KINDS[0] for request in service.simulator.requests)
-            read += pages * LIST_PAGE  # to ask for runs would make the object load all of them
-            service.simulator.requests.clear()  # they take memory too
+            read += pages * LIST_PAGE  # asking for runs would make the object load all of them
+            service.simulator.requests.clear()  # they also take memory
             if memory is not None:
                 memory.measure(read / count)
         simulator_s = service.simulator.cpu_s

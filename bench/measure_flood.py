@@ -1,12 +1,12 @@
-"""200 clients ask for the board of 951 agents, each time with another query string, while an agent asks for its status.
+"""Measure a flood: 200 clients request the board of 951 agents with changing query strings, an agent its status.
 
     python bench/measure_flood.py [--seconds 10]
 
-No query string may make the service compute the board again: the latency of both is measured.
+No query string may make the service compute the board again. The latency of both is measured, in three cases:
 
-- Every client asks 20 times a second, which is four times what the service allows in the long run; there is no limit.
-- All ask as fast as they can, and each has the limit of a new installation.
-- All ask as fast as they can, without a limit, so the service has no time left: in turns with an empty handler.
+- Each client sends 20 requests a second, four times what the service allows in the long run, without a limit.
+- All send requests as fast as they can, and each has the default limit.
+- All send requests as fast as they can, without a limit, which saturates the service; in turns with an empty handler.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> int:
     with server("site") as url:
         report("20 requests a second from each", *flood(url, seconds, pause_ms=50), has_goal=True)
     with server("site", "--reads-per-minute", str(LIMIT)) as url:
-        flood(url, seconds, pause_ms=0)  # uses up what a client may read at once
+        flood(url, seconds, pause_ms=0)  # uses up the burst that a client may read
         report(f"as fast as they can, {LIMIT} a minute", *flood(url, seconds, pause_ms=0), has_goal=True)
     with server("site") as url, server("empty") as empty_url:
         report("as fast as they can, no limit", *flood(url, seconds, pause_ms=0), has_goal=True)
@@ -101,7 +101,7 @@ def report(how: str, out: str, times: list[float], *, has_goal: bool = False) ->
 
 
 def flood(url: str, seconds: int, *, pause_ms: int) -> tuple[str, list[float]]:
-    """What wrk says of the flood, and how many milliseconds another client waited for each answer meanwhile."""
+    """The report of wrk about the flood, and the milliseconds that another client waited for each answer during it."""
     asked = f"/api/competition/status?address={ADDRESS}"
     host = url.removeprefix("http://")
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:

@@ -1,9 +1,9 @@
-"""A head of 100 MB, and 1,100 silent sockets with 1,024 descriptors, while the scheduler runs every few seconds.
+"""Send a head of 100 MB, and open 1,100 silent sockets with 1,024 descriptors, while the scheduler runs.
 
     PYTHONPATH=tests python bench/measure_front_door.py
 
-Prints how much memory the head took, how long `/healthz` took meanwhile, when the sockets were closed, and how the runs
-ended.
+It prints how much memory the head took, how long `/healthz` took during that, when the sockets were closed, and how the
+runs ended. The scheduler runs every few seconds.
 """
 
 import os
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def limit_of(pid: int, descriptors: int) -> None:
-    """The hard limit too, so that the service cannot raise it."""
+    """Set also the hard limit, so that the service cannot raise it."""
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
 

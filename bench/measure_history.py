@@ -1,4 +1,4 @@
-"""What history costs: bytes, rows of D1, its share of a price run and of a sweep, and how long a curve takes to read.
+"""Measure the cost of history: bytes, rows of D1, its share of a price run and a sweep, and the time to read a curve.
 
 python bench/measure_history.py [--agents 1000] [--days 90] [--part bytes|share|curve]
 
@@ -91,7 +91,7 @@ async def fill_prices(db: Database, days: int) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of the database after it was compacted."""
+    """The size of the database in bytes after it was compacted."""
     with closing(sqlite_file.connect(path)) as connection:
         connection.execute("VACUUM")
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -99,7 +99,7 @@ def size_of(path: Path) -> int:
 
 
 async def grown(directory: Path, name: str, work: Callable[[SqliteDatabase], Awaitable[object]]) -> int:
-    """How many bytes this work adds to a new database."""
+    """The number of bytes that this work adds to a new database."""
     path = migrated(directory / f"{name}.sqlite", COMPETITION_MIGRATIONS)
     before = size_of(path)
     db = SqliteDatabase(path)
@@ -137,7 +137,7 @@ async def bytes_and_rows(agents: int) -> None:
 
 
 def rows(agents: int, prices_a_day: int) -> None:
-    """Rows of D1 in 30 days, as its billing counts them: no table of history has an index besides its key."""
+    """Rows of D1 in 30 days, as they are billed: no table of history has an index other than its key."""
     swaps = agents * 10  # a day
     written = {
         "points of agents": agents * 24,
@@ -198,7 +198,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
 async def share_of_price_run(directory: Path) -> float:
     """53 tokens, every price new in every run, and 430 agents on the board with 20 swaps each.
 
-    The append is measured apart, by the same rows again.
+    The append is measured separately, with the same rows again.
     """
     names = [f"SP2XD7417HGPRTREMKF748VNEQPDRR0RMANB7X1NK.token-{n}::t" for n in range(TOKENS - 3)]
     market, rng, watch = Market([{}]), random.Random(1), Stopwatch()
@@ -263,7 +263,7 @@ def shares() -> None:
 
 
 async def curves(agents: int, days: int) -> None:
-    """Against one look at the same number of rows that are not decoded."""
+    """Compared with reading the same number of rows without decoding them."""
     with TemporaryDirectory() as name:
         path = migrated(Path(name) / "db.sqlite", COMPETITION_MIGRATIONS)
         db = SqliteDatabase(path)

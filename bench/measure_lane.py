@@ -1,10 +1,10 @@
-"""Submissions while greedy clients submit as fast as they can: how many honest ones are refused in a month.
+"""Measure submissions while greedy clients submit as fast as they can: how many honest ones are refused in a month.
 
 python bench/measure_lane.py [--days 30]
 
 It runs in virtual time, with the real budget (Hiro's plan of 20 calls a second, 500 a minute and 150,000 a month), the
-real lane and 0.2 s per call. 30 honest clients submit 144 trades a day, none of which is given back; the scheduler
-makes 40 calls every 15 minutes. The figures are the same in every run.
+real lane and 0.2 s per call. 30 honest clients submit 144 trades a day, each of which costs them a call; the scheduler
+makes 40 calls every 15 minutes. The figures are reproducible.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Periods and curves with 1,000 agents: what they cost the tasks, and how long the curves of 90 days take to be sent.
+"""Measure periods and curves with 1,000 agents: their cost for the tasks, and the time to send the curves of 90 days.
 
 python bench/measure_periods.py [--agents 1000] [--swaps 50000]
 
-CPU is that of the event loop's thread, in ms: what others wait for. Queries run in a thread of their own.
+CPU is that of the event loop's thread, in ms, because that delays others. Queries run in another thread.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def board_row(number: int) -> BoardRow:
 
 
 async def fill(db: Database, rows: list[BoardRow], swaps: int) -> None:
-    """A history with every hour, and swaps over 30 days."""
+    """Write a history with a point for every hour, and swaps over 30 days."""
     await add_traders(db, [(row.stx_address, row.erc8004_agent_id) for row in rows])
     for first in range(0, swaps, 2_000):
         await add_swaps(
@@ -111,7 +111,7 @@ async def fill(db: Database, rows: list[BoardRow], swaps: int) -> None:
 
 
 async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
-    """Once an hour, and with each publication."""
+    """Measure the work done once an hour and with each publication."""
     print(f"  {'':44}{'wall ms':>9}{'CPU ms':>9}")
     past = await timed("the past of all agents, once an hour", lambda: past_at(db, NOW, ["stx"]), 3)
     curves = await timed("the curves of 90 days, once an hour", lambda: curves_at(db, rows, NOW), 3)
@@ -151,7 +151,7 @@ def no_scheduler() -> SchedulerClient:
 
 
 async def curves_part(db: Database, kv: KV) -> float:
-    """The route, without the network: the answer as it is sent, plain and compressed."""
+    """Measure the route without the network: the response as it is sent, plain and compressed."""
     app = create_app(
         WebDeps(
             scheduler=no_scheduler,
@@ -162,7 +162,7 @@ async def curves_part(db: Database, kv: KV) -> float:
             in_force=InForce(Keys(), rules_of(Settings())),
             health=healthy,
             version="bench",
-            reads_per_minute_max=0,  # all of it comes from one address
+            reads_per_minute_max=0,  # all requests come from one address
             compress=True,
             in_one_loop=True,
         )
@@ -180,7 +180,7 @@ async def curves_part(db: Database, kv: KV) -> float:
 
 
 async def asked(app: ASGIApp, encoding: bytes) -> int:
-    """How many bytes the curves have."""
+    """The size of the curves in bytes."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

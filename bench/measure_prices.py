@@ -1,6 +1,6 @@
-"""Prices and the published board compared with an empty ASGI handler and with bare ones that send the same bytes.
+"""Compare prices and the published board with an empty ASGI handler and with bare ones that send the same bytes.
 
-All are measured in turns. The board is a page of 50 of 1,000 agents, compressed as browsers ask for it, and not.
+All are measured in turns. The board is a page of 50 of 1,000 agents, compressed as for browsers, and uncompressed.
 
     python bench/measure_prices.py [--tokens N]
 """
@@ -53,7 +53,7 @@ class Server:
 
 @contextmanager
 def server(app: str, path: str, tokens: int) -> Iterator[Server]:
-    """A server of its own; the bare one sends the same bytes whatever the path."""
+    """A separate server; the bare one sends the same bytes whatever the path."""
     command = [sys.executable, str(HERE / "prices_server.py"), "--app", app, "--tokens", str(tokens)]
     command += ["--path", path]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,7 +1,7 @@
-"""What it takes to close a round of a million swaps by 1,000 agents, and to recount it.
+"""Measure closing a round of a million swaps by 1,000 agents, and recounting it.
 
-`python bench/measure_rounds.py [--swaps 1000000] [--times 3]`. Each figure is the best of several: by the clock, and of
-the processor, which says more on a machine that others use, too.
+`python bench/measure_rounds.py [--swaps 1000000] [--times 3]`. Each figure is the best of several: wall time, and
+processor time, which is more reliable on a shared machine.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def best(name: str, times: int, work: Callable[[], T]) -> T:
         results.append(work())
         took.append((time.perf_counter() - began, time.process_time() - used))
     by_clock, of_processor = (min(figures) for figures in zip(*took, strict=True))
-    print(f"{name:<44} {by_clock:6.2f} s, {of_processor:6.2f} s of the processor")
+    print(f"{name:<44} {by_clock:6.2f} s, {of_processor:6.2f} s of CPU")
     return results[0]
 
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     asked = parser.parse_args()
     inputs = competition(asked.swaps)
-    gc.freeze()  # as in a process that has them from its database: no collection looks at them again and again
+    gc.freeze()  # as in a process that read them from its database: garbage collections skip them
     outcome = best("score", asked.times, lambda: score(inputs))
     parts = best(
         "write the file, with its digest, in parts",

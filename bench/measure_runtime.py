@@ -1,4 +1,4 @@
-"""The object runtime compared with the real workerd and with a bare timer, in one run.
+"""Compare the object runtime with the real workerd and with a bare timer, in one run.
 
 The machine is shared, so only ratios are meaningful. Throughput is measured in alternating rounds.
 """

@@ -1,4 +1,4 @@
-"""The duration of `status()` over HTTP on one connection, while nothing runs and while sweeps run.
+"""Measure the duration of `status()` over HTTP on one connection, while nothing runs and while sweeps run.
 
 The simulator is in the same process, so the figure with sweeps includes both ends of their calls.
 """
@@ -30,7 +30,7 @@ def request(connection: http.client.HTTPConnection, method: str, path: str, body
 
 
 def await_first_runs(connection: http.client.HTTPConnection) -> None:
-    """The first sweep of a demo reads weeks of trades."""
+    """Wait for the first sweep of the demo, which reads weeks of trades."""
     while True:
         status = json.loads(request(connection, "GET", "/api/admin/scheduler"))["status"]
         tasks = status["tasks"].values()
@@ -40,13 +40,13 @@ def await_first_runs(connection: http.client.HTTPConnection) -> None:
 
 
 def sweep_repeatedly(connection: http.client.HTTPConnection) -> None:
-    with contextlib.suppress(OSError, http.client.HTTPException):  # a sweep runs when the benchmark ends
+    with contextlib.suppress(OSError, http.client.HTTPException):  # a sweep may run when the benchmark ends
         while True:
             request(connection, "POST", "/api/admin/scheduler?action=refresh&task=sweep")
 
 
 def measure(address: str) -> list[float]:
-    """With a client that does as little as possible: http.client takes 0.1 to 0.2 ms by itself."""
+    """Measure with a minimal client: http.client itself takes 0.1 to 0.2 ms."""
     host, port = address.split(":")
     asked = f"GET /api/admin/scheduler HTTP/1.1\r\nhost: {address}\r\nx-admin-key: {KEY}\r\n\r\n".encode()
     durations_ms = []
@@ -86,7 +86,7 @@ def main() -> int:
         connection = http.client.HTTPConnection(address, timeout=30)
         await_first_runs(connection)
         quiet = measure(address)
-        latency = '{"kind": "delay", "upstream": "hiro", "seconds": 0.06}'  # that of the real Hiro
+        latency = '{"kind": "delay", "upstream": "hiro", "seconds": 0.06}'  # like the real Hiro
         request(connection, "POST", "/simulator/_control/fault", latency)
         other = http.client.HTTPConnection(address, timeout=30)
         threading.Thread(target=sweep_repeatedly, args=(other,), daemon=True).start()

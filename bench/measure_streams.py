@@ -1,10 +1,10 @@
-"""A thousand open event streams: memory, processor time, how soon a swap arrives, and whether a slot is missed.
+"""Measure a thousand open event streams: memory, processor time, how soon a swap arrives, and missed slots.
 
     python bench/measure_streams.py [--streams 1000] [--seconds 130]
 
-The service is a process of its own beside the simulator. Streams come from many loopback addresses, because a client
-may open only some. Halfway a swap is submitted: every stream must tell it, and a leaderboard that is open in Chromium
-must show it. Prices are refreshed once a minute.
+The service and the simulator are separate processes. Streams come from many loopback addresses, because one client may
+open only a few. Halfway through, a swap is submitted: every stream must report it, and a leaderboard that is open in
+Chromium must show it. Prices are refreshed once a minute.
 """
 
 import argparse
@@ -40,7 +40,7 @@ console = Console(width=110)
 
 @dataclass
 class Streams:
-    """Open streams, and when each told of a swap."""
+    """Open streams, and when each reported a swap."""
 
     told: dict[int, float] = field(default_factory=dict)
     readers: list[asyncio.Task[None]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Streams:
 
 
 def shown_at(url: str, is_open: threading.Event) -> float:
-    """When a leaderboard that is open shows a new trade, in seconds of unix time."""
+    """The time at which an open leaderboard shows a new trade, in Unix seconds."""
     with chromium(optimised=True) as browser:
         page = browser.new_page()
         page.goto(f"{url}/leaderboard")
@@ -119,11 +119,11 @@ async def measure(service: ServiceProcess, simulator: str, count: int, seconds: 
     late = [run["startedAt"] - run["slotAt"] for run in runs if run["slotAt"] is not None]
     missed = sum(run["missedSlots"] for run in runs)
     console.print(f"{count:,} streams: {after_mb - before_mb:.1f} MB (goal {MEMORY_MAX_MB:.0f})")
-    console.print(f"processor: {idle_s:.1%} of one without, {busy_s:.1%} with them")
+    console.print(f"processor: {idle_s:.1%} of one without streams, {busy_s:.1%} with them")
     if delays:
         median = statistics.median(delays)
         latest = f"last {delays[-1]:.2f} s (goal {TOLD_MAX_S})"
-        console.print(f"a swap was told to {len(delays):,}: median {median:.2f} s, {latest}")
+        console.print(f"{len(delays):,} streams reported the swap: median {median:.2f} s, {latest}")
     console.print(f"an open leaderboard showed it after {shown_s:.2f} s (goal {TOLD_MAX_S})")
     console.print(f"{len(late)} runs, {missed} slots missed, at most {max(late, default=0)} ms late")
     good = (
@@ -138,7 +138,7 @@ async def measure(service: ServiceProcess, simulator: str, count: int, seconds: 
 
 
 def trade(service: ServiceProcess, simulator: str) -> float:
-    """Submit a swap; when it was settled."""
+    """Submit a swap. Returns when it was settled."""
     wallet = json.loads(urlopen(f"{simulator}/_agents", timeout=30).read().splitlines()[0])
     swap: Any = ask(f"{simulator}/_control/swap", body={"wallet": wallet["stx_address"], "count": 1})[1]
     ask(f"{simulator}/_control/mine", body={})

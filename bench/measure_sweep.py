@@ -1,9 +1,9 @@
-"""The sweep compared with the reference: calls and time per page of wallets, and the delay of swaps in a day.
+"""Compare the sweep with the reference: calls and time per page of wallets, and the delay of swaps in a day.
 
 python bench/measure_sweep.py               both tables
 python bench/measure_sweep.py --part day    one of them: pages or day
 
-It runs in virtual time with 60 ms per call, so the figures are the same in every run.
+It runs in virtual time with 60 ms per call, so the figures are reproducible.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def reference_load() -> Simulator:
 
 
 async def pages(plan: Quota | None) -> None:
-    """The lists of wallets, as the reference reads them, then those of contracts with all wallets' swaps."""
+    """Read the lists of wallets, like the reference, then those of contracts with all wallets' swaps."""
     simulator = reference_load()
     simulator.hiro_rate_limit = HiroRateLimit(UNLIMITED, UNLIMITED) if plan is None else HiroRateLimit()
     await simulator.clock.sleep(3_600)

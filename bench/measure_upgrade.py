@@ -1,8 +1,8 @@
-"""Replaces the service again and again under load, with a socket that the supervisor holds, and counts what fails.
+"""Replace the service repeatedly under load, with a socket held by the supervisor, and count failed requests.
 
     PYTHONPATH=tests .venv/bin/python bench/measure_upgrade.py [REQUESTS [RESTARTS]]
 
-Half of the clients open a connection for each request; the others keep theirs, and ask again on a new one when an idle
+Half of the clients open a connection for each request; the others keep theirs, and retry on a new one if an idle
 connection turns out to be closed. A request fails when it is refused, reset, cut off, or not answered with 200.
 """
 

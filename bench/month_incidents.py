@@ -1,7 +1,7 @@
-"""The bad days of the month: incidents of the reference's history as faults that meet both services alike.
+"""The bad days of the month: incidents of the reference's history, as the same faults for both services.
 
-The numbers are those of the history. It says what happened, and rarely for how long: the hours are ours. Each incident
-is a fault of an upstream for a time, another plan or use of one, or something that happens to the process.
+The numbers are those of the history, which states what happened, but rarely for how long: the hours are ours. Each
+incident is a temporary fault of an upstream, a change of its plan or use, or something that happens to the process.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from tocsin.simulator.simulator import Simulator
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-# No limit a month: the reference would reach the 150,000 that were once seen, which nobody has confirmed.
+# No monthly limit: the reference would reach 150,000, a limit that was seen once and is not confirmed.
 HIRO_PLAN = LimitPlan(second=20, minute=500, month=NO_LIMIT)
 HIRO_ANONYMOUS = LimitPlan(second=20, minute=50, month=NO_LIMIT)
 TENERO_PLAN = LimitPlan(minute=100, month=50_000)
@@ -28,7 +28,7 @@ Change: TypeAlias = Callable[[Simulator], None]
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """`number` is that of the history; `hour` and `hours` are from the start of the month."""
+    """An incident. `number` is that of the history; `hour` is the start and `hours` the duration, in the month."""
 
     number: int
     hour: float
@@ -38,7 +38,7 @@ class Incident:
     begin: Change | None = None
     end: Change | None = None
     process: ProcessFault | None = None
-    visited: bool = True  # whether anybody opens a page meanwhile
+    visited: bool = True  # whether anybody opens a page during it
 
     def at_ms(self, start_ms: int) -> tuple[int, int]:
         first = start_ms + int(self.hour * HOUR_MS)
@@ -92,7 +92,7 @@ def _quote_again(simulator: Simulator) -> None:
 
 
 def month_of_incidents() -> tuple[Incident, ...]:
-    """Those of the history that a fault of an upstream or of the process can express, over thirty days."""
+    """The incidents of the history that are faults of an upstream or of the process, over thirty days."""
     limited = SimulatedFault(kind="limited", upstream="hiro", retry_after=30)
     return (
         Incident(3, 0, 3, "a fresh deployment that nobody visits", visited=False),
@@ -137,9 +137,9 @@ def month_of_incidents() -> tuple[Incident, ...]:
 
 
 def everyday_faults(seed: int) -> BadTimes:
-    """Besides the incidents: two minutes of trouble every six hours or so.
+    """Faults in addition to the incidents: two minutes of trouble about every six hours.
 
-    Without answers of wrong types, because the sources do not say what the reference's language would make of each.
+    There are no answers with wrong types, because the sources do not state how the reference would read each.
     """
     kinds: tuple[FaultKind, ...] = (
         "limited",
@@ -155,7 +155,7 @@ def everyday_faults(seed: int) -> BadTimes:
 
 
 def prepare(simulator: Simulator, incidents: Iterable[Incident], seed: int, start_ms: int) -> None:
-    """Plans and faults of one service's upstreams. What changes in between is `Incident.begin` and `end`."""
+    """Set the plans and faults of one service's upstreams. `Incident.begin` and `end` make changes in between."""
     simulator.hiro_rate_limit = HiroRateLimit(HIRO_PLAN, HIRO_ANONYMOUS)
     simulator.tenero_rate_limit = TeneroRateLimit(TENERO_PLAN, TENERO_PLAN)
     simulator.faults.schedule = everyday_faults(seed)

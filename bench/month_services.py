@@ -1,4 +1,4 @@
-"""Both services over the same simulated month: the real scheduler, and the model of the reference."""
+"""Run both services over the same simulated month: the real scheduler, and the model of the reference."""
 
 import asyncio
 import contextlib
@@ -46,9 +46,9 @@ from tocsin.upstream.tenero import tenero_upstream
 
 LATENCY_S = 0.06
 MINUTE_MS = 60_000
-LOOK_MINUTES = 5  # between two looks at how a service is; each stands for so many minutes
+LOOK_MINUTES = 5  # between two checks of a service's state; each stands for this many minutes
 VISIT_LOOKS = 2
-KEPT_S = 86_400.0  # an object is not evicted: to load it again for every run would take half of the time
+KEPT_S = 86_400.0  # no eviction: loading the object again for every run would take half of the time
 SILENT_MS = HOUR_MS
 STALE_MS = 2 * HOUR_MS
 PRICED_FROM_MS = 6 * HOUR_MS  # by then every token has been traded
@@ -77,9 +77,9 @@ class MonthOutcome:
 
     name: str
     days: int
-    swaps: int = 0  # that counted, in the time that is compared
+    swaps: int = 0  # that count, in the compared time
     missed: Counter[int] = field(default_factory=Counter)  # by the day of the swap
-    refused: Counter[int] = field(default_factory=Counter)  # of the missed: found, and refused
+    refused: Counter[int] = field(default_factory=Counter)  # of the missed ones: found but refused
     wrong: Counter[int] = field(default_factory=Counter)
     delays_s: dict[str, tuple[int, float]] = field(default_factory=dict)  # the day, and the delay
     calls: Counter[tuple[UpstreamName, int]] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ class MonthOutcome:
 
 
 class MonthService(Protocol):
-    """What is compared."""
+    """What the comparison needs from each service."""
 
     async def restart(self) -> None: ...
     async def wipe(self) -> None: ...
@@ -154,19 +154,19 @@ class OurService:
         await self.open()
 
     async def wipe(self) -> None:
-        """The object's storage is gone; the databases are there, as in the reference."""
+        """Delete the object's storage, but keep the databases, as in the reference."""
         await self.close()
         for name in FILES:
             (self._directory / name).unlink(missing_ok=True)
         await self.open()
 
     def visit(self) -> None:
-        """Nothing depends on visitors."""
+        """Do nothing: Tocsin does not depend on visitors."""
 
     async def is_silent(self) -> bool:
-        """No complete run of a job for an hour, and the service says that it is ready.
+        """Whether a job had no complete run for an hour while the service reports that it is ready.
 
-        A process that is just being replaced does not answer, which is not silent.
+        A process that is just being replaced does not answer, which does not count as silent.
         """
         if self._client is None:
             return False
@@ -211,7 +211,7 @@ class OurService:
 
 
 class ReferenceService:
-    """The model, and what is asked of it."""
+    """The model of the reference, as a compared service."""
 
     def __init__(self, model: ReferenceModel, simulator: Simulator) -> None:
         self._model = model
@@ -228,7 +228,7 @@ class ReferenceService:
         self._model.visit()
 
     async def is_silent(self) -> bool:
-        """No run of a job that got anything for an hour, and its status shows no trouble of it."""
+        """Whether a job had no useful run for an hour while its status shows no trouble."""
         return any(self._job_is_silent(job) for job in REFERENCE_JOBS)
 
     def _job_is_silent(self, job: ReferenceJob) -> bool:
@@ -292,7 +292,7 @@ async def live_through(
     traffic: Traffic = TRAFFIC,
     last_ms: int = LAST_MS,
 ) -> MonthOutcome:
-    """One service, for so many days. Swaps of the last hours are not compared."""
+    """Run one service for this many days. Swaps of the last hours are not compared."""
     clock = VirtualClock()
     start_ms = clock.now()
     chain = Chain(seed=seed, start_ms=start_ms, wallets=wallets)
@@ -315,7 +315,7 @@ async def live_through(
 
 
 async def _direct(service: MonthService, simulator: Simulator, incidents: Sequence[Incident]) -> None:
-    """Let things happen at their time."""
+    """Start and end the incidents at their time."""
     start_ms = simulator.chain.start_ms
     agenda: list[tuple[int, int, Change | ProcessFault | None]] = []
     for order, incident in enumerate(incidents):
@@ -342,7 +342,7 @@ async def _watch(
     outcome: MonthOutcome,
     days: float,
 ) -> None:
-    """Look every five minutes; somebody opens a page every ten, but not during incidents without visitors."""
+    """Check every five minutes. Somebody opens a page every ten, except during incidents without visitors."""
     start_ms = clock.now()
     deserted = [each.at_ms(start_ms) for each in incidents if not each.visited]
     for look in range(int(days * 24 * 60 / LOOK_MINUTES)):
@@ -360,7 +360,7 @@ async def _watch(
 
 
 async def _compare(service: MonthService, chain: Chain, outcome: MonthOutcome, until_ms: int) -> None:
-    """With the truth: what is missing, what differs, and how late the others were."""
+    """Compare with the truth: what is missing, what differs, and how late the others were."""
     true = {swap.txid: swap for swap in chain.truth()}
     recorded, refused = await service.recorded(), await service.refused()
     for txid, swap in true.items():

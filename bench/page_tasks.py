@@ -1,7 +1,7 @@
 """The leaderboard with a thousand agents: the longest tasks of the browser's main thread.
 
-From Chromium's own trace: the longest task while the page loads, and during what a visitor does after that.
-The goal is for CPU time: on a shared machine the wall time of a task includes the time of other processes.
+The figures come from Chromium's own trace: the longest task while the page loads, and during a visitor's actions after
+that. The goal is for CPU time, because on a shared machine the wall time of a task includes other processes.
 """
 
 import json

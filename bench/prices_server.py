@@ -1,4 +1,4 @@
-"""A server as the service runs it, with the web app, a bare handler of the same bytes, or an empty one."""
+"""Run a server like the service's, with the web app, a bare handler of the same bytes, or an empty one."""
 
 import argparse
 import asyncio
@@ -96,7 +96,7 @@ async def site(directory: Path, tokens: int, agents: int, reads_per_minute_max: 
 
 
 def agent_row(number: int) -> BoardRow:
-    """As long as a real one."""
+    """A value as long as a real one."""
     address = address_of(f"agent {number}")
     return BoardRow(
         rank=number + 1,
@@ -129,7 +129,7 @@ async def main() -> None:
         "--reads-per-minute",
         type=int,
         default=0,
-        help="of each client, whom X-Forwarded-For names; 0: no limit",
+        help="limit for each client, as named by X-Forwarded-For; 0: no limit",
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

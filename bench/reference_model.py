@@ -1,7 +1,7 @@
-"""A model of the reference's scheduler, written by us from its description: same wire, same virtual time as ours.
+"""A model of the reference's scheduler, written from its description, with the same wire and virtual time as ours.
 
-docs/reference-month.md lists every rule with its source, and what is left out. Where the sources leave a choice, the
-model takes what is better for the reference.
+docs/reference-month.md lists every rule with its source, and what is left out. If the sources leave a choice, the model
+takes the one that is better for the reference.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ MONTH_BACK_OFF_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class StoredPrice:
-    """What KV has of a token."""
+    """The KV entry of a token."""
 
     usd: float | None
     fetched_at: int
@@ -49,22 +49,22 @@ class StoredPrice:
 
 @dataclass(slots=True)
 class ReferenceData:
-    """D1 and KV: what outlives the object."""
+    """The data in D1 and KV, which outlives the object."""
 
     swaps: dict[str, ReferenceSwap] = field(default_factory=dict)
     recorded_at: dict[str, int] = field(default_factory=dict)
     prices: dict[str, StoredPrice] = field(default_factory=dict)
     cursor: str | None = None
     traded: Counter[str] = field(default_factory=Counter)  # how often each token is in a swap
-    refused: set[str] = field(default_factory=set)  # only for us to count: it remembers none
+    refused: set[str] = field(default_factory=set)  # only for our count: the reference remembers none
 
 
 @dataclass(slots=True)
 class ObjectState:
-    """The storage of the object. A wiped one is a new one."""
+    """The storage of the object. Wiping it makes a new one."""
 
     alarm_at: int | None = None
-    attempts: int = 0  # of the alarm's handler that died
+    attempts: int = 0  # of the alarm's handler that were cut off
     last_run_at: dict[ReferenceJob, int] = field(default_factory=dict)
     next_run_after: dict[ReferenceJob, int] = field(default_factory=dict)
     failures: Counter[ReferenceJob] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ class ReferenceModel:
         self._start_s = start_s
         self.data = ReferenceData()
         self.state = ObjectState()
-        self.useful_at: dict[ReferenceJob, int] = {}  # the end of the newest run that got something
+        self.useful_at: dict[ReferenceJob, int] = {}  # the end of the newest useful run
         self._usable = 0  # answers of Hiro
         self._changed = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class ReferenceModel:
     # The platform: an alarm that is kept, a limit of fifteen minutes, seven attempts
 
     async def run(self) -> None:
-        """Ring the alarm for ever."""
+        """Ring the alarm forever."""
         while True:
             await self._until_due()
             self.state.alarm_at = None  # not visible while its handler runs
@@ -120,7 +120,7 @@ class ReferenceModel:
                 continue
 
     async def _died(self) -> None:
-        """The handler was cut off: nothing of what comes last was done. The alarm is tried again, six times."""
+        """Handle a cut-off handler: its last steps were not done. The alarm is tried again, six times."""
         assert self._tick is not None
         self._tick.cancel()
         await asyncio.wait({self._tick})
@@ -131,28 +131,28 @@ class ReferenceModel:
             self.state.attempts = 0  # dropped: only a visit sets it again
 
     def visit(self) -> None:
-        """Somebody opens the page, which calls the object. Its constructor sets the alarm if there is none."""
+        """Open the page, which calls the object. Its constructor sets the alarm if there is none."""
         busy = self._tick is not None and not self._tick.done()
         if self.state.alarm_at is None and not busy:
             self.state.alarm_at = self._clock.now() + TICK_MS
             self._changed.set()
 
     def end_process(self) -> None:
-        """A deployment ends the instance: an alarm that rang is delivered again at once, and costs no attempt."""
+        """End the instance by a deployment. An alarm that rang is delivered again at once, without an attempt used."""
         if self._tick is not None and not self._tick.done():
             self.state.attempts -= 1
             self._tick.cancel()
 
     def wipe(self) -> None:
-        """The object's storage is gone, and its alarm with it."""
+        """Delete the object's storage, including its alarm."""
         running = self._tick is not None and not self._tick.done()
         if self._tick is not None and running:
             self._tick.cancel()
-        # What was cut off does not come again.
+        # A cut-off handler does not run again.
         self.state = ObjectState(attempts=ALARM_RETRIES if running else 0)
 
     def names_trouble(self, job: ReferenceJob) -> bool:
-        """Whether `status()` shows that something is wrong with this job: a failure, or a back-off."""
+        """Whether `status()` shows a problem of this job: a failure, or a back-off."""
         waits = self.state.next_run_after.get(job, 0) > self._clock.now()
         return self.state.failures[job] > 0 or waits
 
@@ -172,7 +172,7 @@ class ReferenceModel:
         return last is None or last + INTERVAL_MS[job] <= now + SLACK_MS
 
     def _ended(self, job: ReferenceJob, *, failed: bool, useful: bool) -> None:
-        """The time is that of the end of the run."""
+        """Record the end of a run; the next one is due relative to it."""
         now = self._clock.now()
         self.state.last_run_at[job] = now
         self.state.failures[job] = self.state.failures[job] + 1 if failed else 0
@@ -182,7 +182,7 @@ class ReferenceModel:
     # Prices
 
     async def _refresh_prices(self) -> None:
-        """One call for each token, in the same order each time."""
+        """Make one call for each token, in the same order each time."""
         succeeded = failed = fetched = 0
         tokens = self._tokens()
         for number, token in enumerate(tokens):
@@ -203,12 +203,12 @@ class ReferenceModel:
         self._ended("prices", failed=failed > 0, useful=fetched > 0)
 
     def _tokens(self) -> tuple[str, ...]:
-        """Three fixed ones, then the traded ones, of which the most traded come first."""
+        """Three fixed tokens, then the traded ones, most traded first."""
         counts = self.data.traded
         return tracked_tokens(sorted(counts, key=lambda token: (-counts[token], token)))
 
     def _put_price(self, token: str, usd: float | None) -> None:
-        """Whatever was there before, even a good price under none."""
+        """Store the price whatever was there before, even none over a good price."""
         self.data.prices[token] = StoredPrice(usd, self._clock.now())
 
     def _quota_is_spent(self, headers: Mapping[str, str]) -> bool:
@@ -221,7 +221,7 @@ class ReferenceModel:
     # Swaps
 
     async def _sweep(self) -> None:
-        """A hundred wallets; how far it came is kept at the end only."""
+        """Visit a hundred wallets. The cursor is written only at the end."""
         self._usable = 0
         after = self.data.cursor or ""
         page = [address for address in self._addresses if address > after][:PAGE_WALLETS]
@@ -232,7 +232,7 @@ class ReferenceModel:
         self._ended("swaps", failed=False, useful=self._usable > 0)
 
     async def _listed(self, address: str) -> list[str]:
-        """The allow-listed calls among the newest 25 of its list. A list that did not come is an empty one."""
+        """The allow-listed calls among the newest 25 of its list. A failed list counts as an empty one."""
         url = f"{HIRO_URL}/extended/v1/address/{address}/transactions?limit={LIST_LIMIT}"
         answer = await self._get(url, "hiro")
         if answer is None or answer.status != 200:
@@ -251,7 +251,7 @@ class ReferenceModel:
         return call["function_name"] in self._allowlist.get(call["contract_id"], ())
 
     async def _verify(self, txid: str) -> None:
-        """Stored or asked for. What is refused, pending or did not come is not remembered."""
+        """Fetch and verify the call unless it is stored. A refused, pending or failed one is not remembered."""
         if txid in self.data.swaps:
             return
         answer = await self._get(f"{HIRO_URL}/extended/v1/tx/{txid}", "hiro")
@@ -271,7 +271,7 @@ class ReferenceModel:
     # The wire
 
     async def _get(self, url: str, upstream: Literal["hiro", "tenero"]) -> FetchResponse | None:
-        """The last answer; None when there was none. 429 is tried five times at Hiro and three at Tenero."""
+        """The last answer; None without one. A 429 is tried five times at Hiro and three times at Tenero."""
         limited_s = HIRO_LIMITED_S if upstream == "hiro" else TENERO_LIMITED_S
         headers = {"x-api-key": "key"} if upstream == "hiro" else {}
         attempt = 0
@@ -294,13 +294,13 @@ class ReferenceModel:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds, thirty at most; a date is ignored."""
+    """`Retry-After` in seconds, thirty at most; a date is ignored."""
     text = headers.get("retry-after", "")
     return min(float(text), RETRY_AFTER_MAX_S) if text.isdigit() else None
 
 
 def usd_of(body: bytes) -> float | None:
-    """The price; None where there is none that can be used."""
+    """The price; None if there is no usable one."""
     try:
         usd = float(json.loads(body)["data"]["price_usd"])
     except (ValueError, KeyError, TypeError):

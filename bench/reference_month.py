@@ -1,9 +1,9 @@
-"""Tocsin and a model of the reference over the same simulated month, with the same faults: make month.
+"""Compare Tocsin with a model of the reference over the same simulated month, with the same faults: make month.
 
 python bench/reference_month.py --days 30 --seed 1
 
-The same seed gives the same table. Each service has a process of its own; thirty days take about ten minutes of CPU
-time for each. A run of thirty days writes its figures into docs/reference-month.md; a shorter one prints them only.
+The same seed gives the same table. Each service has its own process; thirty days take about ten minutes of CPU time for
+each. A run of thirty days writes its figures into docs/reference-month.md; a shorter one only prints them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MEMORY = Path("/dev/shm")
 
 
 def one_service(name: str, days: float, seed: int) -> MonthOutcome:
-    """The month of one service, in this process."""
+    """Run the month of one service in this process."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as scratch:
         return run_virtual(live_through(name, Path(scratch), month_of_incidents(), days=days, seed=seed))
 

@@ -1,6 +1,6 @@
-"""What the reference makes of one transaction, written by us from its description. Pure.
+"""How the reference judges one transaction, written from its description. Pure.
 
-The sections are those of docs/reference-month.md, which says where each rule comes from.
+The sections are those of docs/reference-month.md, which gives the source of each rule.
 """
 
 import math
@@ -25,7 +25,7 @@ STX_EVENTS = frozenset({"stx_asset", "stx_transfer_event", "stx_transfer"})
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSwap:
-    """What the reference stores of a swap."""
+    """A swap as the reference stores it."""
 
     sender: str
     token_in: str
@@ -36,7 +36,7 @@ class ReferenceSwap:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRefusal:
-    """A code of the verifier. Nothing is stored, so the transaction is asked for again at the next visit."""
+    """A code of the verifier. Nothing is stored, so the transaction is fetched again at the next visit."""
 
     code: str
 
@@ -48,7 +48,7 @@ class _Leg:
 
 
 def parse_legs(tx: Mapping[str, Any]) -> ReferenceSwap | ReferenceRefusal:
-    """The largest leg out and the largest leg in, as bare numbers; legs of one token are not added up."""
+    """The largest leg out and the largest leg in, by raw amounts; legs of one token are not added up."""
     agent, given, received = tx["sender_address"], [], []
     for event in tx.get("events") or []:
         asset = event.get("asset")
@@ -74,7 +74,7 @@ def _size(leg: _Leg) -> int:
 
 
 def js_amount(value: Any) -> int | None:
-    """The amount as JavaScript's `Number` has it: exact up to 2^53. None: not a whole number from 0 on."""
+    """The amount as JavaScript's `Number`, exact up to 2^53. None if it is not a non-negative whole number."""
     try:
         number = float(value) if value not in {None, ""} else math.nan
     except (TypeError, ValueError):
@@ -87,9 +87,9 @@ def js_amount(value: Any) -> int | None:
 def verify_fetched(  # noqa: PLR0911 - one return per check, in the reference's order
     tx: Mapping[str, Any], start_s: int, tiers: Mapping[str, str], allowlist: Mapping[str, Collection[str]]
 ) -> ReferenceSwap | ReferenceRefusal | None:
-    """The verifier's order, from the status on; None while it is pending.
+    """Verify in the reference's order, from the status on; None while it is pending.
 
-    `canonical` is not looked at, and neither is whether all events were sent.
+    It checks neither `canonical` nor whether all events were sent.
     """
     status = tx["tx_status"]
     if status == "pending":

@@ -1,9 +1,9 @@
-"""Soak the service: mixed traffic, abuse and faults of the upstreams while the scheduler runs: `make soak`.
+"""Soak the service with traffic, abuse and upstream faults while the scheduler runs: `make soak`.
 
     python bench/soak.py [--minutes 10] [--seed 1]
 
-It ends with 1 if a valid request got an error, if a slot was missed or late, if memory, descriptors or files grew, or
-if a swap is missing at the end. Cadences are seconds instead of minutes, so that ten minutes have hundreds of slots.
+It exits with 1 if a valid request got an error, if a slot was missed or late, if memory, descriptors or files grew, or
+if a swap is missing at the end. Cadences are seconds instead of minutes, so ten minutes have hundreds of slots.
 """
 
 import argparse
@@ -49,7 +49,7 @@ KINDS = ["limited", "status", "delay", "cut", "cut_body", "truncated", "wrong_js
 
 @dataclass(slots=True)
 class Samples:
-    """What the process uses, once a second."""
+    """The resource use of the process, once a second."""
 
     resident: list[int] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ def _open_descriptors(pid: int) -> int:
 
 @dataclass(slots=True)
 class Findings:
-    """What must not be there."""
+    """The problems that make the soak fail."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -89,7 +89,7 @@ def main() -> int:
     options = parser.parse_args()
     logging.getLogger("asyncio").setLevel(
         logging.ERROR
-    )  # not a line for each connection that the service closes
+    )  # without a log line for each connection that the service closes
     with (
         running_simulator(wallets=40, history_hours=2, speed=30) as upstreams,
         tempfile.TemporaryDirectory() as scratch,
@@ -118,10 +118,10 @@ async def _soak(service: ServiceProcess, simulator: str, data_dir: Path, seconds
     faults.cancel()
     ended = time.time()
     ask(f"{simulator}/_control/calm", body={})
-    await asyncio.sleep(12)  # descriptors of silent sockets are given back
+    await asyncio.sleep(12)  # the service closes silent sockets in this time
     after = _open_descriptors(service.pid)
     runs = _runs(service, started, ended)
-    truth = len(ask(f"{simulator}/_truth")[1]["swaps"])  # the chain goes on: these at least must be counted
+    truth = len(ask(f"{simulator}/_truth")[1]["swaps"])  # the chain continues: at least these must be counted
     await asyncio.to_thread(_act, service, "refresh&task=feed")
     await asyncio.to_thread(_act, service, "refresh&task=sweep")
     counted = _counted(service)
@@ -132,7 +132,7 @@ async def _soak(service: ServiceProcess, simulator: str, data_dir: Path, seconds
     _report_traffic(tally, seconds, findings)
     _report_slots(runs, findings)
     _report_use(samples, idle, after, findings)
-    print(f"faults             {failed_calls} calls of upstreams failed")
+    print(f"faults             {failed_calls} calls to upstreams failed")
     print(f"swaps              {counted} on the board, {truth} on the chain")
     findings.expect(counted >= truth, f"{truth - counted} swaps are missing")
     findings.expect(failed_calls > 0, "the upstreams had no fault")
@@ -144,7 +144,7 @@ async def _soak(service: ServiceProcess, simulator: str, data_dir: Path, seconds
 
 
 async def _break_upstreams(simulator: str, seed: int) -> None:
-    """Every two seconds the next calls of an upstream fail, each time in another way."""
+    """Make the next calls to an upstream fail, every two seconds and each time in another way."""
     draw = random.Random(seed)
     while True:
         upstream, times = draw.choice([("hiro", 2), ("hiro", 2), ("tenero", 1)])
@@ -166,7 +166,7 @@ async def _sample(samples: Samples, pid: int, data_dir: Path, seconds: float) ->
 
 
 def _drain(service: ServiceProcess) -> int:
-    """Read the log to its end. Returns how many calls of an upstream failed."""
+    """Read the log to its end. Returns how many calls to an upstream failed."""
     failed = 0
     while line := service.line():
         failed += '"upstream.attempt_failed"' in line
@@ -232,7 +232,7 @@ def _report_slots(runs: list[dict[str, Any]], findings: Findings) -> None:
 
 
 def _lateness(runs: list[dict[str, Any]]) -> list[float]:
-    """By how many seconds runs started too late; without those that waited for the run before, or after its failure."""
+    """The lateness of runs in seconds, except those that waited for the previous run or backed off after it failed."""
     free = [
         run
         for before, run in pairwise(runs)
@@ -242,7 +242,7 @@ def _lateness(runs: list[dict[str, Any]]) -> list[float]:
 
 
 def _unexplained(runs: list[dict[str, Any]], cadence_ms: int) -> int:
-    """Slots without a run, although no run was under way and the one before had not failed."""
+    """Slots without a run, although no run was under way and the previous one had not failed."""
     missed = 0
     for before, run in pairwise(runs):
         skipped = range(before["slotAt"] + cadence_ms, run["slotAt"], cadence_ms)

@@ -1,6 +1,6 @@
-"""The traffic of `make soak`: what visitors, agents and operators send, and what nobody should.
+"""The traffic of `make soak`: requests of visitors, agents and operators, and abuse.
 
-Every valid request has a list of statuses that are right for it. Anything else counts as an error.
+Every valid request has a list of expected statuses. Any other status counts as an error.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PATIENCE = aiohttp.ClientTimeout(total=30)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the service is, and what it knows."""
+    """The address of the service, and the data it knows."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Target:
 
 @dataclass(slots=True)
 class Tally:
-    """What was sent, and what came back."""
+    """Counts of requests and responses."""
 
     requests: Counter[str] = field(default_factory=Counter)
     limited: int = 0
@@ -98,7 +98,7 @@ class Traffic:
             await asyncio.sleep(0.2)
 
     async def _visitor(self) -> None:
-        """A connection that is kept open, over which all kinds of valid requests go."""
+        """Send all kinds of valid requests over a connection that is kept open."""
         connector = aiohttp.TCPConnector(limit=1)
         async with aiohttp.ClientSession(self._target.url, connector=connector, timeout=PATIENCE) as session:
             while not self._stop.is_set():
@@ -122,7 +122,7 @@ class Traffic:
         return {"X-Forwarded-For": address}
 
     def _pick(self) -> Ask:
-        """A request of the kind that the weights draw."""
+        """A request of a random kind, according to the weights."""
         [make] = self._random.choices(list(self._kinds), list(self._kinds.values()))
         return make()
 
@@ -146,17 +146,17 @@ class Traffic:
         return self._get("/api/admin/scheduler", **{"X-Admin-Key": self._target.admin_key})
 
     def _submission(self) -> Ask:
-        """Of an unknown transaction: 404, or Hiro's lane is spent, or Hiro has a fault just now."""
+        """A submission of an unknown transaction: 404, or the lane to Hiro is used up, or Hiro has a fault."""
         body = json.dumps({"txid": f"{self._random.getrandbits(256):064x}"}).encode()
         return "POST", "/api/competition/trades", frozenset({404, 429, 502, 503}), {}, body
 
-    # What nobody should send
+    # Abuse
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(self._target.host, self._target.port)
 
     async def _long_head(self) -> None:
-        """Headers without an end: 431, and the connection is closed."""
+        """Send endless headers: 431, and the connection is closed."""
         reader, writer = await self._connect()
         try:
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
@@ -171,7 +171,7 @@ class Traffic:
             writer.close()
 
     async def _slow_head(self) -> None:
-        """A byte a second: 408 after ten seconds."""
+        """Send a byte a second: 408 after ten seconds."""
         reader, writer = await self._connect()
         try:
             for byte in b"GET /healthz HTTP/1.1\r\n":
@@ -185,7 +185,7 @@ class Traffic:
             writer.close()
 
     async def _endless_body(self) -> None:
-        """A body that is refused is not read on and on."""
+        """Send a body that is refused; the service must not read it endlessly."""
         reader, writer = await self._connect()
         try:
             head = "POST /api/competition/trades HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -208,7 +208,7 @@ class Traffic:
             writer.close()
 
     async def _greedy(self) -> None:
-        """One client: guesses of keys, random queries, deep JSON, pushes without the secret."""
+        """One client that guesses keys and sends random queries, deep JSON and pushes without the secret."""
         headers = {"X-Forwarded-For": GREEDY}
         guess = {**headers, "X-Admin-Key": f"guess-{self._random.random()}"}
         deep = b"[" * 50_000
@@ -235,7 +235,7 @@ class Traffic:
                     self._count("a greedy client", str(response.status), {str(status) for status in expected})
 
     async def _silence(self) -> None:
-        """Sockets that send nothing: the service closes them."""
+        """Open sockets that send nothing; the service closes them."""
         opened = [await self._connect() for _ in range(SILENT)]
         try:
             async with asyncio.timeout(20):
@@ -248,7 +248,7 @@ class Traffic:
                 writer.close()
 
     async def _watch(self) -> None:
-        """An operator's console: an event stream for a few seconds."""
+        """Read an event stream for a few seconds, like an operator's console."""
         headers = {"X-Admin-Key": self._target.admin_key}
         async with (
             aiohttp.ClientSession(self._target.url) as session,

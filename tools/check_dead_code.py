@@ -1,4 +1,4 @@
-"""Nothing in src is unused, except what is listed here with its reason. A reason that is not needed is an error."""
+"""Report unused code in src, except what is listed here with its reason. An unneeded entry is an error."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,10 @@ PATHS = ("src", "examples", "deploy/cloudflare/src/worker.py", "deploy/cloudflar
 SHAPES = ROOT / "src" / "tocsin" / "shapes"
 COMMANDS = ["@app.command", "@app.callback"]
 
-CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it; the contract tests do"
+CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it, and the contract tests do"
 UVICORN = "uvicorn calls or reads it"
 STARLETTE = "Starlette reads it"
-ANNOTATION = "the name is in an annotation in quotes"
+ANNOTATION = "the name is in a quoted annotation"
 METRIC = "web/metrics.py reads all counters of the runtime as fields"
 EXCEPTIONS = {
     "delete_alarm": CLOUDFLARE,
@@ -40,7 +40,7 @@ EXCEPTIONS = {
     "syncs": "bench/objects_server.py reports it",
     "history_of_all": "bench/measure_history.py measures it, for curves of all agents",
     "SimulatedFetch": "tests and benchmarks use the simulator without a socket",
-    "get_cached_token_price": "the reference has it: one price, as get_cached_token_prices gives many",
+    "get_cached_token_price": "the reference has it: one price, where get_cached_token_prices returns many",
     "fetch_token_price_usd": "the reference has it: one price without a cache",
 }
 
@@ -51,7 +51,7 @@ def main() -> int:
     unused = [
         item
         for item in vulture.get_unused_code(min_confidence=60)
-        # A field of a shape is written to JSON, and mashumaro reads the options.
+        # Fields of a shape are written to JSON, and mashumaro reads the options.
         if not (item.typ == "variable" and Path(item.filename).is_relative_to(SHAPES))
     ]
     findings = [

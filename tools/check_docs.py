@@ -1,4 +1,4 @@
-"""Documentation is true where a script can tell: links resolve, commands and pages exist, versions agree."""
+"""Check what a script can check in the documentation: links resolve, commands and pages exist, versions agree."""
 
 import re
 import subprocess
@@ -44,7 +44,7 @@ def findings(page: Path, targets: set[str]) -> list[str]:
     ]
     lines = text.count("\n")
     if lines > LINES_MAX.get(name, 10**6):
-        found.append(f"{name}: {lines} lines; say it in {LINES_MAX[name]}")
+        found.append(f"{name}: {lines} lines; shorten it to {LINES_MAX[name]}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A name stands for one thing: no class and no module of the package has the name of another.
+"""Check that each name stands for one thing: no two classes or modules of the package share a name.
 
 The two platforms implement the same bindings: a name may be in platform/local and in platform/cloudflare.
 """
@@ -20,14 +20,14 @@ def definitions() -> dict[str, list[Path]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.stem not in EXEMPT:
             found[f"module {path.stem}"].append(path)
-        for node in ast.parse(path.read_text()).body:  # a class within another is known by both names
+        for node in ast.parse(path.read_text()).body:  # a nested class is known by both names
             if isinstance(node, ast.ClassDef):
                 found[f"class {node.name}"].append(path)
     return found
 
 
 def are_twins(paths: list[Path]) -> bool:
-    """One on each platform, and nowhere else."""
+    """Whether there is one on each platform and none elsewhere."""
     return [sum(path.is_relative_to(twin) for path in paths) for twin in TWINS] == [1, 1] and len(paths) == 2
 
 

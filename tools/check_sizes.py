@@ -1,4 +1,4 @@
-"""Files and functions stay readable: at most 400 lines a file, 70 a function."""
+"""Check the sizes of files and functions: at most 400 lines per file, 70 per function."""
 
 import ast
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
-# A list of cases may be longer than code: each entry with its reason.
+# A list of cases may be longer than code. Each entry has its reason.
 LONG_FILES = {
     "tests/conformance/worker.py": "one short function for each op of the recordings",
 }

@@ -2,9 +2,9 @@
 
     python tools/fuzz_api.py [--examples 60] [--seed 1] [--platform local|cloudflare|both]
 
-Schemathesis makes the requests, valid and invalid ones, from the document that the service publishes. No request may
-get a 5xx, or a status, a content type or a body that the document does not have.
-The event stream is left out, because it has no end: tests/web has its tests.
+Schemathesis generates valid and invalid requests from the document that the service publishes. No request may get a
+5xx, or a status, a content type or a body that the document does not describe.
+The event streams are left out because they never end; tests/web tests them.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def fuzz(url: str, examples: int, seed: int) -> int:
     command = [str(SCHEMATHESIS), "run", f"{url}/openapi.json", "--checks", ",".join(CHECKS)]
     command += ["--phases", "examples,coverage,fuzzing", "--mode", "all", "--workers", "1"]
     command += ["--max-examples", str(examples), "--seed", str(seed), "--request-timeout", "60"]
-    for stream in ("streamEvents", "streamNews"):  # they do not end
+    for stream in ("streamEvents", "streamNews"):  # they never end
         command += ["--exclude-operation-id", stream]
     command += ["--no-color"]
     for header in HEADERS:

@@ -1,8 +1,8 @@
-"""Writes the types of the pages' JavaScript from the service's shapes: JSDoc only, which no page loads.
+"""Write the types of the pages' JavaScript from the service's shapes, as JSDoc that no page loads.
 
     python tools/js_types.py
 
-An editor that understands JSDoc then knows the fields of what the service sends:
+An editor that understands JSDoc then knows the fields of the service's responses:
 `@param {import("./types.js").Board} board`.
 """
 
@@ -43,7 +43,7 @@ SHAPES: tuple[type[SnakeShape], ...] = (
     RoundPage,
     ErrorBody,
 )
-# Shapes with further fields, which the schema cannot name.
+# Shapes with additional fields, which the schema cannot name.
 OPEN = {shape.__name__ for shape in SHAPES if shape.MERGED}
 HEAD = """\
 /**

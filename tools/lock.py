@@ -2,8 +2,8 @@
 
     python tools/lock.py [--upgrade]
 
-Without `--upgrade` a pin stays as long as it satisfies pyproject.toml. Packages are pinned with their hashes,
-and no file names the index that they came from.
+Without `--upgrade`, a pin stays as long as it satisfies pyproject.toml. Packages are pinned with their hashes,
+and no file names the package index.
 """
 
 import re
@@ -17,12 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 WORKER = ROOT / "deploy" / "cloudflare" / "pyproject.toml"
 WORKER_TESTS = ROOT / "tests" / "cloudflare" / "requirements.txt"
-# What the Worker imports of our dependencies. The others need sockets, threads or native code.
+# The dependencies that the Worker imports. The others need sockets, threads or native code.
 WORKER_NEEDS = ("starlette", "mashumaro")
 SDK = "workers-runtime-sdk"
-FUZZ = "tools/requirements-fuzz.txt"  # for `make fuzz` alone, in an environment of its own
-MUTATION = "tools/requirements-mutation.txt"  # for `make mutation`, which runs the tests too
-MCP = "tools/requirements-mcp.txt"  # the official client of the protocol, for `make mcp` alone
+FUZZ = "tools/requirements-fuzz.txt"  # only for `make fuzz`, in its own environment
+MUTATION = "tools/requirements-mutation.txt"  # for `make mutation`, which also runs the tests
+MCP = "tools/requirements-mcp.txt"  # the official client of the protocol, only for `make mcp`
 COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
 
@@ -44,20 +44,20 @@ def main() -> None:
 
 
 def _install_uv(directory: Path) -> str:
-    """For this run only: nothing else here needs it."""
+    """Install uv for this run only, because nothing else here needs it."""
     _run([sys.executable, "-m", "venv", str(directory)])
     _run([str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"])
     return str(directory / "bin" / "uv")
 
 
 def _lock(command: list[str], name: str) -> None:
-    """What the project needs to run, and what it needs to be installed from a checkout."""
+    """Lock what the project needs to run, and what an installation from a checkout needs."""
     build: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     _run([*command, "pyproject.toml", "-", "-o", name], "\n".join(build))
 
 
 def _lock_worker(uv: str) -> None:
-    """The Worker runs on the versions that the service runs on. Its SDK is pinned by hand in its project."""
+    """Give the Worker the same versions as the service. Its SDK is pinned by hand in its project."""
     project = tomllib.loads(WORKER.read_text())
     [sdk] = [line for line in project["dependency-groups"]["dev"] if line.startswith(f"{SDK}==")]
     python = (WORKER.parent / ".python-version").read_text().strip()

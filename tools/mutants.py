@@ -1,11 +1,11 @@
-"""Tries every deliberate bug of `tests/mutants`: each alone, in a copy of the tree, with the tests that must catch it.
+"""Try every deliberate bug of `tests/mutants`: one at a time, in a copy of the tree, with the tests that must catch it.
 
     make mutants                      all of them; exits with 1 if one survives or no longer applies
     make mutants ONLY=alarm JOBS=2    those whose name contains a text, two at a time
     make mutants DOCS=1               write the table in docs/guarantees.md and run nothing
 
-The developer's own files are never changed. First all tests run in a copy without a bug, and must pass; then with bugs
-that break everything, which must be caught: so what is imported is the copy.
+The developer's own files are never changed. First all tests run in a copy without a bug and must pass. Then they run
+with bugs that break everything, which must be caught: this proves that the tests import the copy.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from mutants.bug import SOURCE, Bug
 ROOT = Path(__file__).parents[1]
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=reproducible")
 TEST_S = 60  # after which a test counts as hanging
-RUN_S = 240  # after which a whole run does
+RUN_S = 240  # after which a whole run counts as hanging
 BASELINE_S = 1_800
 FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - (.*))?$", re.MULTILINE)
 # The first breaks the tests' own process, the second only the processes that they start.
@@ -59,7 +59,7 @@ _times = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a bug came to: by which test it was caught, or why not."""
+    """The outcome of a bug: the test that caught it, or why none did."""
 
     bug: Bug
     caught_by: str | None
@@ -74,7 +74,7 @@ class Outcome:
 
 
 def copy_tree(target: Path) -> None:
-    """A copy of all files that belong to the project, changed ones as they are now."""
+    """Copy all files that belong to the project, including uncommitted changes."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -89,14 +89,14 @@ def copy_tree(target: Path) -> None:
 
 
 def run_tests(tree: Path, tests: Iterable[str], limit_s: float, *, report_all: bool = False) -> str | None:
-    """Run these tests in a tree: None if they pass, else the first that failed, or all of them."""
+    """Run these tests in a tree. Returns None if they pass, else the first failed test, or all failed tests."""
     command = [sys.executable, *PYTEST, f"--timeout={TEST_S}", *(f"tests/{test}" for test in tests)]
     if report_all:
         command.remove("-x")
     environment = {
         **os.environ,
-        "PYTHONPATH": str(tree / "src"),  # before the installed package, which is the developer's tree
-        "TOCSIN_REQUIRE_ALL": "1",  # a test that is skipped catches nothing
+        "PYTHONPATH": str(tree / "src"),  # before the installed package, the developer's tree
+        "TOCSIN_REQUIRE_ALL": "1",  # a skipped test catches nothing
     }
     with subprocess.Popen(
         command,
@@ -122,7 +122,7 @@ def run_tests(tree: Path, tests: Iterable[str], limit_s: float, *, report_all: b
 
 
 def try_bug(tree: Path, bug: Bug, tests: Sequence[str]) -> Outcome:
-    """Put the bug into the tree, run its tests, take it out again."""
+    """Put the bug into the tree, run its tests, and remove it again."""
     path, began = bug.path(tree), time.monotonic()
     text = path.read_text()
     try:
@@ -137,14 +137,14 @@ def try_bug(tree: Path, bug: Bug, tests: Sequence[str]) -> Outcome:
 
 
 def _write(path: Path, text: str) -> None:
-    """With a time of its own: Python recognises outdated bytecode by size and whole second."""
+    """Write the file with a unique time: Python recognises outdated bytecode by size and whole second."""
     path.write_text(text)
     newer = int(time.time()) + next(_times)
     os.utime(path, (newer, newer))
 
 
 def try_all(bugs: Sequence[Bug], tests: Sequence[str], home: Path, jobs: int) -> Iterator[Outcome]:
-    """Try the bugs, each in one of as many trees as there are jobs."""
+    """Try the bugs in as many trees as there are jobs, one bug per tree at a time."""
     trees: SimpleQueue[Path] = SimpleQueue()
     for number in range(jobs):
         copy_tree(home / f"tree-{number}")
@@ -162,26 +162,24 @@ def try_all(bugs: Sequence[Bug], tests: Sequence[str], home: Path, jobs: int) ->
 
 
 def check_baseline(bugs: Sequence[Bug], home: Path) -> str | None:
-    """Without a bug all tests pass, and with one that breaks everything none does. Returns what is wrong."""
+    """Check that all tests pass without a bug, and none with a bug that breaks everything. Returns the problem."""
     tree = home / "baseline"
     copy_tree(tree)
     tests = sorted({test for bug in bugs for test in bug.tests})
     failed = run_tests(tree, tests, BASELINE_S)
     if failed is not None:
-        return f"without any bug a test fails: {failed}"
+        return f"a test fails without any bug: {failed}"
     for bug in BREAK_EVERYTHING:
         if run_tests(tree, bug.tests, RUN_S) is not None or try_bug(tree, bug, ()).caught_by is None:
-            return (
-                f"{bug.name}, which no test catches: the tests import another {SOURCE} than that of the copy"
-            )
+            return f"{bug.name}, which no test catches: the tests do not import {SOURCE} of the copy"
     return None
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Tries every deliberate bug.")
+    parser = argparse.ArgumentParser(description="Try every deliberate bug.")
     parser.add_argument("--only", default="", help="only bugs whose name contains this text")
-    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
-    parser.add_argument("--tests", nargs="*", default=(), help="other tests than those of the bugs")
+    parser.add_argument("--jobs", type=int, default=1, help="number of bugs to try at a time")
+    parser.add_argument("--tests", nargs="*", default=(), help="tests to run instead of those of the bugs")
     parser.add_argument("--write-docs", action="store_true", help=f"write the table in {PAGE}, run nothing")
     options = parser.parse_args()
     if options.write_docs:

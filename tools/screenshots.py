@@ -1,4 +1,4 @@
-"""Pictures of both pages in every state: for the documentation, and to look at before a change is merged.
+"""Take screenshots of both pages in every state, for the documentation and for review before a merge.
 
 The two that the documentation shows go to docs/screenshots, all others to build/screenshots.
 """
@@ -44,7 +44,7 @@ def picture(browser: Browser, state: State, look: str, path: Path, *, whole: boo
 
 
 def settle(page: Page) -> None:
-    """Wait for the frames that show what the page has received by now."""
+    """Wait for the frames that show what the page has received so far."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 

@@ -1,6 +1,6 @@
-"""Asks a running service as an agent would, with the official client of the Model Context Protocol: `make mcp`.
+"""Ask a running service like an agent, with the official client of the Model Context Protocol: `make mcp`.
 
-Needs a service, such as `make demo`; TOCSIN_URL says where. Prints what each question was answered with.
+This needs a running service, such as `make demo`, at TOCSIN_URL. It prints the answer to each question.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Put together what is deployed: our package as far as it runs there, migrations, pages.
+"""Assemble what is deployed: the parts of our package that run on Cloudflare, migrations, and pages.
 
     python deploy/cloudflare/bundle.py [DIRECTORY]
 
-fills `src/tocsin`, `migrations` and `public` of the directory (this one, if none is given), replacing what is there.
+This replaces `src/tocsin`, `migrations` and `public` in the directory (by default, the one of this file).
 """
 
 import shutil
@@ -42,7 +42,7 @@ def bundle(directory: Path) -> None:
 
 
 def _pages(public: Path) -> None:
-    """The pages under the paths and with the headers that they have locally."""
+    """Copy the pages, with the same paths and headers as locally."""
     shutil.copytree(PACKAGE / "web" / "static", public / "static")
     for name in PAGES:
         (public / "static" / f"{name}.html").rename(public / f"{name}.html")

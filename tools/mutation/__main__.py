@@ -1,9 +1,9 @@
-"""Would the tests notice a bug? Changes one operator, number or statement at a time and runs the tests of that line.
+"""Check whether the tests would notice a bug: change one operator, number or statement at a time and run its tests.
 
     python -m tools.mutation budget [--module windows] [--sample 200 --seed 1] [--again] [--report]
 
-`make mutation PACKAGE=budget MODULE=windows` sets it up. What was found is kept in `.mutation/`: a run that was stopped
-goes on where it was, and a mutant is tried again only if its module changed, or with `--again` if it survived.
+`make mutation PACKAGE=budget MODULE=windows` sets it up. Results are kept in `.mutation/`: an interrupted run continues
+where it stopped, and a mutant is tried again only if its module changed, or with `--again` if it survived.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tools.mutation.recorded import KEPT, ROOT, SOURCE
 from tools.mutation.results import Results, show
 from tools.mutation.runner import MutationRun
 
-# Tests in this process only: a process that a test starts does not have the mutant.
+# Only tests that run in this process: a process that a test starts does not contain the mutant.
 TESTS = {
     "budget": ("budget", "tasks", "upstream"),
     "competition": (
@@ -41,20 +41,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make mutation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("package", help="below src/tocsin, such as budget or platform/local")
+    parser.add_argument("package", help="a package below src/tocsin, such as budget or platform/local")
     parser.add_argument(
-        "--module", action="append", help="one module of it, such as windows; may be repeated"
+        "--module", action="append", help="one module of the package, such as windows; may be repeated"
     )
-    parser.add_argument("--sample", type=int, help="try so many mutants of the package, drawn with --seed")
+    parser.add_argument(
+        "--sample", type=int, help="try only this many mutants of the package, chosen with --seed"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--again", action="store_true", help="try survivors again: the tests have changed")
+    parser.add_argument(
+        "--again", action="store_true", help="try survivors again, after the tests have changed"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
-        "--seconds", type=float, default=10, help="run at most so many seconds of tests for a mutant"
+        "--seconds", type=float, default=10, help="run at most this many seconds of tests for a mutant"
     )
-    parser.add_argument("--slow", action="store_true", help="run tests that are marked slow, too")
+    parser.add_argument("--slow", action="store_true", help="also run tests that are marked slow")
     parser.add_argument("--tests", action="append", help="files or directories, instead of the package's own")
-    parser.add_argument("--report", action="store_true", help="print what is known and run nothing")
+    parser.add_argument("--report", action="store_true", help="print the stored results and run nothing")
     options = parser.parse_args()
     if options.package not in TESTS:
         sys.exit(f"packages are {', '.join(TESTS)}")

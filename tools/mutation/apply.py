@@ -1,7 +1,7 @@
-"""Puts a mutant into the running interpreter, without a file and without an import.
+"""Put a mutant into the running interpreter, without a file and without an import.
 
-The tests are imported once. A forked child then changes the code of functions that already exist, so that a mutant
-costs no more than the tests that run for it. Constants, defaults of arguments and defaults of fields are taken from a
+The tests are imported once. A forked child then changes the code of existing functions, so a mutant costs no more
+than the tests that run for it. Constants, defaults of arguments and defaults of fields are taken from a
 second execution of the module.
 """
 
@@ -16,11 +16,11 @@ Functions = dict[CodeType, list[FunctionType]]
 
 
 class CannotApply(Exception):
-    """The change has no counterpart in what is already imported."""
+    """The change has no counterpart in the imported module."""
 
 
 def functions_by_code() -> Functions:
-    """All functions that exist, by the code that they run. conftest has hidden them from the garbage collector."""
+    """All existing functions, by the code that they run. conftest has hidden them from the garbage collector."""
     gc.unfreeze()
     found: Functions = defaultdict(list)
     for each in gc.get_objects():
@@ -30,7 +30,7 @@ def functions_by_code() -> Functions:
 
 
 def apply(module: ModuleType, original: str, mutated: str, functions: Functions) -> bool:
-    """Whether a value was changed: then tests may have copies of the old one."""
+    """Apply a mutant. Returns whether a value was changed, in which case tests may have copies of the old one."""
     path = module.__file__ or ""
     before, after = compile(original, path, "exec"), compile(mutated, path, "exec")
     by_value = not _replace_code(before, after, functions) or _outer(before) != _outer(after)
@@ -40,19 +40,19 @@ def apply(module: ModuleType, original: str, mutated: str, functions: Functions)
 
 
 def _outer(code: CodeType) -> tuple[object, ...]:
-    """What a module or a class body does itself, without the functions in it. Positions do not count."""
+    """The code of a module or a class body itself, without its functions. Positions do not count."""
     constants = [each for each in code.co_consts if not isinstance(each, CodeType)]
     nested = [_outer(each) for each in code.co_consts if isinstance(each, CodeType) and _is_body(each)]
     return code.co_code, code.co_names, tuple(map(repr, constants)), *nested
 
 
 def _is_body(code: CodeType) -> bool:
-    """A module's or a class's own code: it uses no fast locals."""
+    """Whether the code is that of a module or a class, which uses no fast locals."""
     return not code.co_flags & 0x0002
 
 
 def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
-    """The same code before and after, without what is within a function that has lost some of it."""
+    """Pairs of the same code before and after, except inside a function that has lost some of its code."""
     yield before, after
     old = [each for each in before.co_consts if isinstance(each, CodeType)]
     new = [each for each in after.co_consts if isinstance(each, CodeType)]
@@ -62,7 +62,7 @@ def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeTy
 
 
 def _replace_code(before: CodeType, after: CodeType, functions: Functions) -> bool:
-    """Whether a function was changed."""
+    """Replace the code of changed functions. Returns whether any function was changed."""
     changed = False
     for old, new in _pairs(before, after):
         if old == new or _is_body(old):
@@ -82,7 +82,7 @@ def _replace_values(module: ModuleType, after: CodeType) -> None:
 
 
 def _adopt(old: Any, new: Any, name: str) -> bool:
-    """Take over what differs between two executions of the same names. Whether something did."""
+    """Apply the differences between two executions of the same names. Returns whether there were any."""
     changed = False
     for key, value in list(new.items()):
         current = old.get(key)
@@ -128,7 +128,7 @@ def _adopt_defaults(current: FunctionType, value: FunctionType) -> bool:
 
 
 def _set_everywhere(name: str, current: object, value: object) -> None:
-    """A constant is imported by name: change it wherever it was imported to."""
+    """Change a constant in every module that imported it by name."""
     for module in list(sys.modules.values()):
         if vars(module).get(name) is current or (name in vars(module) and vars(module)[name] == current):
             vars(module)[name] = value

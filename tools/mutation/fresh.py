@@ -1,7 +1,7 @@
-"""Runs tests in a new interpreter that imports the mutant: `python -m tools.mutation.fresh module file test...`.
+"""Run tests in a new interpreter that imports the mutant: `python -m tools.mutation.fresh module file test...`.
 
-Values that tests have made while they were imported have kept the old constant or default. So a mutant of one of these
-that survives is tried a second time here. The exit code is that of pytest.
+Values that tests computed while they were imported still use the old constant or default. A surviving mutant of one of
+these is therefore tried again here. The exit code is that of pytest.
 """
 
 import sys
@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 class MutantLoader(SourceLoader):
-    """Loads the text of a mutant under the name and the path of its module."""
+    """Loads the text of a mutant under the name and path of its module."""
 
     def __init__(self, path: str, text: bytes) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class MutantFinder(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002  # only one module is wanted
+        path: Sequence[str] | None,  # noqa: ARG002  # it finds one module
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         if fullname != self._name:

@@ -1,4 +1,4 @@
-"""The mutants of a module, made by the operators of cosmic-ray and one of our own."""
+"""Make the mutants of a module with the operators of cosmic-ray and an additional one."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from cosmic_ray.ast import ast_nodes
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.operators.provider import OperatorProvider
 
-# Cosmic-ray replaces each operator by every other one. These pairs are bugs that somebody could write.
+# Cosmic-ray replaces each operator by every other one. These pairs are plausible bugs.
 COMPARISONS = ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_GtE", "LtE_Gt", "Gt_LtE", "GtE_Lt", "Eq_NotEq",
                "NotEq_Eq", "Is_IsNot", "IsNot_Is")  # fmt: skip
 BINARY = ("Add_Sub", "Sub_Add", "Mul_FloorDiv", "Div_Mul", "FloorDiv_Mul", "FloorDiv_Div", "Mod_FloorDiv",
@@ -36,7 +36,7 @@ MUTATED_EXCEPTION = "CosmicRayTestingException"
 
 
 class RemoveCall(Operator):  # type: ignore[misc]  # cosmic-ray has no types
-    """Leaves out a statement that only calls something: a write, a report, a reset."""
+    """Removes a statement that only calls something: a write, a report, a reset."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         if node.type == "simple_stmt" and _is_call(node.children[0]):
@@ -86,7 +86,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def ast_nodes_to_mutate(source: str) -> list[Any]:
-    """All but decorators: `frozen` and `slots` protect against mistakes in code that is not there."""
+    """All nodes except decorators: `frozen` and `slots` protect against mistakes in code that does not exist."""
     nodes = list(ast_nodes(parso.parse(source)))
     left_out = {id(each) for node in nodes if node.type == "decorator" for each in ast_nodes(node)}
     return [node for node in nodes if id(node) not in left_out]
@@ -102,7 +102,7 @@ def _is_call(node: Any) -> bool:
 
 
 def _changed(source: str, starts: list[int], node: Any, operator: Any, index: int) -> str | None:
-    """The module with this one change, or None where the operator cannot. The tree is put back as it was."""
+    """The module with this one change, or None if the operator cannot make it. The tree is restored."""
     first, last = _offset(starts, node.get_start_pos_of_prefix()), _offset(starts, node.end_pos)
     kept = [
         (each, list(each.children) if hasattr(each, "children") else each.value) for each in ast_nodes(node)
@@ -120,7 +120,7 @@ def _changed(source: str, starts: list[int], node: Any, operator: Any, index: in
 
 
 def _meaning(source: str) -> str | None:
-    """What the interpreter sees of it. Annotations are left out: nothing here depends on them at run time."""
+    """The module as the interpreter sees it. Annotations are removed: nothing depends on them at run time."""
     try:
         tree = ast.parse(source)
     except SyntaxError:

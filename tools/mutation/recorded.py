@@ -1,4 +1,4 @@
-"""Which tests run which lines, and how long they take. Kept in `.mutation/`, per file of tests, until it changes."""
+"""Record which tests run which lines, and how long they take, in `.mutation/` per test file until it changes."""
 
 import ast
 import hashlib
@@ -19,13 +19,13 @@ def digest(path: Path) -> str:
 
 @dataclass(slots=True)
 class Recording:
-    """What running the tests has shown."""
+    """What a run of the tests has shown."""
 
     tests: dict[str, dict[int, set[str]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
     seconds: dict[str, float] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)  # without a mutant: they tell nothing about one
+    failed: set[str] = field(default_factory=set)  # without a mutant: they show nothing about one
 
     def add(self, kept: Path) -> None:
         stored = json.loads(kept.read_text())
@@ -41,7 +41,7 @@ def place_of(test_file: Path) -> Path:
 
 
 def is_current(test_file: Path, tests: Iterable[str]) -> bool:
-    """The test file and all modules that it runs are what they were, and all of these tests were run."""
+    """Whether the test file and all modules that it runs are unchanged, and all of these tests were run."""
     place = place_of(test_file)
     if not place.exists():
         return False
@@ -57,7 +57,7 @@ def is_current(test_file: Path, tests: Iterable[str]) -> bool:
 
 
 class Uses:
-    """Where the functions of all modules use a name: who changes a constant must run these lines."""
+    """Where the functions of all modules use a name: a changed constant requires a run of these lines."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._places: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -82,7 +82,7 @@ class Uses:
                     self._derived[used].add(made)
 
     def of(self, path: Path, line: int) -> set[tuple[str, int]]:
-        """The lines that use what is assigned on this line of a module or a class, directly or by another constant."""
+        """The lines that use what this line of a module or class assigns, directly or through another constant."""
         tree = ast.parse(path.read_text())
         name = str(path.relative_to(SOURCE))
         for node in ast.walk(tree):
@@ -92,7 +92,7 @@ class Uses:
             ):
                 return {(name, each) for each in _lines(node)}
         names = self.names_at(path, line)
-        names |= {  # who makes an object uses the defaults of its fields
+        names |= {  # creating an object uses the defaults of its fields
             node.name
             for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
@@ -117,7 +117,7 @@ def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> range:
 
 
 def statement_lines(path: Path, line: int) -> range:
-    """The lines of the statement at this line: a line in its middle may have no code of its own."""
+    """All lines of the statement at this line, because a line in its middle may have no code of its own."""
     tree = ast.parse(path.read_text())
     around = [
         node

@@ -1,4 +1,4 @@
-"""What is known about mutants, kept per module, and the table of it."""
+"""The results of mutants, stored per module, and their table."""
 
 import json
 from collections import Counter
@@ -36,7 +36,7 @@ class Results:
 
 
 def equivalent_in(name: str) -> dict[str, str]:
-    """Reasons by the changed line, as `before -> after`: these mutants do what the module does."""
+    """Reasons by the changed line, as `before -> after`: these mutants behave like the module."""
     stored: dict[str, dict[str, str]] = json.loads(EQUIVALENT.read_text())
     return stored.get(name, {})
 

@@ -1,4 +1,4 @@
-"""Runs the tests of a mutated line in a forked child of a pytest that has collected everything."""
+"""Run the tests of a mutated line in a forked child of a pytest process that has collected everything."""
 
 import importlib
 import json
@@ -32,11 +32,11 @@ from tools.mutation.recorded import (
 )
 from tools.mutation.results import KILLED, NOT_TRIED, SURVIVED, UNTESTED, Results
 
-MEMORY_MAX = 6 * 1024**3  # of address space: a mutant that never ends may also never stop to collect
-CPU_MIN_S = 3  # a mutant gets this and three times what its tests needed
+MEMORY_MAX = 6 * 1024**3  # of address space: a mutant that never ends may also allocate without end
+CPU_MIN_S = 3  # a mutant gets this plus three times what its tests needed
 FRESH_TESTS_MAX = 100
 CANNOT_APPLY = 42  # an exit code
-WALL_FACTOR = 6  # processor time is what counts; this ends a child that waits for ever
+WALL_FACTOR = 6  # processor time is what counts; this ends a child that waits forever
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Child:
 
 
 class MutationRun:
-    """A plugin of pytest: instead of running the tests once, runs them for each mutant."""
+    """A pytest plugin that runs the tests for each mutant instead of once."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class MutationRun:
         ]
         self._recording = Recording()
         self._report_to: int | None = None
-        self._texts: list[tuple[str, set[str]]] = []  # of each test file, and its tests
-        self._failed_plain: list[str] = []  # without a mutant: they tell nothing about one
+        self._texts: list[tuple[str, set[str]]] = []  # the text of each test file, and its tests
+        self._failed_plain: list[str] = []  # without a mutant: they show nothing about one
 
     def pytest_collection(self) -> None:
-        """A failing example need not be made small, and the examples are the same for each mutant."""
+        """Do not shrink failing examples, and use the same examples for each mutant."""
         from hypothesis import Phase, settings  # pytest warns about what is imported before its own plugin
 
         plain = (Phase.explicit, Phase.generate)
@@ -98,7 +98,7 @@ class MutationRun:
         return True
 
     def _record(self, items: Sequence[pytest.Item]) -> None:
-        """Run each file of tests once to see which lines its tests run, unless that is known."""
+        """Run each test file once to record which lines its tests run, unless that is known."""
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in items:
             files[item.path].append(item)
@@ -145,7 +145,7 @@ class MutationRun:
                     )
 
     def _tests_for(self, path: Path, mutant: Mutant, uses: Uses, killers: Counter[str]) -> list[str]:
-        """Tests that run the line; for a constant, a line that uses it. Quick ones and likely killers first."""
+        """Tests that run the line or, for a constant, a line that uses it. Quick ones and likely killers first."""
         name = str(path.relative_to(SOURCE))
         known = self._recording.tests
         found: set[str] = set()
@@ -170,7 +170,7 @@ class MutationRun:
         return chosen
 
     def _naming(self, path: Path, names: set[str]) -> set[str]:
-        """Tests of the files that name this module and one of its constants: they may look at its value only."""
+        """Tests of the files that name this module and one of its constants: they may check only its value."""
         found: set[str] = set()
         for text, tests in self._texts if names else ():
             if path.stem in text and any(re.search(rf"\b{name}\b", text) for name in names):
@@ -190,7 +190,7 @@ class MutationRun:
 
 
 def _in_child(function: Any, *arguments: Any) -> None:
-    """Run it and end the process, whatever happens."""
+    """Run the child's work and end the process, whatever happens."""
     code = 3
     try:
         os.setpgid(0, 0)
@@ -257,7 +257,7 @@ def run_mutant(
         by_value = apply(importlib.import_module(name), path.read_text(), mutant.source, functions)
     except CannotApply:
         return CANNOT_APPLY
-    except Exception as error:  # noqa: BLE001  # the module cannot be imported any more: everybody would notice
+    except Exception as error:  # noqa: BLE001  # the module can no longer be imported: every test would notice
         os.write(writer, f"import: {type(error).__name__}".encode())
         return 1
     _own_directory(tests[0])
@@ -280,7 +280,7 @@ def _run_afresh(name: str, mutant: Mutant, tests: list[pytest.Item], writer: int
 
 
 def _finished(running: list[Child]) -> list[Child]:
-    """Those that closed their end of the pipe, or whose time is up."""
+    """Children that closed their end of the pipe, or whose time is up."""
     readers = {child.reader: child for child in running}
     ready, _, _ = select.select(list(readers), [], [], 1.0)
     late = [child for child in running if time.monotonic() > child.until]

@@ -4,7 +4,7 @@ from tocsin.platform.cloudflare.environment import SchedulerParts
 from tocsin.tasks import request_jobs, tasks
 from tocsin.worker.entry import Entry, SchedulerObject
 
-__all__ = ["Default", "SchedulerDO"]  # what Cloudflare takes for entry points
+__all__ = ["Default", "SchedulerDO"]  # Cloudflare's entry points
 
 
 class Default(Entry):
