@@ -316,7 +316,7 @@ BUGS = (
         old="flag.reason, flag.txids, [], cleared=True)",
         new="flag.reason, flag.txids, flag.excludes_from, cleared=False)",
         origin="hard to game",
-        breaks="An operator can take a flag back",
+        breaks="An operator can clear a flag",
         tests=("rounds/test_flag_groups.py::test_a_flag_that_is_cleared_stays_and_has_no_effect",),
     ),
     Bug(

@@ -132,7 +132,7 @@ BUGS = (
         old="            if state.paused_until <= now:\n",
         new="            if state.paused_until < now:\n",
         origin="test review: boundaries of pauses",
-        breaks="A pause ends at its end",
+        breaks="A pause ends exactly at its end time",
         tests=("scheduler/test_boundaries.py::test_a_run_at_the_very_end_of_a_pause_is_not_stopped_by_it",),
     ),
     Bug(
