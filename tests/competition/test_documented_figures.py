@@ -25,26 +25,29 @@ HOUR_MS = 3_600_000
 
 def figures() -> dict[str, bool]:
     return {
-        "It reads 40 pages per run at most": feed.PAGES_MAX == 40,
-        "the feed gives up at 1.25 times the cost": feed_choice.LEAVE_AT == 1.25,
+        "It reads at most 40 pages per run": feed.PAGES_MAX == 40,
+        "the feed stops at 1.25 times the cost": feed_choice.LEAVE_AT == 1.25,
         "and returns at 0.8 times": feed_choice.RETURN_AT == 0.8,
         "when the feed has not looked for two sweep cadences": feed_state.TRUSTED_SWEEPS == 2,
         "five pages at a time": sweep.PAGES_PER_TURN == 5,
-        "every fourth one is a wallet's": walk.CONTRACTS_PER_WALLET == 3,
-        "four wallets' lists a day": 24 * HOUR_MS / (15 * 60_000) / walk.SWEEPS_PER_WALLET == 4,
-        "44 contracts a day at most, and once in 400 looks": (walk.TURNS_PER_DAY_MAX, walk.TURN_LOOKS)
+        "every fourth is a wallet's list": walk.CONTRACTS_PER_WALLET == 3,
+        "the lists of four wallets a day": 24 * HOUR_MS / (15 * 60_000) / walk.SWEEPS_PER_WALLET == 4,
+        "at most 44 contracts have their turn in a day, and each at most once in 400 looks": (
+            walk.TURNS_PER_DAY_MAX,
+            walk.TURN_LOOKS,
+        )
         == (44, 400),
-        "looked at four times over half an hour": verify.LOOKS_MIN == 4
-        and sum(verify.RETRY_MS) == HOUR_MS / 2,
+        "checked four times over half an hour": verify.LOOKS_MIN == 4 and sum(verify.RETRY_MS) == HOUR_MS / 2,
         "verified again once a day until it is three days old": (sweep.RECHECK_DAYS, sweep.DAILY_PASS_MS)
         == (3, 24 * HOUR_MS),
         "The queue holds 10,000 submitted trades": swap_store.QUEUED_MAX[swap_store.SUBMITTED] == 10_000,
         "The queue holds 10,000 pushed transactions": swap_store.QUEUED_MAX[swap_store.PUSHED] == 10_000,
-        "what Hiro does not know is dismissed after three looks": verify.PUSHED_LOOKS_MAX == 3,
+        "a transaction that Hiro does not know is dismissed after three attempts": verify.PUSHED_LOOKS_MAX
+        == 3,
         "20,000 transactions in 200 blocks": (chainhook.TRANSACTIONS_MAX, chainhook.BLOCKS_MAX)
         == (20_000, 200),
-        "a transaction of more than 2 MiB is passed over": chainhook.TRANSACTION_MAX == 2_097_152,
-        "5,000 events at most": hiro.EVENTS_MAX == 5_000,
+        "a transaction of more than 2 MiB is skipped": chainhook.TRANSACTION_MAX == 2_097_152,
+        "reads all events, up to 5,000": hiro.EVENTS_MAX == 5_000,
     }
 
 
