@@ -216,11 +216,11 @@ async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
         ({"direction": "up"}, "dir is asc or desc"),
         ({"limit": 0}, "limit is 1 to"),
         ({"limit": PAGE_MAX + 1}, "limit is 1 to"),
-        ({"after": "x"}, "cursor must be next of the page before"),
-        ({"after": page_token.write(["pnl:desc", -1])}, "cursor must be next of the page before"),
-        ({"after": page_token.write(["trades:desc", 5])}, "cursor must be next of the page before"),
-        ({"after": "é" * 9}, "cursor must be next of the page before"),
-        ({"after": "A" * 10_000}, "cursor must be next of the page before"),
+        ({"after": "x"}, "cursor must be next of the previous page"),
+        ({"after": page_token.write(["pnl:desc", -1])}, "cursor must be next of the previous page"),
+        ({"after": page_token.write(["trades:desc", 5])}, "cursor must be next of the previous page"),
+        ({"after": "é" * 9}, "cursor must be next of the previous page"),
+        ({"after": "A" * 10_000}, "cursor must be next of the previous page"),
     ],
 )
 async def test_wrong_parameters_are_explained(wrong: dict[str, Any], message: str, tmp_path: Path) -> None:

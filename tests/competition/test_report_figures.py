@@ -266,8 +266,8 @@ def test_a_sweep_that_read_not_one_list_has_failed() -> None:
     """With the first failure, or where to look for it."""
     nothing, unexplained = swept(read=set(), failure="HTTP 503"), swept(read=set())
 
-    assert nothing.error == "not one contract's list could be read; HTTP 503"
-    assert unexplained.error == "not one contract's list could be read; the log has the reason"
+    assert nothing.error == "no contract's list could be read; HTTP 503"
+    assert unexplained.error == "no contract's list could be read; the log has the reason"
     assert swept(read={"a"}).error is None
 
 

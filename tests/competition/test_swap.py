@@ -202,7 +202,7 @@ def test_a_swap_that_is_fees_only_names_what_is_not_known() -> None:
     net = {"A": -1, "B": -2, "C": 3}
     assert swap_of(Moves(net, frozenset("AB"))) == NoSwap(
         "incomplete_events",
-        f"{shown}, and nobody who received one gave anything: which was swapped is not known",
+        f"{shown}, and nobody who received one gave anything: it is unclear which one was swapped",
         net,
     )
     assert swap_of(Moves(net, frozenset("B"))) == Swap("A", 1, "C", 3, {"B": 2})

@@ -50,7 +50,7 @@ async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
         rows = await world.rows()
 
     assert first.error is not None
-    assert first.error.startswith("not one contract's list could be read; S")
+    assert first.error.startswith("no contract's list could be read; S")
     assert "hiro broke its contract: not JSON" in first.error
     assert first.counters["failedContracts"] == CONTRACTS
     assert second.error is None

@@ -174,7 +174,7 @@ async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) ->
         ("/api/competition/status?address=ST1", "address must be a Stacks mainnet address"),
         (f"{BOARD}?sort=name", "sort is one of"),
         (f"{BOARD}?dir=up", "dir is asc or desc"),
-        (f"{BOARD}?cursor=%00", "cursor must be next of the page before"),
+        (f"{BOARD}?cursor=%00", "cursor must be next of the previous page"),
     ],
 )
 async def test_a_bad_query_is_explained(target: str, sentence: str, tmp_path: Path) -> None:

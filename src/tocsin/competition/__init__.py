@@ -1,6 +1,7 @@
-"""The competition: which transactions are swaps, whose, worth what; found, checked, kept and ranked.
+"""The competition: finds, verifies, stores, values and ranks the swaps of agents.
 
-Pure Python on the ports, so that it runs on every platform. `docs/competition.md` tells how it fits together.
+Pure Python that uses only the bindings, so it runs on every platform. `docs/competition.md` explains how it fits
+together.
 """
 
 from pathlib import Path

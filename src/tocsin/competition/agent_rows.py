@@ -1,10 +1,10 @@
-"""Agents and claims as files contain them: their fields, the checks of each row, and the SQL that imports them. Pure.
+"""Agents and claims in import files: their fields, the checks of each row, and the SQL that imports them. Pure.
 
 `commands/import_agents.py` reads the file and runs the SQL. `sql_export.py` reads exports of D1, `d1_sql.py` writes
 what D1 imports.
 
-Rows are collected in a temporary table first. There they are compared with each other and with what is registered, so a
-file of any size needs little memory, and the database is locked for the last step only.
+Rows first go into a temporary table. There they are compared with each other and with the registered agents, so a
+file of any size needs little memory, and the database is locked only for the last step.
 """
 
 import json
@@ -20,7 +20,7 @@ Table: TypeAlias = Literal["agents", "claims"]
 Kind: TypeAlias = Literal["text", "whole"]
 
 TABLES: tuple[Table, ...] = get_args(Table)  # in the order of their foreign keys
-WHOLE_MAX = 2**63 - 1  # what SQLite holds
+WHOLE_MAX = 2**63 - 1  # the largest integer of SQLite
 NAME_MAX = 128  # characters of a name that pages show
 NAMES = ("display_name", "bns_name")
 STATUSES = ("pending", "verified", "rewarded", "failed")
@@ -64,14 +64,14 @@ _BTC_ADDRESS = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """A row of a file. Columns that are not among its fields are left as they are."""
+    """A row of a file. Columns that are not among its fields stay unchanged."""
 
     table: Table
     line: int
     fields: Mapping[str, JSON]
 
     def staged(self) -> tuple[int, str, str, str | None, str]:
-        """The values of STAGE."""
+        """Return the values for STAGE."""
         fields: Mapping[str, Any] = self.fields
         text = json.dumps(fields, ensure_ascii=False)
         return self.line, self.table, fields["btc_address"], fields.get("stx_address"), text
@@ -79,14 +79,14 @@ class ImportRow:
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row that does not fit, and why."""
+    """An invalid row, and why it is invalid."""
 
     line: int
     reason: str
 
 
 def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
-    """One line of JSON: an agent, and its claim if it has one. One error stands for the whole line."""
+    """Read one line of JSON: an agent, and its claim if it has one. An invalid line gives one error."""
     try:
         agent = _parse(raw)
         claim = agent.pop("claim", None)
@@ -104,7 +104,7 @@ def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
 
 
 def checked(given: ImportRow) -> ImportRow | RowError:
-    """The row itself, if it fits."""
+    """Return the row itself if it is valid, else its error."""
     try:
         _check(given)
     except ValueError as error:
@@ -127,7 +127,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int:
-    """Python refuses to read thousands of digits; a hundred are too many as well."""
+    """Read at most a hundred digits: that is too large anyway, and Python refuses to read thousands."""
     return int(digits[:100])
 
 
@@ -139,7 +139,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check(given: ImportRow, prefix: str = "") -> None:
-    """Raise ValueError with the field's name and what would be right."""
+    """Raise ValueError that names the invalid field and what it should be."""
     columns = COLUMNS[given.table]
     fields: Mapping[str, Any] = given.fields
     for name, value in fields.items():
@@ -201,7 +201,7 @@ def _found(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Short: a hostile value may have megabytes, and a number of many digits cannot be printed."""
+    """Return a short form: a hostile value may have megabytes, and Python cannot print a number of many digits."""
     if isinstance(value, str):
         return ascii(value[:40])
     if isinstance(value, dict | list | bytes):
@@ -217,7 +217,7 @@ INCOMING = """
 CREATE TEMP TABLE incoming (line INTEGER, kind TEXT, btc_address TEXT, stx_address TEXT, fields TEXT)"""
 STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
 INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
-# Rows that are fine alone, but conflict with each other …
+# Rows that are valid by themselves, but conflict with each other …
 CONFLICTS_WITHIN = """
 SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on line ' || first || ' already'
 FROM (
@@ -233,7 +233,7 @@ FROM (
   WINDOW w AS (PARTITION BY stx_address ORDER BY rowid)
 ) WHERE whose <> btc_address
 ORDER BY 1"""
-# … or with what is registered.
+# … or with registered agents.
 CONFLICTS_REGISTERED = """
 SELECT i.line, 'stx_address ' || i.stx_address || ' is that of the registered agent ' || a.btc_address
 FROM incoming i JOIN agents a ON a.stx_address = i.stx_address AND a.btc_address <> i.btc_address
@@ -264,7 +264,7 @@ FROM {incoming(table)} i LEFT JOIN {table} t ON t.btc_address = i.btc_address"""
 
 
 def upsert(table: Table, rows: str) -> str:
-    """SQL: insert what is new, update what differs, touch nothing else. `rows` have `btc_address` and `fields`."""
+    """SQL: insert new rows, update rows that differ, touch nothing else. `rows` have `btc_address` and `fields`."""
     names = list(COLUMNS[table])
     merged = ", ".join(_merged(name) for name in names)
     updates = ", ".join(f"{name} = excluded.{name}" for name in names)
@@ -276,15 +276,15 @@ ON CONFLICT (btc_address) DO UPDATE SET {updates} WHERE {differs}"""  # noqa: S6
 
 
 def _merged(name: str) -> str:
-    """What a column becomes: the field of the file, even if it is null, else what is there.
+    """SQL: the new value of a column. It is the field of the file, even if null; without a field, the stored value.
 
-    Without CASE: wrangler takes it for the begin of a statement of several parts, and does not split what follows.
+    It avoids CASE: wrangler takes that for the start of a compound statement and does not split what follows.
     """
     path = f"i.fields, '$.{name}'"
     return f"iif(json_type({path}) IS NULL, t.{name}, json_extract({path}))"
 
 
 def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:
-    """Rows of lines of text."""
+    """Read the rows of lines of text."""
     for number, line in enumerate(agents, 1):
         yield from read_line(number, line.encode())

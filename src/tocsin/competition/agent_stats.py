@@ -1,7 +1,7 @@
-"""How an agent trades: how often it wins, how long it holds, how deep it fell. Pure.
+"""How an agent trades: its win rate, its holding time, its drawdown. Pure.
 
-A token that came in with one swap leaves with a later one, first in, first out. Each such part is a closed trade: it
-wins when it left for more than it came in for, both valued at the time of the trade.
+Tokens that an agent receives in one swap and gives in a later one are matched first in, first out. Each matched part
+is a closed trade. It is a win if it was given for more than it was received for, both valued at the time of the swap.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ValuedSwap:
-    """A swap with the value of both sides at its time; None where that is not known."""
+    """A swap with the value of both sides at its time; None where the value is unknown."""
 
     time_s: int
     token_in: str
@@ -24,7 +24,7 @@ class ValuedSwap:
 
 @dataclass(slots=True)
 class _Lot:
-    """What is left of a token that came in."""
+    """The part of a received amount that the agent still holds."""
 
     time_s: int
     amount: int
@@ -33,7 +33,7 @@ class _Lot:
 
 @dataclass(frozen=True, slots=True)
 class TradingStats:
-    """`win_rate` is a share of the `valued` ones: the closed trades whose values are known; None without any."""
+    """Figures of closed trades. `win_rate` is the share of wins among the `valued` ones, whose values are known."""
 
     closed: int
     valued: int
@@ -42,7 +42,7 @@ class TradingStats:
 
 
 def trading_stats(swaps: Iterable[ValuedSwap]) -> TradingStats:
-    """Of swaps in the order of the chain."""
+    """Compute the figures from swaps in chain order."""
     lots: dict[str, deque[_Lot]] = {}
     closed = wins = valued = 0
     held_s = 0
@@ -70,7 +70,7 @@ def trading_stats(swaps: Iterable[ValuedSwap]) -> TradingStats:
 
 
 def draw_down(values: Sequence[float]) -> float:
-    """The deepest fall from a peak, as a positive number."""
+    """Return the deepest fall from a peak, as a positive number."""
     peak, deepest = float("-inf"), 0.0
     for value in values:
         peak = max(peak, value)

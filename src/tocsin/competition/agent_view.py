@@ -14,7 +14,7 @@ REFUSALS_MAX = 10
 
 # What is left to do before an agent's swaps count, in order.
 STEPS = {
-    "register": "register the wallet as an agent at AIBTC; swaps that it made before then count, too",
+    "register": "register the wallet as an agent at AIBTC; its earlier swaps count as well",
     "claim": "have the claim verified: it must be verified or rewarded",
     "identity": "get an on-chain identity (ERC-8004)",
 }
@@ -54,7 +54,7 @@ class BoardRanks:
         return None if row is None else (row, self._ranks[row.stx_address])
 
     def in_periods(self, agent_id: int, of_round: PublishedBoard | None) -> dict[str, dict[str, int]]:
-        """The ranks of an agent in each period, of the board that was asked last."""
+        """Return the ranks of an agent in each period of the board that was last asked for."""
         if of_round is not self._of_round:
             self._of_round = of_round
             rows = [] if of_round is None else of_round.rows
@@ -63,7 +63,7 @@ class BoardRanks:
 
 
 def _known_ranks(rows: Sequence[BoardRow], *, by_place: bool = False) -> dict[int, dict[str, int]]:
-    """Every agent's rank in every order in which it has a value, best first."""
+    """Return every agent's rank in each order in which it has a value, best first."""
     ranks: dict[int, dict[str, int]] = {}
     for sort in SORTS:
         value_of = value_by(sort)
@@ -74,7 +74,7 @@ def _known_ranks(rows: Sequence[BoardRow], *, by_place: bool = False) -> dict[in
 
 
 def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
-    """Every row's rank in every order, best first."""
+    """Return every row's rank in each order, best first."""
     ranks: dict[str, dict[str, int]] = {row.stx_address: {} for row in rows}
     for sort in SORTS:
         for rank, row in enumerate(ranked(rows, sort, "desc"), 1):
@@ -89,7 +89,7 @@ async def agent_view(
     address: str,
     of_round: PublishedBoard | None = None,
 ) -> AgentView:
-    """One wallet. An address that is not registered is an answer, too."""
+    """Describe one wallet. An unregistered address also gets an answer."""
     check_address(address)
     row = await db.prepare(_AGENT).bind(address).first() or {}
     refused = await refusals(db, limit=REFUSALS_MAX, sender=address)

@@ -1,7 +1,7 @@
-"""Which contracts and functions count. Data, not code: an operator adds to it with a file of the same form.
+"""Which contracts and functions count. The list is data, not code: operators extend it with a file of the same form.
 
-The version is a digest of the entries, so it changes whenever the list does and at no other time. What was refused
-under another version is verified again.
+The version is a digest of the entries, so it changes exactly when the list does. Transactions that were refused under
+another version are verified again.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ _PROTOCOL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _FIELDS = ("contracts", "protocol", "provider_address", "provider_attribution_contracts")
 _EXAMPLE = '{"protocol": "alex", "contracts": {"SP….router-v-1-1": ["swap-helper-a"]}}'
 
-UNNAMED_PROTOCOL = "other"  # of a file that does not name one
+UNNAMED_PROTOCOL = "other"  # for a file that does not name one
 
 
 @dataclass(frozen=True)
 class AllowList:
-    """Contract ids and the functions of each that count: top-level calls, matched exactly.
+    """Contract ids and the functions that count of each. Only top-level calls count, and names must match exactly.
 
     `protocols` names the DEX that each contract belongs to.
     """
@@ -48,7 +48,7 @@ class AllowList:
         return call.function_name in self.contracts.get(call.contract_id, ())
 
     def plus(self, other: "AllowList") -> "AllowList":
-        """Both together; a contract in both has the functions of both."""
+        """Return both lists combined; a contract in both has the functions of both."""
         contracts = dict(self.contracts)
         for name, functions in other.contracts.items():
             contracts[name] = contracts.get(name, frozenset()) | functions
@@ -60,7 +60,7 @@ class AllowList:
         )
 
     def view(self) -> AllowListView:
-        """As `GET /api/competition/allowlist` shows it."""
+        """Return the list as `GET /api/competition/allowlist` shows it."""
         entries = [
             AllowedContract(name, sorted(self.contracts[name]), self.protocols.get(name, UNNAMED_PROTOCOL))
             for name in sorted(self.contracts)
@@ -81,7 +81,7 @@ def built_in() -> AllowList:
 
 
 def with_added(added: str | None) -> AllowList:
-    """The built-in list and what a deployment adds to it: the name of a file, or the JSON itself."""
+    """Return the built-in list plus the additions of a deployment: the name of a file, or the JSON itself."""
     if added is None:
         return built_in()
     try:
@@ -97,7 +97,7 @@ def with_added(added: str | None) -> AllowList:
 
 
 def parse(text: str, name: str) -> AllowList:
-    """Read a list; an error names the file, the place and what would be right."""
+    """Read a list. An error names the file, the place and the expected form."""
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
@@ -144,7 +144,7 @@ def _texts(items: Any, key: str, name: str) -> Sequence[str]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A contract that is listed twice would silently lose the functions of its first entry."""
+    """Refuse duplicates: a contract listed twice would silently lose the functions of its first entry."""
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))

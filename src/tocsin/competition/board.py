@@ -1,10 +1,12 @@
-"""The leaderboard: what eligible agents traded, valued at given prices. Reads totals, never swaps.
+"""The leaderboard: the trades of eligible agents, valued at given prices. It reads totals, never swaps.
 
-A pair counts only when both its tokens are priced: one priced side alone would be all gain or all loss. A token that is
-thin counts like one without a price; both are named. An agent is one identity (ERC-8004): wallets that were rotated are
-one row, under the wallet that traded last. Sums in USD have twelve digits; the amounts they are made of are exact.
+A pair counts only when both its tokens have a price: with one priced side it would be all gain or all loss. A thin
+token counts like one without a price; the board names both kinds. An agent is one identity (ERC-8004): its rotated
+wallets share one row, under the wallet that traded last. Sums in USD have twelve digits; the underlying amounts are
+exact.
 
-There are two P&Ls: unrealised, with all amounts at the given prices, and with each swap at the prices of its own time.
+There are two P&Ls: unrealised, with all amounts at the given prices, and at trade, with each swap at the prices of its
+own time.
 """
 
 import json
@@ -27,7 +29,7 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 PERIODS: tuple[BoardPeriod, ...] = get_args(BoardPeriod)
 PERIOD_DEFAULT: BoardPeriod = "all"
-SORT_DEFAULT: Sort = "pnl"  # never the number of trades, which costs nothing to raise
+SORT_DEFAULT: Sort = "pnl"  # not the number of trades, which costs nothing to raise
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
@@ -62,7 +64,7 @@ WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value
 
 
 class PricedToken(Protocol):
-    """What the board must know about a token, whatever its price comes from."""
+    """The data that the board needs about a token, whatever the source of its price."""
 
     @property
     def price_usd(self) -> float | None: ...
@@ -71,7 +73,7 @@ class PricedToken(Protocol):
 
 
 class Ranked(Protocol):
-    """What decides a tie. What is ranked also has the values that `value_by` reads."""
+    """The fields that decide a tie. Ranked items also have the fields that `value_by` reads."""
 
     @property
     def latest_trade_at(self) -> int: ...
@@ -84,7 +86,7 @@ R = TypeVar("R", bound=Ranked)
 
 @dataclass(frozen=True, slots=True)
 class BoardPage:
-    """Rows of the board, and the cursor of the page after them."""
+    """Rows of the board, and the cursor of the next page."""
 
     rows: list[BoardRow]
     next: str | None
@@ -92,7 +94,7 @@ class BoardPage:
 
 @dataclass(slots=True)
 class _LeftOut:
-    """Tokens of a wallet that do not count, and how many trades are left out because of them."""
+    """The tokens of a wallet that do not count, and the number of trades left out because of them."""
 
     tokens: set[str] = field(default_factory=set)
     trades: int = 0
@@ -100,14 +102,14 @@ class _LeftOut:
 
 @dataclass(slots=True)
 class _Line:
-    """One identity. Its first wallet is the one that is shown."""
+    """One identity. Its first wallet is the one shown."""
 
     agent_id: int
     wallets: list[Row] = field(default_factory=list)
     trades: int = 0
     given_usd: float | None = None
     gotten_usd: float | None = None
-    valued: int = 0  # swaps whose value at their own time is known
+    valued: int = 0  # swaps whose value at the time of the swap is known
     given_micros: int = 0  # of these
     gain_micros: int = 0
     capital_usd: float | None = None
@@ -130,7 +132,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class BoardQuery:
-    """A page of the board: what its figures are of, its order, and where it begins."""
+    """A page of the board: the period of its figures, its order, and its start."""
 
     sort: str = SORT_DEFAULT
     direction: str = "desc"
@@ -140,7 +142,7 @@ class BoardQuery:
 
     @property
     def order(self) -> str:
-        """What a cursor is good for."""
+        """The order and period that a cursor is valid for."""
         order = f"{self.sort}:{self.direction}"
         return order if self.period == PERIOD_DEFAULT else f"{order}:{self.period}"
 
@@ -152,7 +154,7 @@ def board_query(
     after: str | None = None,
     period: str = PERIOD_DEFAULT,
 ) -> BoardQuery:
-    """The page from the cursor `after` on. Raises `UsageError` for what does not exist."""
+    """Return the query for the page at the cursor `after`. Raises `UsageError` for an unknown value."""
     known = next((each for each in PERIODS if each == period), None)
     if known is None:
         raise UsageError(f"period is one of {', '.join(PERIODS)}, not {period[:40]!r}.")
@@ -167,7 +169,7 @@ def board_query(
 
 
 def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
-    """A page of all rows, ranked in its order. Those of a round are in the order of its rules."""
+    """Return a page of all rows, ranked in its order. Rows of a round are in the order of its rules."""
     ordered = ranked(rows, query.sort, query.direction, by_place=query.period == "round")
     end = query.offset + query.limit
     page = [replace(row, rank=rank) for rank, row in enumerate(ordered[query.offset : end], query.offset + 1)]
@@ -182,9 +184,9 @@ async def all_rows(
     *,
     follow_max: int = 0,
 ) -> list[BoardRow]:
-    """Every agent with a trade, in the default order.
+    """Return every agent with a trade, in the default order.
 
-    With `follow_max` the capital used is brought up to date first, which reads about so many swaps at most.
+    With `follow_max` it first updates the capital used, which reads at most about that many swaps.
     """
     priced = unit_prices(prices)
     units = {token: usd for token, usd in priced.items() if token not in thin}
@@ -220,19 +222,19 @@ def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> outlays.Trader:
 
 
 def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> float | None:
-    """What amounts of tokens are worth; None while they are not known."""
+    """Return the value of amounts of tokens; None while the amounts are unknown."""
     if amounts is None:
         return None
     return _rounded(sum([amount * units[token] for token, amount in amounts.items()]))
 
 
 def unit_prices(prices: Mapping[str, PricedToken]) -> dict[str, float]:
-    """USD for each smallest unit of the tokens that have a price."""
+    """Return USD per smallest unit, for each token that has a price."""
     return {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
 
 
 def _per_unit(price: PricedToken) -> float | None:
-    """USD per smallest unit; decimals are never guessed."""
+    """Return USD per smallest unit. Decimals are never guessed."""
     if price.price_usd is None or price.decimals is None:
         return None
     usd = float(price.price_usd / 10**price.decimals)
@@ -264,12 +266,15 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
 
 
 def _rounded(usd: float | None) -> float | None:
-    """To twelve digits: the order in which SQLite adds is not defined, and shows in the last ones."""
+    """Round to twelve digits: the order in which SQLite adds is undefined and affects the last digits."""
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
 def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = False) -> list[R]:
-    """In order. Rows without a value come last either way, ties go to the latest trade, or stay as they are."""
+    """Sort rows. Rows without a value come last in both directions.
+
+    In a tie the latest trade comes first; with `by_place`, tied rows keep their order.
+    """
     sign = 1 if direction == "asc" else -1
     value_of = value_by(sort)
 
@@ -282,12 +287,12 @@ def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = Fal
 
 
 def value_by(sort: str) -> Callable[[Ranked], float | None]:
-    """What the rows are sorted by."""
+    """Return the function that gives the value to sort rows by."""
     return attrgetter(_VALUE_OF[sort])
 
 
 async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut]:
-    """What does not count, of each wallet that has such."""
+    """Return the tokens and trades that do not count, for each wallet that has any."""
     left_out: dict[str, _LeftOut] = {}
     if not tokens:
         return left_out
@@ -325,7 +330,7 @@ def _row(line: _Line, trader: outlays.Trader, priced: Collection[str], rank: int
 
 
 def percent_of(pnl: float | None, base: float | None) -> float | None:
-    """None also where the quotient is too large for a number: JSON has no infinity."""
+    """Return P&L as a percentage. None also if the quotient is too large for a number: JSON has no infinity."""
     if pnl is None or not base:
         return None
     percent = pnl / base * 100
@@ -333,8 +338,8 @@ def percent_of(pnl: float | None, base: float | None) -> float | None:
 
 
 def _read_cursor(text: str, order: str) -> int:
-    """The offset to continue at, for the same order as the page before."""
+    """Return the offset to continue at. The order must be that of the previous page."""
     match page_token.read(text):
         case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
             return offset
-    raise UsageError("cursor must be next of the page before, with the same sort, dir and period.")
+    raise UsageError("cursor must be next of the previous page, with the same sort, dir and period.")

@@ -1,11 +1,11 @@
-"""Pushes of Hiro's Chainhook: a third source of transactions, besides agents and the sweep.
+"""Pushes from Hiro's Chainhook: a third source of transactions, after agents and the sweep.
 
-A push is a hint, not a fact: what it names is queued, and verified like everything else. So a push that comes twice,
-late or out of order does no harm. What a rollback takes back is asked for again, and the chain's answer decides. Both
-payloads are read, 2.0 and v1, one transaction at a time, so that a large one needs little memory.
+A push is a hint, not a fact: its transactions are queued and verified like all others. So a push that arrives twice,
+late or out of order does no harm. Transactions of a rollback are verified again, and the chain's answer decides. Both
+payload formats, 2.0 and v1, are read one transaction at a time, so a large push needs little memory.
 
-The queue has room for so many of them and no more. What is refused for lack of room is counted in the answer; if it is
-real, our lists show it.
+The queue has limited room for pushed transactions. The answer counts those refused for lack of room; if they are real,
+our lists show them.
 
 Emits `chainhook.received`, `chainhook.ids_unusable`, `queue.full`.
 """
@@ -28,8 +28,8 @@ from tocsin.shapes.competition import PushCounts
 
 BLOCKS_MAX = 200
 TRANSACTIONS_MAX = 20_000
-TRANSACTION_MAX = 2 * 1024 * 1024  # bytes; a larger one is counted as one without an id: our lists show it
-ODD_BODY_MAX = 100_000  # bytes, of a body that is no object
+TRANSACTION_MAX = 2 * 1024 * 1024  # bytes; a larger one counts as one without an id: our lists show it
+ODD_BODY_MAX = 100_000  # bytes of a body that is not an object
 APPLY, ROLLBACK = "apply", "rollback"
 OURS = {"network": "mainnet", "chain": "stacks"}  # what a push must be about, where it says so
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PushedTransaction(Shape):
-    """A transaction of a push; what the push does not say is null."""
+    """A transaction of a push; fields that the push leaves out are null."""
 
     txid: str
     sender: str | None
@@ -54,9 +54,9 @@ class PushedTransaction(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Push(Shape):
-    """What was mined and what was rolled back, as it is sent to the object.
+    """The mined and the rolled-back transactions of a push, as sent to the object.
 
-    Transactions without a usable id are only counted: no chain knows them.
+    Transactions without a usable id are only counted: no chain has them.
     """
 
     applied: list[PushedTransaction]
@@ -67,7 +67,7 @@ class Push(Shape):
 async def read_push(pieces: AsyncIterator[bytes]) -> Push:
     """Read a payload as it arrives, one transaction at a time.
 
-    Refuses one that is neither 2.0 nor v1 with the place that does not fit, and one of another network.
+    Refuses a payload that is neither 2.0 nor v1, naming the place that does not fit, and one of another network.
     """
     reader = _PushReader(JsonStream(pieces))
     await reader.read()
@@ -75,7 +75,7 @@ async def read_push(pieces: AsyncIterator[bytes]) -> Push:
 
 
 async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCounts:
-    """Queue what a push names and what may count, in one batch, as far as there is room."""
+    """Queue the transactions of a push that may count, in one batch, as far as there is room."""
     push = Push.from_json(argument)
     senders = await tiers(context.db)
     applied = [pushed.txid for pushed in push.applied if _may_count(pushed, senders, rules)]
@@ -107,14 +107,14 @@ async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCou
 
 
 def _may_count(pushed: PushedTransaction, senders: Mapping[str, Tier], rules: Rules) -> bool:
-    """Calls of strangers and unlisted calls cost no call of ours; what the push does not say is asked for."""
+    """Return whether it is worth a call to Hiro: not if the push shows an unknown sender or an unlisted contract."""
     if pushed.sender is not None and pushed.sender not in senders:
         return False
     return pushed.call is None or rules.allowlist.allows(pushed.call)
 
 
 class _PushReader:
-    """Walks through a payload and keeps what it names."""
+    """Walks through a payload and keeps the transactions it names."""
 
     def __init__(self, stream: JsonStream) -> None:
         self._stream = stream
@@ -138,7 +138,7 @@ class _PushReader:
             )
 
     async def _event(self, *, outermost: bool) -> None:
-        """The event of 2.0, or the whole of v1. What it is about may come before or after the blocks."""
+        """Read the event of 2.0, or the whole of v1. Its network and chain may come before or after the blocks."""
         stream = self._stream
         async for name in stream.members():
             if name in self._counts:
@@ -214,7 +214,7 @@ def _pushed(transaction: Mapping[str, Any]) -> PushedTransaction | None:
 
 
 def _call(transaction: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[str, str] | tuple[None, None]:
-    """Contract and function of the top-level call: an operation in 2.0, the transaction's kind in v1."""
+    """Return contract and function of the top-level call: an operation in 2.0, the transaction's kind in v1."""
     call = _object(_object(metadata.get("kind")).get("data"))
     function = call.get("method")
     operations = transaction.get("operations")

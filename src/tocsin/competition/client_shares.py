@@ -1,10 +1,10 @@
 """How much of the calls for submissions one client may use. Pure.
 
-A client may use a twentieth of the calls that the request lane has left, in about a day; a whole IPv6 /48 may use a
-tenth. The more clients are greedy, the less is left and the less each of them gets: there is always some left for a
-client that has used none. What a client used is forgotten evenly: after a day about a third of it still counts.
+In about a day, a client may use a twentieth of the calls that the request lane has left; a whole IPv6 /48 may use a
+tenth. The more clients are greedy, the less is left and the less each of them gets, so some calls always remain for a
+client that has used none. Past use decays exponentially: after a day about a third of it still counts.
 
-What turns out to be a swap is given back, so an agent that only trades is never held up.
+The cost of a submission that is a swap is given back, so an agent that only trades is never held up.
 """
 
 from collections import OrderedDict
@@ -14,20 +14,20 @@ from math import exp, log
 SHARES = (1 / 20, 1 / 10)  # of a client, of its /48
 FORGET_S = 86_400.0
 WAIT_MAX_S = 86_400.0
-CLIENTS_MAX = 10_000  # remembered at once; the one that was quiet longest is forgotten first
+CLIENTS_MAX = 10_000  # remembered at once; the one that was idle longest is forgotten first
 NEGLIGIBLE = 1e-6
 
 
 class ClientShares:
-    """What each network used recently."""
+    """The recent use of each network."""
 
     def __init__(self) -> None:
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # calls, as of then
 
     def wait_s(self, networks: Sequence[str], calls_left: float, now_s: float) -> float:
-        """How long this client must wait for its next call, when the lane has this many left; 0: not at all.
+        """Return how long this client must wait for its next call if the lane has `calls_left`; 0 means not at all.
 
-        An empty lane is nobody's fault: a caller that waits for a permit is told so.
+        An empty lane counts against no client: the limiter reports it to a caller that asks for a permit.
         """
         if calls_left < 1:
             return 0.0

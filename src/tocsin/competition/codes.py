@@ -1,7 +1,7 @@
-"""Every way a transaction can end that is not a new swap: one table for routes and sentences.
+"""Every outcome of a transaction other than a new swap: one table for routes and sentences.
 
-`final` codes are stored as refusals and not asked for again; the others say nothing lasting about the transaction.
-`reopened_by` names what makes a final one be verified again.
+Transactions with a `final` code are stored as refusals and not verified again; the other codes are temporary.
+`reopened_by` names the change that reopens a refusal.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     Code.MALFORMED_TX: Meaning(
         422,
-        "Only a call of a contract can be a swap; this transaction is something else.",
+        "Only a contract call can be a swap; this transaction is something else.",
         final=True,
     ),
     Code.TX_FAILED: Meaning(

@@ -1,7 +1,7 @@
-"""Agents and claims as SQL for `wrangler d1 execute`: what an import writes, for a database elsewhere. Pure.
+"""Agents and claims as SQL for `wrangler d1 execute`: the same writes as an import, for a remote database. Pure.
 
-The rows are JSON inside the same statement that an import runs, so a field that is not given stays as it is there, too.
-Each statement is within D1's limit. Run twice, the second time changes nothing.
+The rows are JSON inside the statement that an import runs, so a missing field stays unchanged there as well.
+Each statement is within D1's limit. Running the SQL a second time changes nothing.
 """
 
 import json
@@ -11,36 +11,36 @@ from collections.abc import Iterable, Iterator, Mapping
 from tocsin.bindings import JSON
 from tocsin.competition.agent_rows import Table, upsert
 
-STATEMENT_MAX = 99_000  # bytes; D1 takes 100,000, of which what wrangler sends along is a part
+STATEMENT_MAX = 99_000  # bytes; D1 accepts 100,000, including what wrangler adds
 BATCH_MAX = (
-    25_000  # bytes of a statement of several rows: wrangler takes minutes to split a file of longer ones
+    25_000  # bytes of a statement with several rows: wrangler takes minutes to split a file of longer ones
 )
 
 _ROWS = (
     "(SELECT value AS fields, json_extract(value, '$.btc_address') AS btc_address FROM json_each('[{rows}]'))"
 )
-# Wrangler looks for these without minding quotes: it deletes the statements of a transaction wherever it sees them.
+# Wrangler searches for these even inside quotes: it deletes BEGIN TRANSACTION and splits at every semicolon.
 _CUT_BY_WRANGLER = re.compile(r"(?<=BEGIN) (?=TRANSACTION)|;")
 
 
 def statement_of(table: Table, rows: Iterable[str]) -> str:
-    """One statement, without the semicolon, of rows that `row_of` made."""
+    """Build one statement, without the semicolon, from rows made by `row_of`."""
     return upsert(table, _ROWS.format(rows=",".join(rows))).strip()
 
 
 def row_of(fields: Mapping[str, JSON]) -> str:
-    """A row as it stands in a statement: JSON in which nothing ends the text, the statement or the line."""
+    """Encode a row for a statement: JSON in which nothing ends the string, the statement or the line."""
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     return _CUT_BY_WRANGLER.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("'", "\\u0027"))
 
 
 def row_max(table: Table) -> int:
-    """How many bytes a row may have."""
+    """Return how many bytes a row may have."""
     return STATEMENT_MAX - len(statement_of(table, ()))
 
 
 def statements(table: Table, rows: Iterable[str]) -> Iterator[str]:
-    """All rows, many in a statement. None of them may be longer than `row_max`."""
+    """Build statements for all rows, many rows in each. No row may be longer than `row_max`."""
     room = BATCH_MAX - len(statement_of(table, ()))
     batch: list[str] = []
     size = 0

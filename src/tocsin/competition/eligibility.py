@@ -1,4 +1,4 @@
-"""Whose swaps count. The predicate itself is the view `agent_tiers`, which the board reads too."""
+"""Whose swaps count. The view `agent_tiers` defines it; the board reads the same view."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from tocsin.competition.codes import Code
 Tier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
 
 # Why a sender's swaps do not count. A missing identity has the code of a missing registration, because the public
-# contract has no other; the sentences differ.
+# API contract has no other code; the sentences differ.
 REFUSED: Mapping[Tier, tuple[Code, str]] = {
     "not_registered": (Code.SENDER_NOT_REGISTERED, "the sender is not a registered agent"),
     "registered": (Code.SENDER_NOT_GENESIS, "the sender's claim is not verified"),
@@ -29,7 +29,7 @@ async def tier_of(db: Database, address: str) -> Tier:
 
 
 async def tiers_of(db: Database, addresses: Iterable[str]) -> dict[str, Tier]:
-    """The tiers of those that are registered."""
+    """Return the tiers of the addresses that are registered."""
     asked = sorted(set(addresses))
     if not asked:
         return {}

@@ -1,7 +1,7 @@
-"""What the verifier makes of a transaction, step by step. Pure, and nothing is stored.
+"""Explains the verifier's verdict on a transaction step by step. Pure; stores nothing.
 
-The steps are the verifier's own checks in its own order. All of them are shown, including those after the one that
-decided, so that somebody who fixes one thing sees what else is missing.
+The steps are the verifier's own checks in its own order. All of them are shown, including those after the decisive
+one, so anyone who fixes one problem sees the others.
 """
 
 from dataclasses import replace
@@ -28,8 +28,8 @@ def explain(
 ) -> Explanation:
     """Explain a transaction.
 
-    `moves` are what it did to its sender, None where that is not known. `sender_note` says where the tier comes from,
-    if that needs saying; `unusable` says why its tokens cannot be judged.
+    `moves` are the changes to its sender's balance, None if unknown. `sender_note` states where the tier comes from,
+    if that is not obvious; `unusable` states why its tokens cannot be judged.
     """
     steps = list(checks(transaction, tier, rules))
     swap = None if moves is None else swap_of(moves)
@@ -51,31 +51,31 @@ def explain_not_found(tx_id: str) -> Explanation:
 
 
 def without_verdict(explanation: Explanation) -> Explanation:
-    """The same, where the tokens cannot be judged: its code says what is missing."""
+    """Return the explanation with status unknown: the tokens cannot be judged, and the code names what is missing."""
     return replace(explanation, status="unknown")
 
 
 def with_record(explanation: Explanation, row: Row) -> Explanation:
-    """The same with what is on record: a row of `swaps`."""
+    """Return the explanation with a step for the recorded swap, a row of `swaps`."""
     return replace(explanation, steps=[*explanation.steps, _step(_record(row), "")])
 
 
 def explain_record(row: Row, note: str) -> Explanation:
-    """Explain a recorded swap by its record alone; `note` says why."""
+    """Explain a recorded swap from its record alone; `note` gives the reason."""
     check = _record(row)
     swap = Swap(row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"]))
     return _explanation(check, [_step(check, note)], swap, recorded_legs(row))
 
 
 def explain_stored_swap(transaction: Transaction, row: Row, tier: Tier, rules: Rules) -> Explanation:
-    """Explain a recorded swap by its record, with every check."""
+    """Explain a recorded swap from its record, with every check."""
     steps = [*checks(transaction, tier, rules), _record(row)]
     swap = Swap(row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"]))
     return _explanation(_first_failed(steps), _shown(transaction, steps), swap, recorded_legs(row))
 
 
 def explain_refusal(transaction: Transaction, refusal: Check, tier: Tier, rules: Rules) -> Explanation:
-    """Explain a stored refusal: the checks that can be made again, and the one that it was refused for."""
+    """Explain a stored refusal: the checks that can be repeated, and the one that it failed."""
     steps = list(checks(transaction, tier, rules))
     refused = next((check for check in steps if check.code is refusal.code), None)
     if refused is None:
@@ -85,12 +85,12 @@ def explain_refusal(transaction: Transaction, refusal: Check, tier: Tier, rules:
 
 
 def explain_check(check: Check) -> Explanation:
-    """Explain what is known by one step alone."""
+    """Explain a transaction with a single step."""
     return _explanation(check, [_step(check, "")])
 
 
 def _record(row: Row) -> Check:
-    """What a row of `swaps` says, and that it says so."""
+    """Return a step that shows a row of `swaps`."""
     legs = recorded_legs(row)
     shown = (
         f"{row['amount_in']} of {row['token_in']} for {row['amount_out']} of {row['token_out']}; an older release"
@@ -107,7 +107,7 @@ def _explanation(
     swap: Swap | NoSwap | None = None,
     legs: list[Leg] | None = None,
 ) -> Explanation:
-    """The swap is shown whenever the tokens make one, even when another check failed."""
+    """Build the explanation. It shows the swap whenever the tokens make one, even if another check failed."""
     status: Literal["verified", "pending", "rejected"] = "verified"
     if verdict.code is not None:
         status = "pending" if verdict.code is Code.PENDING else "rejected"
@@ -122,7 +122,7 @@ def _explanation(
 
 
 def _first_failed(steps: list[Check]) -> Check:
-    """What decides: the first step that failed, else the last one."""
+    """Return the decisive step: the first that failed, else the last."""
     return next((check for check in steps if check.code is not None), steps[-1])
 
 

@@ -1,10 +1,10 @@
-"""Follows the list of all transactions of the network: one list shows the swaps of everybody.
+"""Follows the network's list of all transactions: one list shows everybody's swaps.
 
-`tasks/follow_network.py` makes it a task. What is queued is verified first. Then the list is read from its head down
-to where it was read before; what concerns the competition is queued in the batch that keeps how far it came, and
-verified in the same run. While nobody trades, every second look is left out.
+`tasks/follow_network.py` makes it a task. A run first verifies what is queued. Then it reads the list from its head
+down to where it was read before. It queues the transactions that may count in the same batch as the new mark, and
+verifies them in the same run. While nobody trades, it skips every second look.
 
-A wallet of which a nonce is missing has a transaction that the list did not show; its own list is read at once.
+If a nonce of a wallet is missing, the list did not show one of its transactions; its own list is read at once.
 
 Emits `feed.restarted`, `feed.way_changed`, `wallet.nonce_missing`, and what reading, verifying and the pool emit.
 """
@@ -36,11 +36,11 @@ from tocsin.shapes.base import FreeForm
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, Versioned, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-QUIET_MS = 90_000  # while nobody trades, no look is made sooner: with one a minute, every second is left out
-LOOK_MS = 300_000  # with a gap, a run that affords a single call looks at the head this often
-PAGES_MAX = 40  # of a run: two thousand transactions; a longer way is read over several runs
-GAPS_MAX = 8  # what was read between others is read again
-VISITS_MAX = 5  # wallets of which a nonce is missing, per run
+QUIET_MS = 90_000  # least time between looks while nobody trades: with one a minute, every second is skipped
+LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
+PAGES_MAX = 40  # per run: two thousand transactions; a longer stretch is read over several runs
+GAPS_MAX = 8  # more are joined, and what was read between them is read again
+VISITS_MAX = 5  # wallets with a missing nonce, per run
 VISIT_PAGES_MAX = 5
 
 THE_LIST = "the network's list"
@@ -51,7 +51,7 @@ SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height
 
 
 async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int) -> TaskResult:
-    """One run, and how it ended. `sweep_ms` is the sweep's cadence, at which costs are compared."""
+    """Do one run and return its result. Costs are compared at the sweep's cadence, `sweep_ms`."""
     feed = Feed(context, rules, await load_state(context.db), sweep_ms=sweep_ms)
     await feed.run()
     return feed.result()
@@ -76,7 +76,10 @@ class Feed:
         self.counts = FeedCounts()
 
     async def run(self) -> None:
-        """What an earlier run left comes first; what has become due since is verified with what this run finds."""
+        """Do the run.
+
+        Candidates left by an earlier run come first. Those that became due since are verified with what this run finds.
+        """
         await self._queue.verify_queued(due_by=self.state.looked_at or 0)
         if self._look_is_due():
             await self._in_pool(THE_LIST, self._read)
@@ -92,7 +95,7 @@ class Feed:
         self._report()
 
     def result(self) -> TaskResult:
-        """How it ended."""
+        """Return how the run ended."""
         pool, tally = self._pool, self._queue.tally
         self.counts.unverified = self._queue.unverified
         self.counts.verified = tally.inserted + tally.pending + tally.withdrawn + tally.reasons.total()
@@ -111,7 +114,7 @@ class Feed:
         return not state.quiet or bool(state.mark.gaps) or not looked or self._context.by_hand
 
     def _waited_ms(self) -> int:
-        """Since the newest look; negative when the clock was set back."""
+        """Return the time since the newest look; negative if the clock was set back."""
         return self._context.clock.now() - (self.state.looked_at or 0)
 
     async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
@@ -122,10 +125,10 @@ class Feed:
     # Reading
 
     async def _read(self, _unit: str) -> None:
-        """Look at the head, then fill gaps, the newest first.
+        """Read the head, then fill gaps, the newest first.
 
-        For minutes after a look that left one, a page of it comes before the next look: where a run affords a single
-        call, and a sweep has every second one, both have their turn.
+        For some minutes after a look that left a gap, a page of the gap comes before the next look. So both make
+        progress even if a run can afford only one call and the sweep takes every second one.
         """
         try:
             if self.state.way == "contracts":
@@ -142,7 +145,7 @@ class Feed:
             await self._change_way("contracts", MISSING)
 
     async def _look(self) -> None:
-        """Read the first page. While nothing is unread, an unchanged list is not even sent."""
+        """Read the first page. While nothing is unread, Hiro does not even send an unchanged list."""
         state = self.state
         answer = await self._hiro.network_transactions(self._context.session, etag=state.etag)
         if _is_missing(answer):
@@ -167,7 +170,7 @@ class Feed:
             self.state = replace(self.state, reason=reason)
 
     async def _fill(self, gap: FeedGap) -> None:
-        """Read on where an earlier look ended."""
+        """Continue where an earlier look ended."""
         answer = await self._hiro.network_transactions(self._context.session, gap.cursor)
         if isinstance(answer, Gone):
             raise _ListMissing
@@ -184,7 +187,7 @@ class Feed:
         await self._take(page.value, gap)
 
     async def _take(self, page: Page[Transaction], gap: FeedGap | None, etag: str | None = None) -> None:
-        """Queue what a page shows, together with how far the list was read."""
+        """Queue the transactions of a page in one batch with the new mark."""
         db, now, before = self._context.db, self._context.clock.now(), self.state
         taken = take_page(before.mark, page, gap, self._rules.start_s)
         _check(taken, page, gap)
@@ -218,16 +221,16 @@ class Feed:
         self._count(read, len(taken.fresh))
 
     async def _recorded(self, taken: FeedStep) -> list[str]:
-        """The swaps that we have in the stretch of the chain that a page covers."""
+        """Return the recorded swaps in the stretch of the chain that a page covers."""
         statement = self._context.db.prepare(_IN_STRETCH).bind(*taken.above, *taken.below)
         return [row["txid"] for row in (await statement.all()).results]
 
     # The other way
 
     async def _ask_for_traffic(self) -> None:
-        """One call, to know whether the network's list is there and what it would cost."""
+        """Make one call to learn whether the network's list exists and what it would cost."""
         now = self._context.clock.now()
-        self.state = replace(self.state, asked_at=now)  # answered or not: nothing is late meanwhile
+        self.state = replace(self.state, asked_at=now)  # answered or not: this way, the feed is never late
         await save_state(self._context.db, self.state, now).run()
         answer = await self._hiro.network_transactions(self._context.session)
         self.counts.pages += 1
@@ -250,7 +253,7 @@ class Feed:
         return choose_way(self.state.way, per_day, len(self._rules.allowlist.contracts), self._sweep_ms)
 
     async def _change_way(self, way: Way, reason: str) -> None:
-        """From now on the other way finds swaps. The network's list is followed from its head on, when it is again."""
+        """Find swaps the other way from now on. When the network's list is followed again, it starts at its head."""
         now = self._context.clock.now()
         self.state = FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic)
         await save_state(self._context.db, self.state, now).run()
@@ -259,7 +262,7 @@ class Feed:
     # Wallets
 
     async def _visit_wallets(self) -> None:
-        """Read the lists of wallets that have made a transaction which the network's list did not show."""
+        """Read the lists of wallets with a transaction that the network's list did not show."""
         db = self._context.db
         lacking = await nonces.lacking(db, VISITS_MAX, self._context.clock.now())
         if not lacking or self._pool.stop is not None:
@@ -297,7 +300,7 @@ class Feed:
         await count_failure(self._context.db, wallet, rules, now, before=before).run()
 
     async def _prove(self) -> None:
-        """How far the record is complete: what the list did not show, and whether all others were read."""
+        """Update how far the record is proven complete."""
         db, state = self._context.db, self.state
         if state.started_at is not None and state.rests_on != self._rules.version:
             read = await self._read_since(state.started_at)
@@ -307,7 +310,7 @@ class Feed:
         self.counts.facts = await load_facts(db, self.state, self._rules)
 
     async def _read_since(self, since: int) -> set[str]:
-        """The contracts whose lists were read to their end since then, under the rules in force."""
+        """Return the contracts whose lists were read to the end since then, under the current rules."""
         marks = await load_marks(self._context.db, self._rules.allowlist.contracts)
         return {
             contract
@@ -329,13 +332,13 @@ class Feed:
 
 
 def _is_missing(answer: Answer[Versioned[Page[Transaction]]]) -> bool:
-    """Whether the server does not have the list: an older one, or one that has switched it off."""
+    """Return whether the server lacks the list: an older server, or one that has switched it off."""
     unknown_route = isinstance(answer, BadRequest) and answer.status == 404
     return unknown_route or isinstance(answer, NotFound | Gone)
 
 
 def _named_in(rows: Iterable[Transaction]) -> Iterator[str]:
-    """Who made these transactions, and to whom they brought STX."""
+    """Yield the senders of these transactions and the receivers of their STX."""
     for row in rows:
         yield from (used.account for used in row.nonces)
         if row.payment is not None:
@@ -343,12 +346,12 @@ def _named_in(rows: Iterable[Transaction]) -> Iterator[str]:
 
 
 def _past(at: int | None, now: int) -> int | None:
-    """A time of a clock that was ahead is none."""
+    """Return the time, or None if it is in the future: the clock was ahead."""
     return None if at is None or at > now else at
 
 
 def _check(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> None:
-    """A page must lead down the list, or a broken upstream could keep us busy, or make the chain seem to end."""
+    """Check that a page leads down the list: a broken upstream could keep us busy or make the chain seem to end."""
     if taken.ends_early:
         raise NoAnswer(Malformed("hiro broke its contract: the list of all transactions ends too early"))
     if gap is not None and any(anchor_at(row).position >= gap.bottom for row in page.items):

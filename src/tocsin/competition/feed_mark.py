@@ -1,13 +1,13 @@
-"""How far the network's list was read: anchors and gaps. Pure decisions.
+"""How far the network's list was read: anchors and gaps. Pure.
 
-The list of all transactions is read from its head down to an anchor: a transaction that is still in the block in which
-it was seen. A block's hash fixes everything before it, so below an anchor nothing has changed. The first row of the
-head, and of the first whole block of every other page, becomes an anchor. Few are kept, the further down the fewer, so
-that a reorg costs about as much as it is deep. When it is deeper than all anchors, or nothing was read yet, the list is
-followed from its head on (`restarted`), and the lists of contracts and wallets have what is below.
+The list is read from its head down to an anchor: a transaction that is still in the block in which it was seen. A
+block's hash fixes everything before it, so nothing has changed below an anchor. The first row of the head, and of the
+first whole block of every other page, becomes an anchor. Few anchors are kept, fewer further down, so the cost of a
+reorg is proportional to its depth. If a reorg is deeper than all anchors, or nothing was read yet, the list is followed
+from its head on (`restarted`), and the lists of contracts and wallets cover what is below.
 
-A look that could not come down to an anchor leaves a gap, and the next one begins at the head again: the newest
-transactions come first, and gaps are filled after them. Of many gaps the lowest are joined.
+A look that does not reach an anchor leaves a gap, and the next look begins at the head again: the newest transactions
+come first, and gaps are filled after them. If there are too many gaps, the lowest are joined.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tocsin.competition.walk import ABOVE_ALL, BELOW_ALL, Anchor, Position, anch
 
 @dataclass(frozen=True, slots=True)
 class FeedGap:
-    """Unread: what lies below `bottom`, down to the next anchor. `cursor` leads there."""
+    """An unread stretch: from below `bottom` down to the next anchor. `cursor` leads there."""
 
     cursor: str
     bottom: Position
@@ -34,19 +34,19 @@ class FeedMark:
 
     @property
     def top_block(self) -> int | None:
-        """The newest block that was seen."""
+        """The newest block seen."""
         return self.anchors[0].height if self.anchors else None
 
     @property
     def complete_block(self) -> int | None:
-        """The block up to which everything was read: an anchor is the last transaction of its block."""
+        """The block up to which everything was read. An anchor is the last transaction of its block."""
         if not self.gaps:
             return self.top_block
         lowest = self.gaps[-1].bottom
         return next((anchor.height for anchor in self.anchors if anchor.position < lowest), None)
 
     def without(self, gap: FeedGap) -> "FeedMark":
-        """For a gap whose cursor is not accepted: everything above its end is read again, from the head."""
+        """Return the mark without a gap whose cursor is not accepted: all above its end is read again from the head."""
         return FeedMark(
             tuple(anchor for anchor in self.anchors if anchor.position < gap.bottom),
             tuple(other for other in self.gaps if other.bottom < gap.bottom),
@@ -55,21 +55,21 @@ class FeedMark:
 
 @dataclass(frozen=True, slots=True)
 class FeedStep:
-    """What a page gives: new rows, the stretch of the chain that it covers, and the mark after it."""
+    """The result of a page: new rows, the stretch of the chain that it covers, and the mark after it."""
 
     fresh: tuple[Transaction, ...]
-    above: Position  # the stretch: higher than this
-    below: Position  # and lower than this
+    above: Position  # the stretch starts after this
+    below: Position  # and ends before this
     mark: FeedMark
     done: bool  # no gap is left behind
     restarted: bool = False
-    ends_early: bool = False  # the list ends above an anchor, which no reorg can do: the page is wrong
+    ends_early: bool = False  # the list ends above an anchor; no reorg can cause that, so the page is wrong
 
 
 def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, start_s: int) -> FeedStep:
-    """Take the page at the head of the list, or the one that a gap's cursor leads to."""
+    """Process the page at the head of the list, or the one that a gap's cursor leads to."""
     below = ABOVE_ALL if gap is None else gap.bottom
-    if not page.items:  # it says nothing
+    if not page.items:  # it shows nothing
         early = any(anchor.position < below for anchor in mark.anchors)
         return FeedStep((), below, below, mark, done=gap is None, ends_early=early)
     higher = [anchor for anchor in mark.anchors if anchor.position >= below]
@@ -80,7 +80,7 @@ def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, star
     for row in page.items:
         place = anchor_at(row)
         while lower and lower[0] != place and lower[0].position >= place.position:
-            lower.pop(0)  # it should be here or above: the chain below it has changed
+            lower.pop(0)  # it should have appeared by now: a reorg removed it
         if lower and lower[0] == place:
             reached, above = True, place.position
             break
@@ -106,7 +106,7 @@ def take_page(mark: FeedMark, page: Page[Transaction], gap: FeedGap | None, star
 
 
 def joined(mark: FeedMark, gaps_max: int) -> FeedMark:
-    """With at most so many gaps: the lowest become one, and what was read between them is read again."""
+    """Return the mark with at most this many gaps: the lowest are joined, and the parts between them are read again."""
     anchors, gaps = mark.anchors, mark.gaps
     while len(gaps) > gaps_max:
         upper, lower = gaps[-2:]
@@ -116,7 +116,7 @@ def joined(mark: FeedMark, gaps_max: int) -> FeedMark:
 
 
 def thinned(mark: FeedMark) -> FeedMark:
-    """Without the anchors that are not needed: few are kept far below the head, and one below each gap."""
+    """Return the mark without unneeded anchors: it keeps few far below the head, and one below each gap."""
     if not mark.anchors:
         return mark
     needed = {0} | {_below(mark.anchors, gap.bottom) for gap in mark.gaps}
@@ -131,7 +131,7 @@ def thinned(mark: FeedMark) -> FeedMark:
 
 
 def _ends_block(row: Transaction, first: Transaction) -> bool:
-    """Whether no row of its block is above it: a gap's page may begin in the middle of a block."""
+    """Return whether the row is the last of its block: a gap's page may begin in the middle of a block."""
     return anchor_at(row).height < anchor_at(first).height
 
 

@@ -1,4 +1,4 @@
-"""What a look at the network's list did, and how it ended. Pure."""
+"""What a run of the feed did, and how it ended. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from tocsin.competition.verify import Tally
 from tocsin.scheduler.task import TaskResult
 from tocsin.shapes.base import FreeForm
 
-LASTING = ("Unauthorised", "Gone")  # answers that will not change by themselves
+LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
 
 EMPTY_RESULT: FreeForm = {
     "way": "network",
@@ -54,7 +54,7 @@ class FeedCounts:
 
 
 def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int) -> FreeForm:
-    """As `status()` shows them; `threw` is how often our own code failed."""
+    """Return the counters as `status()` shows them; `threw` is how often our own code failed."""
     codes = tally.reasons.copy()
     codes.update(code for code in counts.refused.values() if code is not Code.CONTRACT_NOT_ALLOWLISTED)
     reasons: dict[str, JSON] = {str(code): number for code, number in sorted(codes.items())}
@@ -84,7 +84,7 @@ def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int
 
 
 def blocks_behind(state: FeedState) -> int:
-    """From the newest block that was seen down to the one up to which everything was read."""
+    """Return the number of blocks between the newest one seen and the one up to which everything was read."""
     top, complete = state.mark.top_block, state.mark.complete_block
     return 0 if state.way != "network" or top is None or complete is None else top - complete
 
@@ -96,7 +96,7 @@ def feed_result(
     stop: StopReason | None,
     first_failure: str | None,
 ) -> TaskResult:
-    """How it ended. A run that left something unread is not complete; one that nobody will let in has failed."""
+    """Return how the run ended: incomplete if it left something unread, failed if the upstream refuses it for good."""
     if stop is not None and stop.error_kind in LASTING:
         return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
     undone = _undone(counts, state)
@@ -115,7 +115,7 @@ def feed_result(
 
 
 def _undone(counts: FeedCounts, state: FeedState) -> str:
-    """What is left to do; empty when everything was done."""
+    """Describe what is left to do; empty when everything was done."""
     parts = []
     if state.mark.gaps:
         parts.append(

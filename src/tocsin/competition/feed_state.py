@@ -1,4 +1,4 @@
-"""What is kept of the network's list between runs, as one value in the database."""
+"""The state of the network's list that is kept between runs, as one value in the database."""
 
 import json
 from dataclasses import dataclass, field
@@ -11,18 +11,19 @@ from tocsin.errors import MalformedShape
 from tocsin.shapes.base import SnakeShape
 
 KEY = "competition_feed"
-TRUSTED_SWEEPS = 2  # incomplete for this many of its cadences, the sweep reads the contracts' lists itself
-TRUSTED_MIN_MS = 180_000  # two looks while nobody trades, however short the sweep's cadence is
+TRUSTED_SWEEPS = 2  # if incomplete for this many of its cadences, the sweep reads the contracts' lists itself
+TRUSTED_MIN_MS = 180_000  # at least two looks while nobody trades, however short the sweep's cadence is
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState(SnakeShape):
-    """`started_at`: since then the list is followed without a break. `looked_at`: the newest look at its head.
+    """The state of the feed.
 
-    `complete_at`: the newest look below which nothing is unread. `limited_at`: calls were refused then. `quiet`: the
-    newest look showed nothing for us. `etag` is that of the head, while nothing is unread. `asked_at`: when the other
-    way is used, the newest look at the length of the list. `rests_on`: the rules under which all contracts' lists were
-    read since `started_at`, so that nothing is missing before it either.
+    `started_at`: when the list began to be followed without a break. `looked_at`: the newest look at its head.
+    `complete_at`: the newest look below which nothing is unread. `limited_at`: when calls were last refused. `quiet`:
+    the newest look showed nothing relevant. `etag`: that of the head, while nothing is unread. `asked_at`: while the
+    other way is used, when the length of the list was last read. `rests_on`: the rules under which all contracts'
+    lists were read since `started_at`, which proves that nothing before it is missing either.
     """
 
     way: Way = "network"
@@ -39,9 +40,9 @@ class FeedState(SnakeShape):
     traffic: MeasuredTraffic | None = None
 
     def finds_swaps(self, now: int, sweep_ms: int) -> bool:
-        """Whether the sweep may rely on it: it was complete recently, or only lacks calls.
+        """Return whether the sweep may rely on the feed: it was complete recently, or only lacks calls.
 
-        Where calls are few, forty lists would take those that the network's one needs.
+        When calls are scarce, reading forty lists would take the calls that the network's list needs.
         """
         trusted_ms = max(TRUSTED_SWEEPS * sweep_ms, TRUSTED_MIN_MS)
         times = [at for at in (self.complete_at, self.limited_at) if at is not None]
@@ -53,7 +54,7 @@ async def load_state(db: Database) -> FeedState:
 
 
 def state_of(text: str | None) -> FeedState:
-    """The kept state; a new one when there is none, or none that can be read."""
+    """Return the stored state; a new one if there is none or it cannot be read."""
     if text is None:
         return FeedState()
     try:

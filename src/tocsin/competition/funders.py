@@ -1,8 +1,8 @@
-"""Who sent each wallet its first STX, from the lists that are read anyway: no call is made for it.
+"""Who sent each wallet its first STX, from the lists that are read anyway, without extra calls.
 
-A wallet's own list shows everything that brought it STX, also by a contract. Once that list was seen to its end, nobody
-was earlier, and the network's list shows the first transfer to a wallet that had none. Of wallets with long lists the
-end is not read: their funder stays unknown, which is not nobody.
+A wallet's own list shows every transaction that brought it STX, including those through contracts. Once that list was
+read to its end, nobody can have been earlier, and the network's list shows the first transfer to a wallet that had
+none. The end of a long list is not read: the funder of that wallet stays unknown, which does not mean nobody.
 """
 
 import json
@@ -12,8 +12,8 @@ from tocsin.bindings import Database, Statement
 from tocsin.chain_model import Transaction
 from tocsin.competition.walk import ABOVE_ALL, anchor_at
 
-FUNDING_MIN = 100_000  # micro-STX; less is advertising, which anybody may send to anybody
-SERVICE_NONCE = 10_000  # a funder that has made so many transactions is an exchange or another service
+FUNDING_MIN = 100_000  # micro-STX; less is advertising, which anybody can send to anybody
+SERVICE_NONCE = 10_000  # a funder with this many transactions is an exchange or another service
 
 _SEEN = """
 INSERT INTO funders (wallet, funder, funder_nonce, block_height, tx_index, complete)
@@ -27,7 +27,7 @@ WHERE (excluded.block_height, excluded.tx_index) < (funders.block_height, funder
 _ENDED = """
 INSERT INTO funders (wallet, block_height, tx_index, complete) VALUES (?, ?, ?, 1)
 ON CONFLICT (wallet) DO UPDATE SET complete = 1 WHERE funders.complete = 0"""
-# Known for certain, and no service. As part of a query that has agents as `a`.
+# Known for certain, and not a service. Part of a query that has agents as `a`.
 FIRST_FUNDER = f"""
 SELECT f.funder FROM funders f
 WHERE f.wallet = a.stx_address AND f.complete = 1 AND f.funder_nonce < {SERVICE_NONCE}"""  # noqa: S608 - a constant
@@ -39,7 +39,7 @@ WHERE a.stx_address IN (SELECT value FROM json_each(?))"""  # noqa: S608 - a con
 def record_funders(
     db: Database, rows: Iterable[Transaction], wallets: Collection[str], *, ended: str | None = None
 ) -> list[Statement]:
-    """Keep who was first to send these wallets STX; `ended` is the wallet whose list these rows come to the end of."""
+    """Record who first sent these wallets STX; `ended` is the wallet whose list ends with these rows."""
     first: dict[str, Transaction] = {}
     for row in rows:
         payment = row.payment
@@ -60,11 +60,11 @@ def record_funders(
 
 
 def _nonce(row: Transaction) -> int | None:
-    """How many transactions its sender had made before."""
+    """Return how many transactions its sender had made before."""
     return next((used.nonce for used in row.nonces if used.account == row.sender), None)
 
 
 async def first_funders(db: Database, wallets: Iterable[str]) -> dict[str, str]:
-    """By wallet, where it is known for certain and is no service."""
+    """Return the first funder by wallet, where it is known for certain and is not a service."""
     rows = (await db.prepare(_FIRST).bind(json.dumps(list(wallets))).all()).results
     return {row["stx_address"]: row["funder"] for row in rows if row["funder"] is not None}

@@ -1,7 +1,7 @@
-"""Asks Hiro for transactions that several submitters wait for: up to twenty of them in one call.
+"""Asks Hiro for transactions that several submitters wait for: up to twenty in one call.
 
-The first is asked for at once. Those that come within a second of it are gathered and asked for together, so there is
-about one call a second, however many submit. Each waiter gets its own answer, and an equal part of the cost.
+The first is requested at once. Those that arrive within a second of it are gathered and requested together, so there
+is about one call a second, however many submit. Each waiter gets its own answer and pays an equal part of the cost.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ GATHER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What Hiro says about one transaction, and this waiter's part of the calls.
+    """Hiro's answer about one transaction, and this waiter's part of the calls.
 
-    Not `readable`: Hiro sent a row that says nothing.
+    Not `readable`: Hiro sent a row that cannot be understood.
     """
 
     found: TransactionWithEvents | None
@@ -32,7 +32,7 @@ class Lookup:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """One who waits for a transaction; `cost` is its part of the calls, also when these failed."""
+    """A job that waits for a transaction; `cost` is its part of the calls, even if these failed."""
 
     txid: str
     lookup: "asyncio.Future[Lookup]"
@@ -40,7 +40,7 @@ class _Waiter:
 
 
 class GatheredLookup:
-    """For all request jobs of one object."""
+    """Gathers the lookups of all request jobs of one object."""
 
     def __init__(self) -> None:
         self._waiting: list[_Waiter] = []
@@ -49,7 +49,7 @@ class GatheredLookup:
         self._asked_at_s = -GATHER_S
 
     async def find(self, context: WorkContext, txid: str, pay: Callable[[float], None]) -> Lookup:
-        """What Hiro says. Raises `NoAnswer`. Either way `pay` is called with this waiter's part of the calls."""
+        """Return Hiro's answer or raise `NoAnswer`. Either way `pay` is called with this waiter's part of the calls."""
         waiter = _Waiter(txid, asyncio.get_running_loop().create_future())
         waiter.lookup.add_done_callback(_retrieved)
         self._waiting.append(waiter)
@@ -61,7 +61,7 @@ class GatheredLookup:
             pay(waiter.cost)
 
     async def _gather(self, context: WorkContext) -> None:
-        """Wait until a second after the last call, then ask for all who came meanwhile."""
+        """Wait until a second after the last call, then ask for everything that has arrived since."""
         try:
             wait_s = self._asked_at_s + GATHER_S - context.clock.monotonic()
             if 0 < wait_s <= GATHER_S:
@@ -116,6 +116,6 @@ def _fail(waiters: Sequence[_Waiter], error: Exception) -> None:
 
 
 def _retrieved(lookup: "asyncio.Future[Lookup]") -> None:
-    """A waiter that is gone does not leave an error that nobody has seen."""
+    """Mark the error as retrieved, so a waiter that is gone does not cause a warning."""
     if not lookup.cancelled():
         lookup.exception()

@@ -1,7 +1,7 @@
-"""Watches our hook at Hiro: after failed deliveries Hiro interrupts a hook without a word.
+"""Watches our hook at Hiro, which interrupts a hook silently after failed deliveries.
 
-Nothing is lost meanwhile, because the sweep finds what no push reports, only later. A hook that is not streaming makes
-the run incomplete: the status says so at once, and the service is not ready when that lasts for two cadences.
+Nothing is lost in the meantime: the sweep finds what no push reports, only later. A hook that is not streaming makes
+the run incomplete. The status shows it at once, and the service is not ready if that lasts for two cadences.
 
 Emits `chainhook.interrupted`, `chainhook.reenabled`.
 """
@@ -23,7 +23,7 @@ EMPTY_RESULT: FreeForm = {
 
 
 def problem_of(hook: HookStatus) -> str | None:
-    """Why no pushes come, with the fix; None when they do."""
+    """Return why no pushes arrive, with the fix; None if they do."""
     if hook.state == "interrupted":
         return "Hiro has interrupted the hook: enable it again, or set TOCSIN_CHAINHOOK_REENABLE=yes"
     if hook.state == "expired":
@@ -34,7 +34,7 @@ def problem_of(hook: HookStatus) -> str | None:
 
 
 async def watch_hook(context: TaskContext, path: str, *, reenable: bool) -> TaskResult:
-    """Ask Hiro how the hook at this path is, and enable it again if it was interrupted and that is wanted."""
+    """Ask Hiro for the status of the hook at this path; with `reenable`, enable it again if it was interrupted."""
     hiro = context.upstream("hiro", HiroClient)
     asked = await hiro.hook_status(path, context.session)
     if isinstance(asked, NotFound):

@@ -1,7 +1,7 @@
-"""Reads JSON that arrives in pieces, without holding all of it: one value at a time is taken or passed over.
+"""Reads JSON that arrives in pieces without holding all of it: the caller takes or skips one value at a time.
 
-Only what is taken is decoded, by the standard decoder. Of what is passed over only brackets and the ends of texts are
-looked at, and nothing is kept. So the memory is that of one piece and of the largest value that is taken.
+Only taken values are decoded, by the standard decoder. In skipped values only brackets and the ends of strings are
+checked, and nothing is kept. So memory use is one piece plus the largest value taken.
 """
 
 import json
@@ -12,10 +12,10 @@ from typing import NoReturn
 from tocsin.bindings import JSON
 from tocsin.errors import MalformedBody
 
-NAME_MAX = 1000  # bytes, of an object's member
+NAME_MAX = 1000  # bytes of a member's name
 
 _BLANKS = re.compile(rb"[ \t\r\n]*+")
-_INSIDE = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+")*+')  # up to a bracket, over whole texts without escapes
+_INSIDE = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+")*+')  # up to a bracket, over whole strings without escapes
 _TEXT_STOP = re.compile(rb'["\\]')
 _SCALAR = re.compile(rb'[^ \t\r\n,:"{}\[\]]*+')
 _QUOTE = ord('"')
@@ -23,7 +23,7 @@ _OPENING, _CLOSING, _STARTS = b"{[", b"}]", b'"{['
 
 
 class JsonStream:
-    """A place in JSON of any length. Raises `MalformedBody` where it is not JSON."""
+    """A position in JSON of any length. Raises `MalformedBody` where it is not JSON."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
         self._pieces = pieces
@@ -31,7 +31,7 @@ class JsonStream:
         self._at = 0
 
     async def kind(self) -> str:
-        """The first character of what comes next, such as `{`; empty at the end."""
+        """Return the first character of the next value, such as `{`; empty at the end."""
         while True:
             self._at = _after(_BLANKS, self._buffer, self._at)
             if self._at < len(self._buffer):
@@ -40,7 +40,7 @@ class JsonStream:
                 return ""
 
     async def members(self) -> AsyncIterator[str]:
-        """The names of an object's members. The caller takes each value, passes over it or walks through it."""
+        """Yield the names of an object's members. The caller takes, skips or walks through each value."""
         async for _ in self._elements("}"):
             raw = await self.take(NAME_MAX)
             name = None if raw is None else decoded(raw)
@@ -50,12 +50,12 @@ class JsonStream:
             yield name
 
     async def items(self) -> AsyncIterator[int]:
-        """The numbers of a list's elements, from 0. The caller does with each as with a member's value."""
+        """Yield the indexes of a list's elements, from 0. The caller treats each like a member's value."""
         async for number in self._elements("]"):
             yield number
 
     async def take(self, size_max: int) -> bytes | None:
-        """The next value, not decoded; None if it has more bytes, which are passed over."""
+        """Return the next value, not decoded; None if it is larger than `size_max`, and then skip it."""
         await self.kind()
         self._forget()
         position, depth, in_text, kept = 0, 0, False, True
@@ -78,11 +78,11 @@ class JsonStream:
         return value
 
     async def skip(self) -> None:
-        """Pass over the next value."""
+        """Skip the next value."""
         await self.take(0)
 
     async def finish(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows."""
         if await self.kind():
             raise MalformedBody("not JSON: something follows the value")
 
@@ -105,7 +105,7 @@ class JsonStream:
             number += 1
 
     def _forget(self) -> None:
-        """What is behind is not needed any more."""
+        """Drop the bytes before the current position."""
         del self._buffer[: self._at]
         self._at = 0
 
@@ -128,7 +128,10 @@ def decoded(raw: bytes) -> JSON:
 
 
 def _scan(buffer: bytearray, position: int, depth: int, *, in_text: bool) -> tuple[int, int, bool, bool]:
-    """Go on to the end of a value, or of what is there: where, how deep, within a text, and whether it is the end."""
+    """Scan to the end of a value or of the buffer.
+
+    Returns the position, the depth, whether it is inside a string, and whether the value has ended.
+    """
     size = len(buffer)
     while position < size:
         if in_text:
@@ -151,7 +154,7 @@ def _scan(buffer: bytearray, position: int, depth: int, *, in_text: bool) -> tup
 
 
 def _through_text(buffer: bytearray, position: int) -> tuple[int, bool]:
-    """Where a text ends, or where to go on when more of it is there; and whether it goes on."""
+    """Return where a string ends, or where to continue once more has arrived, and whether it continues."""
     while True:
         stop = _TEXT_STOP.search(buffer, position)
         if stop is None:
@@ -159,13 +162,13 @@ def _through_text(buffer: bytearray, position: int) -> tuple[int, bool]:
         position = stop.end()
         if buffer[position - 1] == _QUOTE:
             return position, False
-        if position == len(buffer):  # what the backslash escapes is still to come
+        if position == len(buffer):  # the escaped character has not arrived yet
             return position - 1, True
         position += 1
 
 
 def _after(pattern: re.Pattern[bytes], buffer: bytearray, position: int) -> int:
-    """Where a pattern that always matches ends."""
+    """Return where the match of a pattern that always matches ends."""
     match = pattern.match(buffer, position)
     assert match is not None
     return match.end()

@@ -18,7 +18,7 @@ async def get_value(db: Database, key: str) -> str | None:
 
 
 def ask_for_values(db: Database, *keys: str) -> Statement:
-    """Rows of `key` and `value`; a key without a value has none."""
+    """Return a query for rows of `key` and `value`; a key without a value has no row."""
     return db.prepare(_GET_MANY).bind(json.dumps(keys))
 
 

@@ -1,7 +1,7 @@
 """The legs of a swap: what the sender gave, got, and paid as fees. Pure.
 
-A recorded swap keeps them in the form of the site's `raw_event_json`, so that a dispute can be settled without asking
-Hiro. Amounts are net and exact, as text; a leg that is a fee is marked.
+A recorded swap keeps them in the form of the site's `raw_event_json`, so a dispute can be settled without asking Hiro.
+Amounts are net and exact, as strings; fee legs are marked.
 """
 
 import json
@@ -12,7 +12,7 @@ from tocsin.shapes.competition import Leg
 
 
 def legs_of(moves: Moves) -> list[Leg]:
-    """Every asset that moved: given, then fees, then received. A fee is one only in a swap."""
+    """Return a leg for every asset that moved: given, then fees, then received. Only a swap has fees."""
     fees = moves.fees if isinstance(swap_of(moves), Swap) else frozenset()
     legs = [
         Leg(asset, str(abs(change)), "received" if change > 0 else "fee" if asset in fees else "given")
@@ -22,7 +22,7 @@ def legs_of(moves: Moves) -> list[Leg]:
 
 
 def stored_legs(swap: Swap, provider: str | None) -> str:
-    """The legs of a swap as its row keeps them."""
+    """Encode the legs of a swap for its row."""
     given = {"asset_id": swap.token_in, "amount": str(swap.amount_in)}
     fees = [{"asset_id": asset, "amount": str(amount), "fee": True} for asset, amount in swap.fees.items()]
     got = {"asset_id": swap.token_out, "amount": str(swap.amount_out)}
@@ -31,7 +31,7 @@ def stored_legs(swap: Swap, provider: str | None) -> str:
 
 
 def recorded_legs(row: Row) -> list[Leg] | None:
-    """The legs of a row of `swaps`; None where an older release recorded it."""
+    """Return the legs of a row of `swaps`; None if an older release recorded it."""
     if row["raw_event_json"] is None:
         return None
     kept = json.loads(row["raw_event_json"])
@@ -42,7 +42,7 @@ def recorded_legs(row: Row) -> list[Leg] | None:
 
 
 def shown_legs(legs: list[Leg]) -> str:
-    """As a sentence: the sender gave 5 of A and, as a fee, 1 of C, and got 7 of B."""
+    """Describe legs in a sentence: the sender gave 5 of A and, as a fee, 1 of C, and got 7 of B."""
     parts = {
         role: [f"{leg.amount} of {leg.token}" for leg in legs if leg.role == role]
         for role in ("given", "fee", "received")

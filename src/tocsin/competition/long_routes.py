@@ -1,12 +1,12 @@
-"""What routes of more than a hundred events did to their senders, with as few calls as possible.
+"""Finds what routes of more than a hundred events did to their senders, with as few calls as possible.
 
-All their events tell. A call reads the next hundred of up to twenty routes, so the longest of them decides how many
-calls it takes. Balance changes tell, too, unless they may include a fee in a third token. A call has those of up to
-twenty routes, but of one sender.
+Reading all their events always gives the answer. A call reads the next hundred events of up to twenty routes, so the
+longest route decides how many calls it takes. Balance changes also give the answer, unless they may include a fee in a
+third token. A call returns those of up to twenty routes, but of one sender only.
 
-What is a fee can often be told without reading all events: if the first and the last hundred show as much of an asset
-leave the sender as its balance changes do, they show everybody who received it. The balance changes of these tell
-whether they gave anything.
+Fees can often be identified without reading all events. If the first and the last hundred show as much of an asset
+leaving the sender as its balance changes do, they show everybody who received it. The balance changes of these
+receivers show whether they gave anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,18 +28,18 @@ from tocsin.competition.swap import (
 from tocsin.upstream.answer import Malformed, Ok, value_or_raise
 from tocsin.upstream.hiro import EVENTS_MAX, EVENTS_PAGE, HiroClient
 
-PROOF_CALLS = 2  # for the last events of a route, and for one who received a fee
+PROOF_CALLS = 2  # one for the last events of a route, one for a receiver of a fee
 
 
 async def moves_of_long_routes(
     hiro: HiroClient, session: CallSession, routes: Sequence[TransactionWithEvents]
 ) -> dict[str, Moves | None]:
-    """By transaction; None where Hiro cannot say now. Raises `NoAnswer`."""
+    """Return the moves by transaction; None where Hiro has no answer now. Raises `NoAnswer`."""
     moved: dict[str, Moves | None] = {}
     first = to_read_first(routes)
     if first:
         answer = await hiro.all_events(first, session)
-        # Of those that cannot be read, balance changes may still tell.
+        # If the events cannot be read, balance changes may still give the answer.
         moved |= _moves({} if isinstance(answer, Malformed) else value_or_raise(answer) or {}, first)
     senders: dict[str, list[TransactionWithEvents]] = {}
     for route in routes:
@@ -68,7 +68,7 @@ async def moves_of_long_routes(
 
 @dataclass(frozen=True, slots=True)
 class _MayHaveFees:
-    """A route that gave several assets for one, and how much it sent of each of them."""
+    """A route that gave several assets for one, and how much it sent of each."""
 
     route: TransactionWithEvents
     net: Net
@@ -78,7 +78,7 @@ class _MayHaveFees:
 async def _by_receivers(
     hiro: HiroClient, session: CallSession, questions: Sequence[_MayHaveFees]
 ) -> dict[str, Moves]:
-    """What those routes moved whose fees can be told with fewer calls than it takes to read all events."""
+    """Return the moves of routes whose fees can be identified with fewer calls than reading all events takes."""
     pages = max((_pages_left(each.route) or 0 for each in questions), default=0)
     if pages <= PROOF_CALLS * len(questions):
         return {}
@@ -93,7 +93,7 @@ async def _by_receivers(
 async def _fees_by_receivers(
     hiro: HiroClient, session: CallSession, question: _MayHaveFees
 ) -> frozenset[str] | None:
-    """The fees, if everybody who received one gave nothing; None if that is not certain."""
+    """Return the fees if nobody who received one gave anything; None if that is not certain."""
     route, pages = question.route, _pages_left(question.route)
     if route.page is None or pages is None or pages < 2:  # the last page must not overlap the first
         return None
@@ -118,9 +118,9 @@ async def _fees_by_receivers(
 
 
 def to_read_first(routes: Sequence[TransactionWithEvents]) -> list[TransactionWithEvents]:
-    """The routes whose events to read without asking for balance changes: all up to the length that costs fewest calls.
+    """Choose the routes whose events to read instead of balance changes: those up to the length with the fewest calls.
 
-    At the same cost the longer ones are read, too, because events leave no question open.
+    At equal cost the longer ones are read as well, because events leave no question open.
     """
     pages = {route.transaction.tx_id: left for route in routes if (left := _pages_left(route))}
 
@@ -135,7 +135,7 @@ def to_read_first(routes: Sequence[TransactionWithEvents]) -> list[TransactionWi
 
 
 def _pages_left(route: TransactionWithEvents) -> int | None:
-    """How many pages of events are still to be read; None where the first is not known, or there are too many."""
+    """Return how many pages of events are left to read; None if the first is unknown or there are too many."""
     count = route.transaction.event_count
     if route.page is None or route.page.stop != EVENTS_PAGE or count is None or count > EVENTS_MAX:
         return None
@@ -143,7 +143,7 @@ def _pages_left(route: TransactionWithEvents) -> int | None:
 
 
 def _seems_to_pay_fees(route: TransactionWithEvents) -> bool:
-    """By the events that are known: if so, balance changes will probably not do."""
+    """Return whether the known events suggest fees: if so, balance changes will probably not suffice."""
     return route.page is not None and gives_several(
         net_of_events(route.transaction.sender, route.page.transfers)
     )
@@ -152,7 +152,7 @@ def _seems_to_pay_fees(route: TransactionWithEvents) -> bool:
 def _moves(
     events: Mapping[str, tuple[TransferEvent, ...] | None], routes: Sequence[TransactionWithEvents]
 ) -> dict[str, Moves | None]:
-    """From all events of those routes of which they are known; None where a route was reorged meanwhile."""
+    """Return the moves of the routes whose events are all known; None if a route was reorged in the meantime."""
     moved: dict[str, Moves | None] = {}
     for transaction in (route.transaction for route in routes if route.transaction.tx_id in events):
         known = events[transaction.tx_id]

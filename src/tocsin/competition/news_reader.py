@@ -1,4 +1,4 @@
-"""What changed in the record, in the order in which it was written. Triggers write it, so nothing is left out."""
+"""Reads the changes of the record in the order in which they were written. Triggers write them, so none is missing."""
 
 from tocsin.bindings import Database, Row
 from tocsin.competition.trades import trade_of
@@ -8,7 +8,7 @@ READ_MAX = 200  # at once
 KEPT_MAX = 10_000
 
 _NEWEST = "SELECT max(id) AS id FROM news"
-# A swap that was taken back since, or a refusal that was reopened, has no row any more.
+# A swap that was withdrawn since, or a refusal that was reopened, no longer has a row.
 _AFTER = """
 SELECT n.id, n.kind, n.txid AS news_txid, n.sender AS news_sender, s.*,
   r.code AS refusal_code, r.reason AS refusal_reason
@@ -23,10 +23,11 @@ async def newest_id(db: Database) -> int:
 
 
 async def read_news(db: Database, after: int) -> tuple[list[News], int]:
-    """What changed after this number, and the number to go on from.
+    """Return the changes after this number, and the number to continue from.
 
-    A swap that was written again within one reading, as when its block moved, is one piece of news at most. One that
-    was recorded and does not count any more is two: everybody is told that it was withdrawn, and its agent why.
+    A swap that was written several times within one reading, for example because its block moved, gives at most one
+    piece of news. A recorded swap that no longer counts gives two: one tells everybody that it was withdrawn, the
+    other tells its agent why.
     """
     rows = (await db.prepare(_AFTER).bind(after, READ_MAX).all()).results
     last: dict[tuple[str, bool], Row] = {}  # by transaction, and whether it is about its refusal
@@ -49,7 +50,7 @@ async def read_news(db: Database, after: int) -> tuple[list[News], int]:
 
 
 async def trim_news(db: Database) -> int:
-    """Keep the newest; returns how many were left out."""
+    """Delete all but the newest; return how many were deleted."""
     return (await db.prepare(_TRIM).bind(KEPT_MAX).run()).meta.changes
 
 

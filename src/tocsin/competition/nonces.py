@@ -1,9 +1,9 @@
-"""Which nonces of each wallet were seen: a missing one is a transaction that no list has shown.
+"""Tracks which nonces of each wallet were seen: a missing one is a transaction that no list has shown.
 
-The chain numbers the transactions of an account without gaps, whether it sends or sponsors them. What was seen is kept
-as ranges. While everything was read, more than one range means that something between them was left out, and the
-wallet's own list is read at once. When that list was read to its end, nothing more can be learned about what is below
-the newest that it showed: `settled`.
+The chain numbers the transactions of an account without gaps, whether it sends or sponsors them. The nonces seen are
+kept as ranges. If everything was read, more than one range means that a transaction between them was left out, and
+the wallet's own list is read at once. Once that list was read to its end, nothing more can be learned about nonces
+below the newest that it showed: they are `settled`.
 """
 
 import json
@@ -15,8 +15,8 @@ from tocsin.bindings import Database, Statement
 from tocsin.chain_model import Transaction
 from tocsin.competition.walk import FAILURES_MAX
 
-RANGES_MAX = 500  # of one wallet; what is forgotten beyond that counts as missing
-FAILING_WAIT_MS = 3_600_000  # between two tries of a list that keeps failing
+RANGES_MAX = 500  # of one wallet; ranges dropped beyond that count as missing
+FAILING_WAIT_MS = 3_600_000  # between two attempts at a list that keeps failing
 
 _LOAD = "SELECT wallet, ranges_json FROM nonces WHERE wallet IN (SELECT value FROM json_each(?))"
 _SAVE = """
@@ -39,18 +39,18 @@ _FORGET = "DELETE FROM nonces"
 
 @dataclass(frozen=True, slots=True)
 class NonceRange:
-    """Nonces that were all seen. `block` is the height at which the highest was."""
+    """Nonces that were all seen. `block` is the height of the highest one's block."""
 
     low: int
     high: int
     block: int
 
 
-Ranges = tuple[NonceRange, ...]  # in order, with something missing between any two
+Ranges = tuple[NonceRange, ...]  # in order, with at least one nonce missing between any two
 
 
 def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
-    """The ranges with one more nonce. They never have one that was not seen."""
+    """Return the ranges with one more nonce. They never include one that was not seen."""
     joined = NonceRange(nonce, nonce, block)
     kept = []
     for each in ranges:
@@ -61,14 +61,14 @@ def add_seen(ranges: Ranges, nonce: int, block: int) -> Ranges:
             joined = NonceRange(min(each.low, joined.low), highest.high, highest.block)
     ordered = sorted((*kept, joined), key=lambda each: each.low)
     if len(ordered) > RANGES_MAX:
-        del ordered[1]  # the lowest tells from which block on something is missing
+        del ordered[1]  # keep the lowest: it shows from which block on something is missing
     return tuple(ordered)
 
 
 def settled(ranges: Ranges, shown: int) -> Ranges:
-    """One range of all that begin below the highest nonce that the wallet's own list shows.
+    """Merge all ranges that begin below the highest nonce that the wallet's own list shows.
 
-    What is missing in it is not in that list either. What is above may be shown yet: the list may lag.
+    Nonces missing there are not in that list either. Nonces above it may still appear: the list may lag.
     """
     below = [each for each in ranges if each.low <= shown]
     if not below:
@@ -77,12 +77,12 @@ def settled(ranges: Ranges, shown: int) -> Ranges:
 
 
 def missing(ranges: Ranges) -> int:
-    """How many nonces are missing between the lowest and the highest."""
+    """Return how many nonces are missing between the lowest and the highest."""
     return sum(higher.low - lower.high - 1 for lower, higher in pairwise(ranges))
 
 
 def seen_in(rows: Iterable[Transaction], wallets: Mapping[str, object]) -> dict[str, list[tuple[int, int]]]:
-    """The nonces that these wallets used in these transactions, each with its block."""
+    """Return the nonces that these wallets used in these transactions, each with its block."""
     seen: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
         for used in row.nonces:
@@ -94,7 +94,7 @@ def seen_in(rows: Iterable[Transaction], wallets: Mapping[str, object]) -> dict[
 async def record_seen(
     db: Database, seen: Mapping[str, Sequence[tuple[int, int]]], *, shown: int | None = None
 ) -> list[Statement]:
-    """Add what was seen; with `shown`, a wallet's own list was read to its end, and that was its highest."""
+    """Add the nonces seen. `shown` is the highest nonce of a wallet whose own list was read to its end."""
     if not seen:
         return []
     known = await _load(db, list(seen))
@@ -112,7 +112,7 @@ async def record_seen(
 
 
 async def lacking(db: Database, limit: int, now: int) -> dict[str, int]:
-    """Eligible wallets of which something was not shown, and how much; rarely those whose list keeps failing."""
+    """Return eligible wallets with missing nonces, and how many. Wallets whose list keeps failing appear rarely."""
     rows = (await db.prepare(_LACKING).bind(FAILURES_MAX, now - FAILING_WAIT_MS, limit).all()).results
     return {row["wallet"]: row["missing"] for row in rows}
 
@@ -123,7 +123,7 @@ def proof(db: Database) -> Statement:
 
 
 def forget_all(db: Database) -> Statement:
-    """After a time that was not read, nothing can be told from what was seen before it."""
+    """Forget all nonces: after an unread stretch, those seen before it prove nothing."""
     return db.prepare(_FORGET)
 
 

@@ -1,8 +1,8 @@
-"""The capital that agents used: for each token the largest net amount that they had given at any time.
+"""The capital that agents used: for each token, the largest net amount that they had given at any time.
 
-Kept per agent as far as its swaps were read, in the order of the chain, so that a new swap costs one step. A swap that
-arrives late, leaves, or counts no longer lies below that position: then the agent's swaps are read again from the
-first. Swaps with a token that does not count are left out, as in every other figure of the board.
+It is kept per agent with the position up to which the agent's swaps were read in chain order, so a new swap costs one
+step. A swap that arrives late, is withdrawn, or no longer counts lies below that position. Then the agent's swaps are
+read again from the first. Swaps with a token that does not count are left out, as in all other figures of the board.
 """
 
 import json
@@ -25,11 +25,12 @@ ON CONFLICT (agent_id) DO UPDATE SET wallets = excluded.wallets, left_out = excl
   peaks = excluded.peaks, net = excluded.net, block_height = excluded.block_height, tx_index = excluded.tx_index,
   txid = excluded.txid, is_complete = excluded.is_complete, version = excluded.version
 WHERE outlays.version = excluded.version - 1"""
-# What was read is done, unless something changed meanwhile, or another run wrote first.
+# Mark the changes as processed, unless something changed in the meantime or another run wrote first.
 _DONE = """
 DELETE FROM outlays_due WHERE sender = ? AND changes = ?
   AND EXISTS (SELECT 1 FROM outlays WHERE agent_id = ? AND version = ? AND net = ?)"""
-# What was read of an agent that takes no part now is not true any more either: it is read again when it does.
+# Drop the changes of wallets without stored outlays. The others stay, so that the outlays of an agent that does not
+# take part now are computed again when it does.
 _FORGET = """
 DELETE FROM outlays_due WHERE sender IN (SELECT value FROM json_each(?))
   AND NOT EXISTS (
@@ -42,7 +43,7 @@ FIRST_READ = 50  # swaps of each
 
 @dataclass(frozen=True, slots=True)
 class Trader:
-    """An agent: the wallets whose swaps count, and those tokens among them that do not."""
+    """An agent: the wallets whose swaps count, and the tokens in those swaps that do not."""
 
     agent_id: int
     wallets: tuple[str, ...]  # sorted
@@ -51,7 +52,7 @@ class Trader:
 
 @dataclass(frozen=True, slots=True)
 class AgentOutlays:
-    """How far an agent's swaps were read, and what that gives."""
+    """How far an agent's swaps were read, and the resulting amounts."""
 
     trader: Trader
     position: tuple[int, int, str] = START  # of the last swap that was read
@@ -61,7 +62,7 @@ class AgentOutlays:
     version: int = 0
 
     def given(self, swaps: Iterable[Row]) -> "AgentOutlays":
-        """With further swaps, in the order of the chain."""
+        """Return the outlays after further swaps, in chain order."""
         net, peaks, position = dict(self.net), dict(self.peaks), self.position
         for swap in swaps:
             position = (swap["block_height"], swap["tx_index"], swap["txid"])
@@ -78,10 +79,10 @@ class AgentOutlays:
 async def capital(
     db: Database, traders: Sequence[Trader], swaps_max: int = 0, known: "KnownOutlays | None" = None
 ) -> dict[int, Mapping[str, int]]:
-    """For each agent whose swaps were all read: the largest net amount given, by token.
+    """Return the largest net amount given, by token, for each agent whose swaps were all read.
 
-    With `swaps_max` the swaps that came since the last time are read first, about so many at most. `known`: what is
-    kept, if the caller has read it already.
+    With `swaps_max` it first reads the swaps that are new since the last time, at most about that many. `known` is the
+    stored data, if the caller has already read it.
     """
     known = known or await _known(db)
     behind = known.behind(traders)
@@ -98,7 +99,7 @@ async def capital(
 
 @dataclass(frozen=True, slots=True)
 class KnownOutlays:
-    """What was kept, by agent, and what changed since, by wallet."""
+    """The stored outlays by agent, and the changes since by wallet."""
 
     states: Mapping[int, Row]
     due: Mapping[str, Row]
@@ -114,7 +115,7 @@ class KnownOutlays:
         )
 
     def behind(self, traders: Iterable[Trader]) -> list[Trader]:
-        """Those of whom not everything was read."""
+        """Return the traders with unread swaps."""
         return [trader for trader in traders if not self._is_current(trader)]
 
     def _is_current(self, trader: Trader) -> bool:
@@ -134,9 +135,9 @@ async def _known(db: Database) -> KnownOutlays:
 async def _follow(
     db: Database, traders: Sequence[Trader], known: KnownOutlays, behind_now: Sequence[Trader], swaps_max: int
 ) -> bool:
-    """Read swaps where some are to be read; returns whether something changed. The rest waits for the next time.
+    """Read unread swaps; return whether something changed. The rest waits for the next time.
 
-    Everybody's newest swaps come first: agents of whom many are to be read do not delay the others.
+    Every agent's next swaps are read before more of any one agent's, so agents with many do not delay the others.
     """
     targets = [
         _Target(trader, [known.due[wallet] for wallet in trader.wallets if wallet in known.due])
@@ -145,29 +146,29 @@ async def _follow(
     behind: list[Trader] = []
     for start in range(0, len(targets), TOGETHER):
         behind += (await _read_on(db, targets[start : start + TOGETHER], FIRST_READ))[0]
-    left, share = swaps_max, max(1, swaps_max // 4)  # nobody takes all of it
+    left, share = swaps_max, max(1, swaps_max // 4)  # no agent takes all of it
     while behind and left > 0:
         unfinished, read = await _read_on(db, [_Target(behind[0], [])], min(left, share))
         behind = behind[1:] + unfinished
-        left -= max(read, FIRST_READ)  # a call costs, too
+        left -= max(read, FIRST_READ)  # a call itself has a cost
     strangers = set(known.due)
     for trader in traders if strangers else ():
         strangers.difference_update(trader.wallets)
-    if strangers:  # once they are traders, all their swaps are read, unless some were before
+    if strangers:  # when they become traders, all their swaps are read, unless some were before
         await db.prepare(_FORGET).bind(json.dumps(sorted(strangers))).run()
     return bool(targets)
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """An agent whose swaps are to be read, and what changed of them."""
+    """An agent whose swaps are to be read, and the changes among them."""
 
     trader: Trader
     changes: Sequence[Row]
 
 
 async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> tuple[list[Trader], int]:
-    """Read up to so many swaps of each agent; returns those of whom there are more, and how many were read."""
+    """Read up to `limit` swaps of each agent; return the agents that have more, and how many swaps were read."""
     asked = json.dumps([target.trader.agent_id for target in targets])
     rows = {row["agent_id"]: row for row in (await db.prepare(_SOME).bind(asked).all()).results}
     states = [_resumed(rows.get(target.trader.agent_id), target) for target in targets]
@@ -184,7 +185,7 @@ async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> tupl
 
 
 async def _swaps_after(db: Database, states: Sequence[AgentOutlays], limit: int) -> list[list[Row]]:
-    """Of each agent the next swaps of all its wallets, in the order of the chain."""
+    """Return the next swaps of each agent, from all its wallets, in chain order."""
     wallets = [(number, wallet) for number, state in enumerate(states) for wallet in state.trader.wallets]
     parts = await db.batch(
         [db.prepare(_SWAPS).bind(wallet, *states[number].position, limit) for number, wallet in wallets]
@@ -217,7 +218,7 @@ def _written(db: Database, state: AgentOutlays, changes: Sequence[Row]) -> list[
 
 
 def _resumed(row: Row | None, target: _Target) -> AgentOutlays:
-    """Where to read on: after the last swap that was read, or from the first if what was read is not true any more."""
+    """Return where to continue: after the last swap read, or from the first if the stored data is outdated."""
     trader, changes = target.trader, target.changes
     if row is None:
         return AgentOutlays(trader)
@@ -230,7 +231,7 @@ def _resumed(row: Row | None, target: _Target) -> AgentOutlays:
 
 
 def _is_of(row: Row, trader: Trader) -> bool:
-    """Whether it was computed for these wallets and tokens."""
+    """Return whether the row was computed for these wallets and tokens."""
     return bool(row["wallets"] == " ".join(trader.wallets) and row["left_out"] == " ".join(trader.left_out))
 
 
@@ -238,7 +239,7 @@ def _text(amounts: Mapping[str, int]) -> str:
     return json.dumps(dict(sorted(amounts.items())), separators=(",", ":"))
 
 
-@lru_cache(maxsize=2048)  # most are the same in every run; nobody changes what it returns
+@lru_cache(maxsize=2048)  # most are the same in every run; no caller changes the returned value
 def _amounts(text: str) -> Mapping[str, int]:
     found: dict[str, int] = json.loads(text)
     return found

@@ -1,8 +1,8 @@
-"""Queues what a page of a list shows, in one batch with how far the list was read.
+"""Queues the transactions of a page of a list, in one batch with how far the list was read.
 
-So reading may stop after any page, and continues there.
+So reading may stop after any page and continue there.
 
-Emits `contract.unlisted`: an agent's call that looks like a swap, of a contract that does not count.
+Emits `contract.unlisted`: an agent's call that looks like a swap, to a contract that does not count.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from tocsin.scheduler.work_context import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """What one page gave."""
+    """The result of one page."""
 
     found: int = 0
     already_known: int = 0
@@ -46,9 +46,9 @@ class PageQueue:
         unreadable: Collection[str],
         kept: Sequence[Statement],
     ) -> PageRead:
-        """Queue rows that matter, and transactions of which the page raises a doubt, together with what is kept.
+        """Queue relevant rows and doubtful transactions, in one batch with the statements in `kept`.
 
-        Gone are swaps that it should show and does not. Rows that cannot be read may be swaps.
+        `gone` are recorded swaps that the page should show and does not. `unreadable` rows may be swaps.
         """
         db, now = self._context.db, self._context.clock.now()
         known = await swap_store.known(db, [row.tx_id for row in rows])
@@ -76,7 +76,7 @@ class PageQueue:
         )
 
     def _report_unlisted(self, transaction: Transaction) -> None:
-        """Once per call and run."""
+        """Report an unlisted call once per run."""
         call = transaction.contract_call
         if call is None or call in self._reported:
             return

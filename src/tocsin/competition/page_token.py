@@ -1,4 +1,4 @@
-"""Where a page ended, as an opaque text that callers send back. Pure."""
+"""Where a page ended, as an opaque string that callers send back. Pure."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ def write(value: JSON) -> str:
 
 
 def read(cursor: str) -> JSON:
-    """The value that was written; None for anything else that a caller may send."""
+    """Return the encoded value; None for anything else that a caller may send."""
     value: JSON = None
     try:
         padded = cursor[:LENGTH_MAX] + "=" * (-len(cursor) % 4)

@@ -1,8 +1,8 @@
-"""Until which block the record is proven complete, from what the database has: true at any time, also after a restart.
+"""The block up to which the record is proven complete, from the database alone, so it also holds after a restart.
 
-Up to that block everything of the network's list was read, no nonce of an eligible wallet is missing, and nothing that
-a list has shown waits to be verified. What is older than the list that is followed was read in the lists of contracts
-and wallets. Only the network's list shows every nonce; without it nothing can be proven.
+Up to that block, all of the network's list was read, no nonce of an eligible wallet is missing, and no listed
+transaction waits to be verified. Transactions from before the network's list was followed were read in the lists of
+contracts and wallets. Only the network's list shows every nonce; without it nothing can be proven.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ WHERE t.tier = 'eligible' AND m.walked_at IS NULL LIMIT 1"""
 
 @dataclass(frozen=True, slots=True)
 class ProofFacts:
-    """What the proof rests on, besides how far the network's list was read. A block is None where nothing limits it."""
+    """The facts of the proof, except how far the network's list was read. A block is None where nothing limits it."""
 
-    rests: bool  # all contracts' lists were read since the network's is followed, and all wallets' once
+    rests: bool  # all contracts' lists were read since the network's list is followed, and all wallets' once
     missing_nonces: int
     nonces_until: int | None  # the last block below the first missing nonce
     unverified: int
@@ -33,7 +33,7 @@ class ProofFacts:
 
 
 def ask_for_facts(db: Database) -> list[Statement]:
-    """The questions whose answers `facts_of` reads; one batch takes them, with what else a caller asks."""
+    """Return the queries whose results `facts_of` reads; a caller can add its own to the batch."""
     return [nonces.proof(db), swap_store.unverified(db), db.prepare(_NEVER_READ)]
 
 
@@ -54,7 +54,7 @@ async def load_facts(db: Database, state: FeedState, rules: Rules) -> ProofFacts
 
 
 def proven_block(state: FeedState, facts: ProofFacts) -> int | None:
-    """The block up to which the record is proven complete; None: it is not."""
+    """Return the block up to which the record is proven complete; None if nothing is proven."""
     read = state.mark.complete_block
     if state.way != "network" or not facts.rests or read is None:
         return None
@@ -64,7 +64,7 @@ def proven_block(state: FeedState, facts: ProofFacts) -> int | None:
 
 
 def completeness_of(state: FeedState, facts: ProofFacts) -> Completeness:
-    """The block, and what keeps it from being the newest one."""
+    """Return the block, and what keeps it from being the newest one."""
     return Completeness(
         proven_block(state, facts), state.complete_at, facts.missing_nonces, _obstacle(state, facts)
     )
@@ -88,7 +88,7 @@ def _obstacle(state: FeedState, facts: ProofFacts) -> str | None:
 
 
 async def completeness(db: Database, rules: Rules, *, feed_runs: bool) -> Completeness:
-    """As the database has it now. `feed_runs`: whether there is a task that follows the network's list."""
+    """Read the current completeness. `feed_runs`: whether there is a task that follows the network's list."""
     if not feed_runs:
         return Completeness(None, None, None, SWITCHED_OFF)
     state = await load_state(db)

@@ -1,6 +1,6 @@
-"""The board as the object publishes it: values in KV, so that a visitor costs no query.
+"""The board as the object publishes it: values in KV, so a visitor costs no query.
 
-They are written when something changed, and read as a whole; periods, pages and orders are cut from them.
+They are written when something changes and read as a whole. Periods, pages and orders are derived from them.
 """
 
 import json
@@ -19,11 +19,11 @@ ROUND_KEY = "board:round:v1"
 
 @dataclass(frozen=True, slots=True)
 class PeriodFigures(Shape):
-    """What the agents did since a time (unix ms): a value for each row of the board, in its order."""
+    """The agents' figures since a time (unix ms): a value for each row of the board, in its order."""
 
     since: int
     pnl_usd: list[float | None]
-    volume_usd: list[float | None]  # each swap at the prices of its own time, as in the next one
+    volume_usd: list[float | None]  # each swap at the prices of its own time, as in the next field
     pnl_at_trade_usd: list[float | None]
     trade_count: list[int]
     valued_trade_count: list[int]
@@ -31,9 +31,9 @@ class PeriodFigures(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PublishedBoard(Shape):
-    """All rows, in the default order. A final one is valued at the prices of the competition's end.
+    """All rows, in the default order. A final board is valued at the prices of the competition's end.
 
-    The board of a round has the rows of those who traded in it, in the order of its rules.
+    The board of a round has a row for each agent that traded in it, in the order of its rules.
     """
 
     rows: list[BoardRow]
@@ -59,7 +59,7 @@ class BoardReader:
         self._board: PublishedBoard | None = None
 
     async def read(self) -> PublishedBoard | None:
-        """The board; None when there is none that can be read."""
+        """Return the board; None if there is none or it cannot be read."""
         text = await self._kv.get(self._key)
         if text is None:
             return None
@@ -69,14 +69,14 @@ class BoardReader:
 
 
 class PeriodRows:
-    """The rows of each period, made once for each published board."""
+    """The rows of each period, computed once for each published board."""
 
     def __init__(self) -> None:
         self._board: PublishedBoard | None = None
         self._rows: dict[str, list[BoardRow]] = {}
 
     def of(self, board: PublishedBoard, period: BoardPeriod) -> Sequence[BoardRow]:
-        """No rows where nothing is known of the period yet: the board of an older release."""
+        """Return the rows of a period; none if the board is from an older release without that period."""
         if period in {"all", "round"}:
             return board.rows
         if board is not self._board:

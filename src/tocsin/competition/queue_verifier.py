@@ -1,9 +1,9 @@
-"""Verifies what is queued and due, twenty transactions at a time; each of them once in a run.
+"""Verifies the queued transactions that are due, twenty at a time and each once per run.
 
-What our lists showed comes first, then what agents submitted. What was only pushed gets one call a run: if it is real,
-the lists show it too.
+Those from our lists come first, then those submitted by agents. Those that were only pushed get one call per run: if
+they are real, the lists show them too.
 
-Two runs of the object may be at it at the same time. What one of them has in hand, the other leaves alone.
+Two runs of the object may verify the queue at the same time. Each leaves alone what the other is working on.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
 QUEUE_PART = 1_000  # candidates taken from the queue at once
 PUSHED_PER_RUN = (
-    EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call a run is enough
+    EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call per run is enough
 )
 
 
 class QueueVerifier:
-    """Verifies the queue for one run. `unverified` counts what could not be, but for those that never can.
+    """Verifies the queue for one run. `unverified` counts failed candidates, except those that can never succeed.
 
-    `plan` is told how many groups there are, `group_done` is called after each.
+    `plan` is called with the number of groups, `group_done` after each group.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class QueueVerifier:
         self.unverified = 0
 
     async def verify_queued(self, due_by: int | None = None) -> None:
-        """Verify until nothing is left that is due by then, by default now, or the pool stops."""
+        """Verify until nothing due by `due_by` (default: now) is left, or the pool stops."""
         until = self._context.clock.now() if due_by is None else due_by
         in_hand = self._context.in_hand
         while self._pool.stop is None:
@@ -89,7 +89,7 @@ class QueueVerifier:
 
 
 def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
-    """Twenty together; those that failed several times are alone."""
+    """Form groups of twenty; candidates that failed several times are alone."""
     together = [candidate for candidate in candidates if candidate.attempts < ALONE_AFTER]
     alone = [[candidate] for candidate in candidates if candidate.attempts >= ALONE_AFTER]
     return [

@@ -1,7 +1,7 @@
 """Reads the lists of contracts and wallets back to their marks, and queues what they show.
 
-A page is one batch: what it shows that is new, what it should show and does not, and the mark after it. So reading may
-stop after any page, and continues there.
+Each page is one batch: its new transactions, the recorded swaps that it should show and does not, and the mark after
+it. So reading may stop after any page and continue there.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +21,7 @@ from tocsin.scheduler.work_context import TaskContext
 from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-NOT_A_LIST = "hiro answered 404 for a list; that of a principal which never did anything is empty"
+NOT_A_LIST = "hiro answered 404 for a list; the list of an unused principal should be empty"
 
 _OF_CONTRACT = """
 SELECT txid FROM swaps WHERE contract_id = ?
@@ -32,7 +32,7 @@ SELECT txid FROM swaps WHERE sender = ?
 
 
 class ListReader:
-    """Reads lists for one run. `marks` are those of the rules in force, and follow what was read."""
+    """Reads lists for one run. `marks` are those of the current rules, and advance with reading."""
 
     def __init__(
         self, context: TaskContext, rules: Rules, tiers: Mapping[str, Tier], marks: dict[str, Mark]
@@ -43,13 +43,13 @@ class ListReader:
         self._tiers = tiers
         self._marks = marks
         self._page_queue = PageQueue(context, rules)
-        self._tip = 0  # the greatest height seen in this run
+        self._tip = 0  # the highest block seen in this run
         self._shown: dict[str, int] = {}  # the highest nonce that each wallet's list showed
-        # Lists of which as many pages were read as was asked for, and not all.
+        # Lists that have more pages than `pages_max` allowed to read.
         self.unfinished: set[str] = set()
 
     async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
-        """Read one list: first what an interrupted walk left over, then what is new."""
+        """Read one list: first the rest of an interrupted walk, then what is new."""
         self.unfinished.discard(principal)
         mark = self._marks.get(principal, Mark())
         resumed = mark.gap is not None
@@ -60,7 +60,7 @@ class ListReader:
                 self._context.checkpoint()
             cursor = mark.gap.cursor if mark.gap else None
             answer = await self._hiro.principal_transactions(principal, self._context.session, cursor)
-            if resumed and isinstance(answer, BadRequest):  # an outdated cursor: from the head again
+            if resumed and isinstance(answer, BadRequest):  # an outdated cursor: start at the head again
                 mark, resumed, leaves_new = replace(mark, gap=None), False, False
                 continue
             page = value_or_raise(answer)
@@ -82,12 +82,12 @@ class ListReader:
         self.unfinished.add(principal)
 
     def _began_in_this_run(self, mark: Mark) -> bool:
-        """Whether the walk that is under way began at the head as it is now. If not, newer rows are above it."""
+        """Return whether the walk under way began in this run. If not, there may be newer rows above it."""
         begun_at = mark.gap.begun_at if mark.gap else None
         return begun_at is not None and self._context.started_at <= begun_at <= self._context.clock.now()
 
     async def _queue(self, principal: str, taken: Step, page: Page[Transaction]) -> PageRead:
-        """Queue what a page shows, and what it should show and does not, together with the mark."""
+        """Queue the new transactions of a page and the recorded swaps it fails to show, together with the mark."""
         db = self._context.db
         rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
         listed = {row.tx_id for row in page.items}
@@ -100,7 +100,7 @@ class ListReader:
         return await self._page_queue.add(rows, self._tiers, gone=gone, unreadable=page.unreadable, kept=kept)
 
     async def _nonces(self, wallet: str, taken: Step, page: Page[Transaction]) -> list[Statement]:
-        """The nonces that a page shows. At the end of the list, what is missing below the highest stays missing."""
+        """Record the nonces of a page. At the end of the list, those missing below the highest stay missing."""
         on_page = [nonce for nonce, _ in seen_in(page.items, {wallet: None}).get(wallet, [])]
         self._shown[wallet] = max(self._shown.get(wallet, -1), *on_page, -1)
         seen = {wallet: seen_in(taken.fresh, {wallet: None}).get(wallet, [])}
@@ -109,13 +109,13 @@ class ListReader:
         )
 
     async def _recorded(self, principal: str, taken: Step) -> list[str]:
-        """The swaps that we have in the stretch of the chain that a page covers."""
+        """Return the recorded swaps in the stretch of the chain that a page covers."""
         sql = _OF_CONTRACT if "." in principal else _OF_WALLET
         statement = self._context.db.prepare(sql).bind(principal, *taken.above, *taken.below)
         return [row["txid"] for row in (await statement.all()).results]
 
 
 def _check_progress(mark: Mark, taken: Step) -> None:
-    """A cursor must lead down the list, or a broken upstream could keep us busy for ever."""
+    """Check that a cursor leads down the list: a broken upstream could keep us busy forever."""
     if mark.gap is not None and taken.mark.gap is not None and taken.mark.gap.bottom >= mark.gap.bottom:
         raise NoAnswer(Malformed("hiro broke its contract: its cursor does not lead further down the list"))

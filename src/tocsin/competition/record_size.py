@@ -1,4 +1,4 @@
-"""How much is on record, for the metrics: swaps, and transactions that wait to be verified."""
+"""The size of the record, for the metrics: swaps, and transactions that wait to be verified."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What was refused, newest first: for operators, and for an agent its own."""
+"""Lists refusals, newest first: all of them for operators, and an agent's own for that agent."""
 
 from tocsin.bindings import Database, Row
 from tocsin.chain_model import canonical_txid
@@ -32,7 +32,7 @@ async def refusals(
     sender: str | None = None,
     after: str | None = None,
 ) -> RefusalPage:
-    """A page, from the cursor `after` on: of one code, of one sender, or all."""
+    """Return the page at the cursor `after`: refusals of one code, of one sender, or all."""
     if code is not None and sender is not None:
         raise UsageError("Give code or sender, not both.")
     if code is not None and code not in {str(known) for known in MEANINGS if MEANINGS[known].final}:
@@ -72,4 +72,4 @@ def _read_cursor(text: str) -> tuple[int, str]:
     match page_token.read(text):
         case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and txid == canonical_txid(txid):
             return time, txid
-    raise UsageError("cursor must be next of the page before.")
+    raise UsageError("cursor must be next of the previous page.")

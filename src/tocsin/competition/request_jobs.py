@@ -1,6 +1,6 @@
-"""What the object does for requests: it has the budget, and it is the single writer.
+"""The request jobs of the competition. They run in the object because it owns the budget and is the only writer.
 
-Emits `queue.verify_failed` when Hiro has no answer, or the hook has used its share; the next sweep verifies the queue.
+Emits `queue.verify_failed` when Hiro has no answer or the hook has used its share; the next sweep verifies the queue.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ HOOK = ("chainhook",)  # as a client of the request lane
 
 
 def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
-    """The jobs by name; `verify_queued` looks at the queue without waiting for the next sweep."""
+    """Return the jobs by name; `verify_queued` verifies the queue without waiting for the next sweep."""
     lane = SubmissionLane()
 
     async def submit_trade(context: WorkContext, argument: JSON) -> JSON:
@@ -53,7 +53,7 @@ def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
 
 
 async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLane) -> JSON:
-    """As much of the queue as one call covers, out of the hook's own share. The rest is left to the next sweep."""
+    """Verify as much of the queue as one call covers, from the hook's own share. The next sweep does the rest."""
     candidates = await swap_store.due(context.db, context.clock.now(), EVENTS_TXIDS_MAX)
     if not candidates:
         return {"verified": 0}

@@ -1,7 +1,7 @@
-"""What counts, judged from a transaction alone: status, time, kind, sender, contract. Pure.
+"""Decides whether a transaction may count from its status, time, kind, sender and contract. Pure.
 
-The order is part of the public contract: the first failed check is the reason that is reported. Which tokens moved is
-checked last, because only that costs another call (`swap.py`).
+The order is part of the public API contract: the first failed check is the reported reason. The tokens are checked
+last, because only that costs another call (`swap.py`).
 """
 
 from collections.abc import Iterator
@@ -49,17 +49,17 @@ class Rules:
 
     @property
     def version(self) -> str:
-        """Changes whenever something that was refused might count now."""
+        """A text that changes whenever a refused transaction might count now."""
         return f"{self.allowlist.version}:{self.start_s}:{self.end_s}"
 
     def for_principal(self, principal: str) -> str:
-        """What is looked for in one contract's or wallet's list, as text: when it changes, so do the findings."""
+        """Return the rules for one contract's or wallet's list, as text: if it changes, so may the findings."""
         functions = ",".join(sorted(self.allowlist.contracts.get(principal, ())))
         return f"{self.start_s}:{self.end_s}:{functions}"
 
 
 def rules_of(settings: Settings) -> Rules:
-    """The rules as the settings want them."""
+    """Return the rules that the settings define."""
     allowlist = with_added(settings.allowlist)
     return Rules(allowlist, settings.competition_start, settings.competition_end, floors_of(settings))
 
@@ -70,7 +70,7 @@ def floors_of(settings: Settings) -> PoolFloors:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step of the judgement. It passed when there is no code."""
+    """One check. It passed if there is no code."""
 
     name: str
     detail: str
@@ -78,12 +78,12 @@ class Check:
 
 
 def judge(transaction: Transaction, tier: Tier, rules: Rules) -> Check | None:
-    """The first check that failed, None when only the tokens are left to check."""
+    """Return the first check that failed; None when only the tokens are left to check."""
     return next((check for check in checks(transaction, tier, rules) if check.code is not None), None)
 
 
 def checks(transaction: Transaction, tier: Tier, rules: Rules) -> Iterator[Check]:
-    """All checks in their order; those about the block are left out while there is none."""
+    """Yield all checks in order; those about the block are left out while there is none."""
     yield _status(transaction)
     if transaction.mined is not None:
         yield _time(transaction.mined.burn_block_time, rules)
@@ -94,7 +94,7 @@ def checks(transaction: Transaction, tier: Tier, rules: Rules) -> Iterator[Check
 
 
 def still_refused(refusal: Row, tier: Tier, rules: Rules) -> bool:
-    """Whether a kept refusal would be the same today."""
+    """Return whether a stored refusal would be the same today."""
     code = Code(refusal["code"])
     match MEANINGS[code].reopened_by:
         case "sender":

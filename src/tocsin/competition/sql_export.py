@@ -1,12 +1,12 @@
-"""Agents and claims of a D1 export: SQL as `wrangler d1 export`, or SQLite's own `.dump`, writes it. Pure.
+"""Reads agents and claims from a D1 export: SQL written by `wrangler d1 export` or SQLite's own `.dump`. Pure.
 
-Nothing of the file is executed. It is split into tokens while it is read, and only two kinds of statements are used:
-CREATE TABLE for the order of columns, INSERT for rows of the two tables. Everything else is skipped. So the worst that
-a hostile export can do is to be refused, and a long one needs no more memory than its longest token. Values are
-literals, or one of the three functions that exports use to write line ends.
+Nothing in the file is executed. It is split into tokens while it is read, and only two kinds of statements are used:
+CREATE TABLE for the order of columns, INSERT for rows of the two tables. Everything else is skipped. So a hostile
+export can at worst be refused, and a long one needs no more memory than its longest token. Values are literals, or one
+of the three functions that exports use to write line ends.
 
-Why not let SQLite run the export in a scratch database: a stream must be split into statements first, which takes the
-same tokens, and the line of each row would be lost.
+Running the export in a scratch SQLite database would not be simpler: the stream must be split into statements first,
+which takes the same tokenizer, and the line number of each row would be lost.
 """
 
 import re
@@ -17,7 +17,7 @@ from tocsin.competition.agent_rows import COLUMNS, TABLES, ImportRow, RowError, 
 
 TOKEN_MAX = 4_000_000  # characters; D1 holds texts of up to 2 MB
 TEXT_MAX = 2_000_000  # of a value that a function makes
-COLUMNS_MAX = 100  # D1's own
+COLUMNS_MAX = 100  # D1's own limit
 DEPTH_MAX = 8
 
 _TOKEN = re.compile(
@@ -50,7 +50,7 @@ class _Unreadable(Exception):
 
 
 def read_export(chunks: Iterable[str]) -> Iterator[ImportRow | RowError]:
-    """The rows of `agents` and `claims`, unchecked. Where the file cannot be understood, an error is the last."""
+    """Yield the rows of `agents` and `claims`, unchecked. If the file cannot be parsed, the last item is an error."""
     try:
         yield from _Export(_Tokens(chunks)).rows()
     except _Unreadable as error:
@@ -58,7 +58,7 @@ def read_export(chunks: Iterable[str]) -> Iterator[ImportRow | RowError]:
 
 
 class _Tokens:
-    """Splits text that comes in pieces. A token is complete when something follows it, or the text has ended."""
+    """Splits text that arrives in pieces. A token is complete when something follows it or the text has ended."""
 
     def __init__(self, chunks: Iterable[str]) -> None:
         self._chunks = iter(chunks)
@@ -138,7 +138,7 @@ class _Export:
                     self._skip()
 
     def _skip(self) -> None:
-        """To the end of a statement."""
+        """Skip to the end of a statement."""
         while not self._at_end():
             self._tokens.take()
 
@@ -160,7 +160,7 @@ class _Export:
         self._skip()
 
     def _skip_trigger(self) -> None:
-        """Its body has statements of its own; it ends with `; END ;`."""
+        """Skip a trigger. Its body has statements of its own; it ends with `; END ;`."""
         before = ""
         while self._tokens.peek().kind != "end":
             token = self._tokens.take()
@@ -169,7 +169,7 @@ class _Export:
             before = token.text if token.kind == "sign" else ""
 
     def _defined(self) -> list[str]:
-        """The columns of a CREATE TABLE, after its opening parenthesis."""
+        """Read the columns of a CREATE TABLE, after its opening parenthesis."""
         names: list[str] = []
         depth, is_first = 1, True
         while depth > 0 and not self._at_end():
@@ -204,7 +204,7 @@ class _Export:
             raise self._unexpected("; after VALUES (…)")
 
     def _listed(self) -> list[str]:
-        """The columns that an INSERT names, after its opening parenthesis."""
+        """Read the columns that an INSERT names, after its opening parenthesis."""
         names: list[str] = []
         while True:
             token = self._tokens.take()
@@ -216,7 +216,7 @@ class _Export:
         return names
 
     def _row(self, table: Table, columns: list[str]) -> ImportRow:
-        """Columns that Tocsin does not have are left out: the site may have added some."""
+        """Build a row. Columns that Tocsin does not have are left out: the site may have added some."""
         self._expect("(")
         line = self._tokens.peek().line
         values: list[Any] = [self._value()]
@@ -266,7 +266,7 @@ class _Export:
         raise _Unreadable(line, f"the value {name.lower()[:40]}(…) is not understood")
 
     def _table(self) -> Table | None:
-        """One of our two tables, if that is the name that comes next."""
+        """Return one of our two tables if its name comes next."""
         name = self._tokens.take().text.lower()
         if name == "main" and self._signed("."):
             name = self._tokens.take().text.lower()
@@ -306,4 +306,4 @@ def _unescaped(found: re.Match[str]) -> str:
     if found[5]:
         return "\\"
     code = int(next(digits for digits in found.groups() if digits), 16)
-    return chr(code) if code < 0x110000 else "\0"  # NUL is refused where texts are checked
+    return chr(code) if code < 0x110000 else "\0"  # NUL is refused where text is checked

@@ -1,9 +1,9 @@
-"""What submissions may ask of Hiro: shares of the request lane, calls that are shared, and answers that are remembered.
+"""Limits the calls of submissions to Hiro: shares of the request lane, gathered calls, and remembered answers.
 
-One client that submits at full speed uses up its own share, and no more. An id that Hiro does not know is remembered
-for a minute: to ask for it again costs nothing.
+A client that submits at full speed uses up only its own share. An id that Hiro does not know is remembered for a
+minute: asking for it again costs nothing.
 
-This lives as long as the process; after a restart every client begins with a full share.
+This state lives as long as the process; after a restart every client begins with a full share.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ NOT_FOUND_MAX = 10_000  # remembered at once
 
 
 class SubmissionLane:
-    """For all submissions of one object. A client is its networks; an operator has none, and no share."""
+    """Handles all submissions of one object. A client is given by its networks; an operator has none and no share."""
 
     def __init__(self) -> None:
         self._shares = ClientShares()
@@ -30,11 +30,11 @@ class SubmissionLane:
         self._not_found: OrderedDict[str, float] = OrderedDict()  # until when
 
     def not_found_s(self, context: WorkContext, txid: str) -> float:
-        """For how long it is still known that Hiro does not know this transaction."""
+        """Return for how long it is still remembered that Hiro does not know this transaction."""
         return max(0.0, self._not_found.get(txid, 0.0) - context.clock.monotonic())
 
     def check(self, context: WorkContext, client: Sequence[str]) -> None:
-        """Refuses a client that has used up its share. Raises `ShareUsed`."""
+        """Refuse a client that has used up its share. Raises `ShareUsed`."""
         calls_left = context.upstream("hiro", HiroClient).client.calls_left(Lane.REQUEST)
         wait_s = self._shares.wait_s(client, calls_left, context.clock.monotonic())
         if wait_s > 0:
@@ -45,9 +45,9 @@ class SubmissionLane:
         self._shares.charge(client, calls, context.clock.monotonic())
 
     async def find(self, context: WorkContext, txid: str, client: Sequence[str]) -> Lookup:
-        """Ask Hiro, together with others, and remember what it does not know. Raises `ShareUsed` or `NoAnswer`."""
+        """Ask Hiro, together with others, and remember ids that it does not know. Raises `ShareUsed` or `NoAnswer`."""
         self.check(context, client)
-        self.charge(context, client, 1)  # until it is known what it costs: many may ask at once
+        self.charge(context, client, 1)  # until the real cost is known: many may ask at once
         lookup = await self._lookups.find(context, txid, lambda cost: self.charge(context, client, cost - 1))
         if lookup.readable and lookup.found is None:
             self._not_found[txid] = context.clock.monotonic() + NOT_FOUND_S

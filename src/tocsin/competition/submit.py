@@ -1,6 +1,6 @@
-"""A trade that its agent submits: verified while the agent waits, in the request lane of the budget.
+"""Verifies a trade that an agent submits, while the agent waits, in the request lane of the budget.
 
-This runs inside the object, so there is one writer. Cheap answers come first: a recorded swap and a final refusal need
+This runs inside the object, so there is one writer. Cheap answers come first: a recorded swap or a final refusal needs
 no call. A pending trade that would count is queued, and the sweep verifies it later.
 
 Emits `queue.full`, `trade.submit_failed`.
@@ -26,13 +26,13 @@ from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.upstream.answer import Limited
 
-QUEUE_FULL = "the queue of submitted trades is full; once it is mined, it is found without a submission"
+QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is found without a submission"
 
 Queued: TypeAlias = Literal["new", "again", "full"]
 
 
 async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
-    """Verify the trade `{"txid": …, "client": […]}`. The client is who pays for it: see `SubmissionLane`."""
+    """Verify the trade `{"txid": …, "client": […]}`. The cost counts against the client: see `SubmissionLane`."""
     return await _answered(context, rules, argument, lane, again=False)
 
 
@@ -65,7 +65,7 @@ async def _answered(
 
 
 def recorded(row: Row, *, new: bool) -> SubmitAnswer:
-    """The trade counts: recorded now, or before."""
+    """Return the answer for a trade that counts: recorded now or before."""
     if new:
         return SubmitAnswer(200, None, "", "recorded", trade=trades.trade_of(row), legs=recorded_legs(row))
     meaning = MEANINGS[Code.TXID_ALREADY_VERIFIED]
@@ -83,7 +83,7 @@ def recorded(row: Row, *, new: bool) -> SubmitAnswer:
 def refused(
     code: Code, reason: str, *, retry_at: int | None = None, obstacle: str | None = None
 ) -> SubmitAnswer:
-    """The trade does not count, or not yet."""
+    """Return the answer for a trade that does not count, or not yet."""
     meaning = MEANINGS[code]
     return SubmitAnswer(
         http_status=meaning.status,
@@ -97,7 +97,7 @@ def refused(
 
 
 async def _known(context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane) -> SubmitAnswer | None:
-    """The answer without a call, if the transaction is recorded or refused already, or was just asked for."""
+    """Return an answer without a call if the transaction is already recorded or refused, or was just asked for."""
     swap = await trades.find_swap(context.db, txid)
     if swap is not None:
         return recorded(swap, new=False)
@@ -111,10 +111,10 @@ async def _known(context: WorkContext, txid: str, rules: Rules, lane: Submission
 async def _verify(
     context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str]
 ) -> SubmitAnswer:
-    """Ask the chain. What is a swap, or will be one, costs its client nothing."""
+    """Ask the chain. A trade that is a swap, or will be one, costs its client nothing."""
     lookup = await lane.find(context, txid, client)
     if not lookup.readable:
-        return refused(Code.TX_FETCH_FAILED, "Hiro's row of it cannot be read")
+        return refused(Code.TX_FETCH_FAILED, "Hiro's answer about it cannot be read")
     if lookup.found is None:
         return _not_found(context, NOT_FOUND_S)
     answer, useful = await _judged(context, lookup.found, rules)
@@ -125,7 +125,7 @@ async def _verify(
 async def _judged(
     context: WorkContext, found: TransactionWithEvents, rules: Rules
 ) -> tuple[SubmitAnswer, bool]:
-    """The answer, and whether there is something new: a swap, or a candidate for one."""
+    """Return the answer, and whether there is something new: a swap or a candidate for one."""
     transaction = found.transaction
     txid = transaction.tx_id
     tier = await tier_of(context.db, transaction.sender)
@@ -158,7 +158,7 @@ def _not_found(context: WorkContext, remembered_s: float) -> SubmitAnswer:
 
 
 async def _queue(context: WorkContext, txid: str) -> Queued:
-    """Have the sweep verify it; the queue of submitted trades has an end."""
+    """Queue the trade for the sweep, if the queue of submitted trades has room."""
     db = context.db
     again = bool(await swap_store.queued(db, [txid]))
     if not again and not await swap_store.room(db, SUBMITTED):
@@ -170,13 +170,13 @@ async def _queue(context: WorkContext, txid: str) -> Queued:
 
 
 def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:
-    """Why a trade would not count even once it is mined; such a trade is not queued."""
+    """Return why a trade would not count even once mined; such a trade is not queued."""
     failed = (check for check in checks(transaction, tier, rules) if check.code is not None)
     return next((check.detail for check in failed if check.name != "status"), None)
 
 
 def txid_text(argument: JSON) -> str:
-    """The transaction that is asked about; raises `UsageError` when none is named."""
+    """Return the requested transaction; raises `UsageError` if none is named."""
     txid = argument.get("txid") if isinstance(argument, dict) else None
     if not isinstance(txid, str):
         raise UsageError("The body must be an object with the field txid, a text.")
@@ -184,6 +184,6 @@ def txid_text(argument: JSON) -> str:
 
 
 def client_of(argument: JSON) -> tuple[str, ...]:
-    """Who asks, as the networks that share its limits."""
+    """Return the client as the networks that share its limits."""
     client = argument.get("client") if isinstance(argument, dict) else None
     return tuple(str(network) for network in client) if isinstance(client, list) else ()

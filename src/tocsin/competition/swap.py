@@ -1,11 +1,12 @@
-"""What a transaction did to its sender, and whether that is a swap. Pure, and in integers only.
+"""Decides what a transaction did to its sender, and whether that is a swap. Pure; uses only integers.
 
-All movements are added up per asset, over every transfer, mint and burn: a token that only passes through the wallet
-cancels out, hundreds of bins become two sums, refunds and fees in the same token are included. Exactly one asset less
-and one more is a swap. The transaction's own fee is not part of it.
+All movements are added up per asset, over every transfer, mint and burn. A token that only passes through the wallet
+cancels out, hundreds of bins become two sums, and refunds and fees in the same token are included. If the sender has
+less of exactly one asset and more of exactly one, it is a swap. The transaction's own fee is not part of it.
 
-More than one asset less is a swap too when all but one of them are fees. Who is paid a fee gives nothing: an asset is
-a fee when everybody who received it from the sender sends no token to anybody else in the whole transaction.
+If the sender has less of several assets, it is still a swap when all but one of them are fees. A receiver of a fee
+gives nothing: an asset is a fee if nobody who received it from the sender sends a token to anybody in the whole
+transaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +16,14 @@ from typing import Literal, TypeAlias
 from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
 from tocsin.stacks_address import is_principal
 
-AMOUNT_MAX = 10**40 - 1  # what the table holds; the chain's largest single integer has 39 digits
+AMOUNT_MAX = 10**40 - 1  # the table's limit; the chain's largest single integer has 39 digits
 
 Net: TypeAlias = Mapping[str, int]  # by asset, without those that add up to zero
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What a transaction did to its sender, and which of the assets that it gave are fees."""
+    """The changes of the sender's balance, and which of the given assets are fees."""
 
     net: Net
     fees: frozenset[str] = frozenset()
@@ -30,7 +31,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """What the sender gave and what it got; `fees` are what it gave besides, by asset."""
+    """What the sender gave and what it got; `fees` are the fee legs by asset."""
 
     token_in: str
     amount_in: int
@@ -49,13 +50,13 @@ class NoSwap:
 
 
 def moves_of_events(sender: str, events: Sequence[TransferEvent]) -> Moves:
-    """What all events of a transaction did to its sender."""
+    """Return what all events of a transaction did to its sender."""
     net = net_of_events(sender, events)
     return Moves(net, _fees(sender, events, _given(net)) if may_have_fees(net) else frozenset())
 
 
 def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
-    """The sender's change per asset, from all events of a transaction. A transfer to itself is zero."""
+    """Return the sender's change per asset, from all events of a transaction. A transfer to itself is zero."""
     net: dict[str, int] = {}
     for event in events:
         sign = (event.recipient == sender) - (event.sender == sender)
@@ -66,7 +67,7 @@ def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
 
 
 def sent_of_changes(transaction: Transaction, changes: Iterable[BalanceChange], net: Net) -> dict[str, int]:
-    """How much the sender sent of each asset of which it has less now, without the transaction's fee."""
+    """Return how much the sender sent of each asset that it has less of now, without the transaction's fee."""
     fee = 0 if transaction.sponsored else transaction.fee
     return {
         change.asset: change.sent - (fee if change.asset == STX else 0)
@@ -76,10 +77,10 @@ def sent_of_changes(transaction: Transaction, changes: Iterable[BalanceChange], 
 
 
 def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -> Net | None:
-    """The same from the sender's balance changes, whose STX includes the fee if the sender paid it.
+    """Return the same from the sender's balance changes, whose STX includes the fee if the sender paid it.
 
-    None when they cannot belong to this transaction: the fee is missing, so it left the chain or is not indexed yet.
-    For a sponsored transaction, no change at all means the same.
+    None if they cannot belong to this transaction: the fee is missing, so the transaction left the chain or is not
+    indexed yet. For a sponsored transaction, no change at all means the same.
     """
     net: dict[str, int] = {}
     paid = 0
@@ -99,7 +100,7 @@ def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -
 
 
 def may_have_fees(net: Net) -> bool:
-    """Whether it is up to the events to tell: several assets were given, and one was received."""
+    """Return whether the events must decide: several assets were given, and one was received."""
     return gives_several(net) and len(_gotten(net)) == 1
 
 
@@ -110,10 +111,10 @@ def gives_several(net: Net) -> bool:
 def possible_fees(
     sender: str, events: Sequence[TransferEvent], sent: Mapping[str, int]
 ) -> dict[str, frozenset[str]] | None:
-    """From some events of a transaction: the assets that are fees unless somebody who received them gives, and who did.
+    """Return the assets that are fees unless a receiver gives something, with their receivers, from some events.
 
-    None if these events do not show everybody who received one: they do if they add up to what was `sent` of it. An
-    asset is not a fee, whatever the other events are, if it was burned or if somebody who received it gives.
+    None if these events do not show every receiver of an asset: they do if they add up to the amount `sent`. An asset
+    that was burned, or whose receiver is seen to give, is not a fee, whatever the other events are.
     """
     givers = _givers(events)
     possible: dict[str, frozenset[str]] = {}
@@ -144,7 +145,7 @@ def swap_of(moves: Moves) -> Swap | NoSwap:
 
 
 def provider_of(argument: str | None) -> str | None:
-    """Who is named by an argument of type `principal` or `(optional principal)`, as Clarity prints it."""
+    """Return the principal in an argument of type `principal` or `(optional principal)`, as Clarity prints it."""
     printed = argument or ""
     if printed.startswith("(some ") and printed.endswith(")"):
         printed = printed[len("(some ") : -1]
@@ -153,9 +154,9 @@ def provider_of(argument: str | None) -> str | None:
 
 
 def _fees(sender: str, events: Sequence[TransferEvent], given: Iterable[str]) -> frozenset[str]:
-    """The assets that went only to principals who gave nothing. What was burned is not a fee: nobody was paid it.
+    """Return the assets that went only to principals who gave nothing. A burned asset is not a fee: nobody got it.
 
-    An amount of strangers that cannot be read is counted as given.
+    An unreadable amount between other principals counts as given.
     """
     givers = _givers(events)
     fees = set()
@@ -175,7 +176,7 @@ def _givers(events: Iterable[TransferEvent]) -> set[str | None]:
 
 
 def _paid(sender: str, events: Iterable[TransferEvent], asset: str) -> set[str | None]:
-    """Who received an asset from the sender; None for what was burned."""
+    """Return who received an asset from the sender; None stands for a burn."""
     return {
         event.recipient
         for event in events
@@ -205,7 +206,7 @@ def _why_none(net: Net, fees: frozenset[str]) -> str:
         return f"the sender got {_count(gotten)} and gave nothing"
     shown = f"the sender gave {_count(given)} and got {_count(gotten)}"
     if fees and len(fees) == given:
-        return f"{shown}, and nobody who received one gave anything: which was swapped is not known"
+        return f"{shown}, and nobody who received one gave anything: it is unclear which one was swapped"
     return f"{shown}: a swap has one of each, besides fees"
 
 

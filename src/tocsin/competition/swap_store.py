@@ -1,10 +1,10 @@
-"""The tables of transactions: swaps, refusals, and candidates that are still to be verified.
+"""The tables of transactions: swaps, refusals, and candidates that wait to be verified.
 
-Every write returns statements for one batch with others, so a unit of work is written whole or not at all. A list is
-bound as one JSON value: a batch has few statements, however long the list is.
+Every write returns statements that the caller batches, so a unit of work is written whole or not at all. A list is
+bound as one JSON value, so a batch has few statements, however long the list is.
 
-The object is the only writer. Even so every write may be repeated: an insert that finds the swap changes nothing, and
-the first to report a transaction stays its `source`.
+The object is the only writer. Even so, every write may be repeated: inserting a recorded swap changes nothing, and the
+first to report a transaction stays its `source`.
 """
 
 import json
@@ -21,10 +21,10 @@ from tocsin.competition.swap import Net, Swap
 from tocsin.shapes.competition import SwapSource
 
 NEVER_S = 2**53 - 1
-LISTED, SUBMITTED, PUSHED = 0, 1, 2  # who named a candidate; this is the order in which they are verified
-QUEUED_MAX = {SUBMITTED: 10_000, PUSHED: 10_000}  # what the lists show is on chain, which bounds it
-WAIT_MAX_MS = 6 * 3_600_000  # until a candidate is looked at again
-INSERT_AT = 2  # which of the statements of `record` is the insert itself
+LISTED, SUBMITTED, PUSHED = 0, 1, 2  # ranks: who named a candidate; lower ones are verified first
+QUEUED_MAX = {SUBMITTED: 10_000, PUSHED: 10_000}  # listed ones are on chain, which bounds their number
+WAIT_MAX_MS = 6 * 3_600_000  # until a candidate is verified again
+INSERT_AT = 2  # the index of the insert among the statements of `record`
 
 _KNOWN = (
     "SELECT txid, block_hash FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
@@ -83,7 +83,7 @@ WHERE true
 ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
   added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id),
   rank = min(rank, excluded.rank), block_height = coalesce(excluded.block_height, block_height)
-WHERE excluded.rank < 2"""  # a push that comes again changes nothing
+WHERE excluded.rank < 2"""  # a repeated push changes nothing
 _FORGET = (
     "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
     "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
@@ -94,7 +94,7 @@ UPDATE candidates SET attempts = attempts + ?, due_at = ? WHERE txid IN (SELECT 
 _OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= ? LIMIT ?"
 _CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
 _OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
-# Those that are due, then those of a clock that was ahead.
+# Those that are due, then those stored while the clock was ahead.
 _DUE = """
 SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
   WHERE rank = ?1 AND due_at <= ?2 ORDER BY due_at, txid LIMIT ?3)
@@ -120,7 +120,7 @@ class Candidate:
     added_at: int = 0
     contract_id: str | None = None  # where it is known
     rank: int = LISTED
-    block_height: int | None = None  # in which a list showed it; 0: it may be in any; None: in none
+    block_height: int | None = None  # where a list showed it; 0: it may be in any block; None: in none
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class NewSwap:
-    """A swap that is to be recorded."""
+    """A swap to record."""
 
     transaction: Transaction
     swap: Swap
@@ -146,7 +146,7 @@ class NewSwap:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Where a transaction is known from; `block_hash` is the block that it was seen in."""
+    """Whether a transaction is recorded or refused; `block_hash` is the block in which it was seen."""
 
     kind: Literal["swap", "refusal"]
     block_hash: str
@@ -154,7 +154,7 @@ class Known:
 
 
 async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
-    """Which of these are recorded or refused."""
+    """Return which of these are recorded or refused."""
     if not txids:
         return {}
     asked = json.dumps(txids)
@@ -165,7 +165,7 @@ async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
 
 
 def record(db: Database, swaps: Sequence[NewSwap], rules: Rules, now: int) -> list[Statement]:
-    """Record swaps, and replace what an abandoned block had; statement `INSERT_AT` returns the new ones."""
+    """Record swaps, and replace those of an abandoned block; statement `INSERT_AT` returns the new ones."""
     if not swaps:
         return []
     rows = json.dumps([_swap_row(new, rules) for new in swaps])
@@ -192,7 +192,7 @@ def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) ->
 
 
 async def outdated(db: Database, rules: Rules, limit: int) -> list[Refusal]:
-    """Recorded swaps that do not count under these rules, as refusals. Reads all swaps."""
+    """Return recorded swaps that do not count under these rules, as refusals. Reads all swaps."""
     end_s = NEVER_S if rules.end_s is None else rules.end_s
     rows = (await db.prepare(_OUTSIDE).bind(rules.start_s, end_s, limit).all()).results
     for call in (await db.prepare(_CALLS).all()).results:
@@ -224,9 +224,9 @@ def _refusal_of(swap: Row, rules: Rules) -> Refusal:
 
 
 def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
-    """Queue transactions for verification; those that are queued keep their place and their first reporter.
+    """Queue transactions for verification. Those already queued keep their place and their first reporter.
 
-    What our lists show, and what an agent submits, is due again at once. A push does not renew anything.
+    A transaction that our lists show or an agent submits is due again at once. A push does not renew anything.
     """
     if not candidates:
         return []
@@ -245,34 +245,34 @@ def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
 
 
 def not_mined(db: Database, txids: Sequence[str]) -> list[Statement]:
-    """The chain says that these candidates are in no block: nothing is missing without them."""
+    """Mark candidates that are in no block according to the chain: the record is complete without them."""
     return [db.prepare(_NOT_MINED).bind(json.dumps(txids))] if txids else []
 
 
 def unverified(db: Database) -> Statement:
-    """One row: the `count` of transactions that lists have shown and that wait to be verified, the lowest `block`."""
+    """One row: the `count` of listed transactions that wait to be verified, and their lowest `block`."""
     return db.prepare(_UNVERIFIED)
 
 
 def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:
-    """Stop looking at candidates."""
+    """Remove candidates from the queue."""
     return [db.prepare(_FORGET[0]).bind(json.dumps(txids))] if txids else []
 
 
 def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int = 0) -> list[Statement]:
-    """Look at candidates later."""
+    """Verify candidates later."""
     return [db.prepare(_POSTPONE).bind(attempts, due_at, json.dumps(txids))] if txids else []
 
 
 async def due(db: Database, now: int, limit: int, pushed_max: int | None = None) -> list[Candidate]:
-    """Candidates whose time has come: what our lists showed, then what agents submitted, then what was pushed.
+    """Return candidates that are due: those from our lists, then those submitted by agents, then those pushed.
 
-    One that would wait for longer than any does was added or postponed while the clock was ahead, and is due too.
+    A candidate whose wait exceeds the maximum was added or postponed while the clock was ahead, and is due as well.
     """
     pushed = limit if pushed_max is None else min(limit, pushed_max)
     ahead = (
         now + 2 * WAIT_MAX_MS
-    )  # twice, because `now` may be the beginning of a run that has postponed some since
+    )  # twice, because `now` may be the start of a run that has postponed some since
     parts = await db.batch(
         [
             db.prepare(_DUE).bind(rank, now, most, ahead)
@@ -283,13 +283,13 @@ async def due(db: Database, now: int, limit: int, pushed_max: int | None = None)
 
 
 async def queued(db: Database, txids: Sequence[str]) -> set[str]:
-    """Which of these are candidates."""
+    """Return which of these are candidates."""
     rows = (await db.prepare(_QUEUED).bind(json.dumps(txids)).all()).results if txids else []
     return {row["txid"] for row in rows}
 
 
 async def room(db: Database, rank: int) -> int:
-    """How many more of this rank may be queued."""
+    """Return how many more candidates of this rank may be queued."""
     row = await db.prepare(_COUNT).bind(rank).first()
     return max(0, QUEUED_MAX[rank] - (row["n"] if row else 0))
 

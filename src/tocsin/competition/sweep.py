@@ -1,4 +1,4 @@
-"""One sweep: finds every swap of every agent, whatever Hiro does meanwhile.
+"""One sweep: finds every swap of every agent, however unreliable Hiro is.
 
 `tasks/sweep_competition.py` makes it a task.
 
@@ -7,11 +7,11 @@ listed contracts and newly eligible agents back to the start at once, and all ot
 find them (see `feed_choice.py`), and when an operator starts it, a sweep reads the list of every allow-listed contract:
 contracts are principals, and their lists name the swaps of all senders.
 
-Lists only find. What they show is queued together with the mark that says how far they were read, and verified from the
-queue, so a run may end anywhere and lose nothing.
+Reading a list only finds candidates. They are queued together with the mark, which records how far the list was read,
+and verified from the queue. So a run may end anywhere and lose nothing.
 
-However few calls there are, every sweep makes progress: it verifies what is queued before it reads more, and reads the
-lists first that were not asked for the longest.
+However few calls there are, every sweep makes progress: it verifies the queue before it reads more, and reads the
+lists that have waited longest first.
 
 Emits `refusals.reopened`, `swaps.retracted`, and what reading, verifying and the pool emit.
 """
@@ -53,17 +53,17 @@ from tocsin.shapes.base import FreeForm
 
 DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
 URGENT_MAX = 100  # wallets that were never read or failed, per sweep
-WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust is read over several visits
-RETRACTED_MAX = 2_000  # swaps that a sweep takes out because the rules have changed
+WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust takes several visits
+RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have changed
 
-RECHECK_DAYS = 3  # for how long a doubtful refusal is verified again, once a day
-LISTS_PER_TURN = 60  # then what they showed is verified
-PAGES_PER_TURN = 5  # of a list, before the others have their turn
+RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
+LISTS_PER_TURN = 60  # after which their candidates are verified
+PAGES_PER_TURN = 5  # of one list, before the others have their turn
 
 CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
-# When the newest complete sweep of all contracts' lists began, under the rules above.
+# When the newest complete sweep of all contracts' lists began, under those rules.
 SWEPT_AT = "competition_swept_at"
 
 _NOW_ELIGIBLE = """
@@ -80,7 +80,7 @@ _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))
 async def sweep(
     context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None
 ) -> TaskResult:
-    """All of a sweep, and how it ended. `feed_ms` is the cadence of the task `feed`, if there is one."""
+    """Do a whole sweep and return its result. `feed_ms` is the cadence of the task `feed`, if there is one."""
     made = Sweep(context, rules, cadence_ms=cadence_ms, feed_ms=feed_ms)
     await made.run()
     result = made.result()
@@ -90,7 +90,7 @@ async def sweep(
 
 
 class Sweep:
-    """One sweep. `run` is all of it; its parts are public so that they can be measured apart."""
+    """One sweep. `run` does all of it; its parts are public so that they can be measured separately."""
 
     def __init__(
         self, context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None
@@ -99,24 +99,22 @@ class Sweep:
         self._rules = rules
         self._cadence_ms = cadence_ms
         self._feed_ms = feed_ms
-        self._followed_since: int | None = (
-            None  # the network's list, which finds the swaps; None: it does not
-        )
+        self._followed_since: int | None = None  # the state of the feed while it finds the swaps, else None
         self._tiers: dict[str, Tier] = {}
         self._marks: dict[str, Mark] = {}
         self._pool = UnitPool(context)
         self._reader = ListReader(context, rules, self._tiers, self._marks)
         self._pages_of: Counter[str] = Counter()
         self._due: Sequence[str] = ()
-        self._queued = 0  # by the lists of this sweep
+        self._queued = 0  # from the lists of this sweep
         self._refused: set[str] = set()
         self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
         self.counts = SweepCounts(tally=self._queue.tally)
 
     async def run(self) -> None:
-        """What is queued comes first: whatever the upstream affords, a swap that was found is recorded.
+        """Do the sweep. The queue comes first: however few calls there are, a swap that was found is recorded.
 
-        While the feed finds the swaps, it verifies what is queued, together with what it finds.
+        While the feed finds the swaps, the feed verifies the queue together with its own findings.
         """
         await self.prepare()
         if self._followed_since is None:
@@ -124,13 +122,13 @@ class Sweep:
         await self.read_lists(self.contracts(), self.visits())
 
     def result(self) -> TaskResult:
-        """How it ended."""
+        """Return how the sweep ended."""
         pool, contracts = self._pool, len(self.contracts())
         self.counts.unverified = self._queue.unverified
         return sweep_result(self.counts, self.counters(), contracts, pool.stop, pool.first_failure)
 
     def counters(self) -> FreeForm:
-        """As `status()` shows them."""
+        """Return the counters as `status()` shows them."""
         context = self._context
         return {
             "startedAt": context.started_at,
@@ -140,7 +138,7 @@ class Sweep:
         }
 
     async def prepare(self) -> None:
-        """Load who is registered and how far each list was read; queue what might count now."""
+        """Load the registered agents and the marks of the lists; queue refusals that might count now."""
         db = self._context.db
         self._tiers.update(await tiers(db))
         for principal, (rules, mark) in (await load_marks(db)).items():
@@ -159,7 +157,7 @@ class Sweep:
         return self._due
 
     def _due_contracts(self) -> Sequence[str]:
-        """All of them; while the network's list finds the swaps, those it cannot vouch for, and one in turn."""
+        """Return all contracts; while the feed finds the swaps, only those it cannot vouch for or whose turn it is."""
         listed = self._rules.allowlist.contracts
         if self._followed_since is None or self._feed_ms is None:
             return tuple(listed)
@@ -168,7 +166,7 @@ class Sweep:
         return due_contracts(listed, self._marks, self._followed_since, now=now, period_ms=period_ms)
 
     def visits(self) -> Visits:
-        """The wallets whose turn it is."""
+        """Return the wallets whose turn it is."""
         eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
         share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
         if self._followed_since is not None:
@@ -177,9 +175,9 @@ class Sweep:
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
 
     async def read_lists(self, contracts: Iterable[str], visits: Visits) -> None:
-        """Read the lists a few pages at a time, in turns; verify what they showed after each turn.
+        """Read the lists a few pages at a time, in turns; verify their candidates after each turn.
 
-        So one long list delays neither the others nor what was found already.
+        So one long list delays neither the other lists nor candidates that were already found.
         """
         wallets = list(dict.fromkeys((*visits.urgent, *visits.daily_pass)))
         daily = _DailyPass(visits)
@@ -203,7 +201,7 @@ class Sweep:
         self.counts.unread_wallets = len(waiting)
 
     def _goes_on(self, principal: str) -> bool:
-        """Whether a list has more pages, and may have another turn in this sweep."""
+        """Return whether a list has more pages and may have another turn in this sweep."""
         unfinished = principal in self._reader.unfinished
         return unfinished and (is_contract(principal) or self._pages_of[principal] < WALLET_PAGES_MAX)
 
@@ -220,7 +218,7 @@ class Sweep:
         await count_failure(db, principal, self._rules.for_principal(principal), now).run()
 
     async def _follow_pass(self, daily: "_DailyPass", principal: str) -> None:
-        """Move the cursor of the daily pass as far as all wallets before it are done."""
+        """Advance the cursor of the daily pass up to the first wallet that is not done."""
         reached = daily.ended(principal)
         if reached is not None:
             await self._move_cursor(None if daily.is_over else reached)
@@ -260,7 +258,7 @@ class Sweep:
     # What is stored
 
     async def _reopen(self) -> None:
-        """Queue what was refused and might count now; refuse what was recorded and does not count any more."""
+        """Queue refused transactions that might count now; refuse recorded swaps that no longer count."""
         db, now = self._context.db, self._context.clock.now()
         rows = (await db.prepare(_NOW_ELIGIBLE).all()).results
         doubtful = await self._doubtful(now)
@@ -296,13 +294,13 @@ class Sweep:
             await db.batch(statements)
 
     async def keep_swept_at(self) -> None:
-        """A complete sweep of all contracts' lists shows all swaps from before it began."""
+        """Store when this sweep began: a complete sweep of all contracts' lists shows all swaps from before that."""
         if self._followed_since is None:
             context = self._context
             await set_value(context.db, SWEPT_AT, str(context.started_at), context.clock.now()).run()
 
     async def _doubtful(self, now: int) -> list[Row]:
-        """Once a day: refusals of the last days that may rest on an answer that was wrong."""
+        """Return, once a day, refusals of the last days that may rest on a wrong answer."""
         last = await self._state(RECHECKED)
         if last is not None and now - int(last) < DAILY_PASS_MS:
             return []
@@ -332,7 +330,7 @@ class _DailyPass:
         return self._ends_pass and not self._left
 
     def ended(self, wallet: str) -> str | None:
-        """A visit has ended: the last wallet up to which all are done, if that has changed."""
+        """Note that a visit has ended. Return the last wallet up to which all are done, if that has changed."""
         self._ended.add(wallet)
         reached = None
         while self._left and self._left[0] in self._ended:

@@ -36,8 +36,8 @@ IN_THE_LOG = "the log has the reason"
 class SweepCounts:
     """What a sweep did."""
 
-    contracts: set[str] = field(default_factory=set)  # asked for
-    read: set[str] = field(default_factory=set)  # of these, read to the end
+    contracts: set[str] = field(default_factory=set)  # lists asked for
+    read: set[str] = field(default_factory=set)  # those of them that were read to the end
     failed_contracts: int = 0
     wallets: set[str] = field(default_factory=set)
     failed_wallets: int = 0
@@ -45,7 +45,7 @@ class SweepCounts:
     pages: int = 0
     found: int = 0
     found_by_wallets: int = 0
-    unverified: int = 0  # transactions that could not be verified, but for those that never can
+    unverified: int = 0  # transactions that could not be verified, except those that never can be
     cursor: str | None = None
     done: int = 0
     total: int = 0
@@ -59,12 +59,12 @@ def sweep_result(
     stop: StopReason | None,
     first_failure: str | None,
 ) -> TaskResult:
-    """How it ended. A sweep that could not read everything is not complete; one that read nothing has failed."""
+    """Return how the sweep ended: incomplete if it could not read everything, failed if it read nothing."""
     unread = _unread(counts, contracts)
     if stop is not None and stop.limited_until is None:
         return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
     if stop is None and contracts and not counts.read:
-        return TaskResult(counters, f"not one contract's list could be read; {first_failure or IN_THE_LOG}")
+        return TaskResult(counters, f"no contract's list could be read; {first_failure or IN_THE_LOG}")
     if stop is None and not unread:
         return TaskResult(counters)
     reason = first_failure if stop is None else stop.reason
@@ -78,7 +78,7 @@ def sweep_result(
 
 
 def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
-    """As `status()` shows them; `threw` is how often our own code failed."""
+    """Return the counters as `status()` shows them; `threw` is how often our own code failed."""
     tally = counts.tally
     reasons: dict[str, JSON] = {str(code): number for code, number in sorted(tally.reasons.items())}
     if threw:
@@ -104,7 +104,7 @@ def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
 
 
 def _unread(counts: SweepCounts, contracts: int) -> str:
-    """What the sweep set out to do and did not; empty when it did everything."""
+    """Describe what the sweep left undone; empty if it did everything."""
     parts = []
     if len(counts.read) < contracts:
         parts.append(f"{len(counts.read)} of {contracts} contracts' lists were read")

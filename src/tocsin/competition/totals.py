@@ -1,6 +1,6 @@
-"""Totals per agent, pair and token. Triggers of the schema keep them in the same transaction as what they count.
+"""Totals per agent, pair and token. Triggers update them in the same transaction as the rows that they count.
 
-So a total cannot drift because of a forgotten update. This module reads, compares and rebuilds them.
+So no forgotten update can make a total drift. This module reads, compares and rebuilds them.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from tocsin.bindings import Database
 
 LIMB = 10**10  # an amount is four numbers of ten digits; see pair_totals in the schema
 
-_TRADED_READ_MAX = 200  # more than anybody prices: some rows may not be token ids
+_TRADED_READ_MAX = 200  # more than are ever priced: some rows may not be token ids
 _TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
 _DRIFT = (
     """SELECT 'pair_totals' AS totals, count(*) AS rows FROM (
@@ -35,12 +35,12 @@ _REBUILD = (
     "INSERT INTO token_totals SELECT * FROM token_totals_recounted",
     "DELETE FROM sender_values",
     "INSERT INTO sender_values SELECT * FROM sender_values_recounted",
-    "DELETE FROM outlays",  # the next runs read them again from the swaps
+    "DELETE FROM outlays",  # the next runs compute them again from the swaps
 )
 
 
 def amount(row: Mapping[str, Any], side: str) -> int:
-    """The exact sum that a row of pair_totals holds for `in` or `out`."""
+    """Return the exact sum that a row of pair_totals holds for `in` or `out`."""
     total = 0
     for limb in ("3", "2", "1", "0"):
         total = total * LIMB + int(row[f"{side}_{limb}"])
@@ -48,18 +48,18 @@ def amount(row: Mapping[str, Any], side: str) -> int:
 
 
 async def traded_tokens(db: Database) -> list[str]:
-    """The tokens of swaps that count, from any source, most traded first. Reads one row per token."""
+    """Return the tokens of swaps that count, from any source, most traded first. Reads one row per token."""
     rows = (await db.prepare(_TRADED).bind(_TRADED_READ_MAX).all()).results
     return [str(row["token"]) for row in rows]
 
 
 async def drift(db: Database) -> dict[str, int]:
-    """Rows that differ from a recount, by table; empty when none does. Reads every swap."""
+    """Return how many rows differ from a fresh count, by table; empty if none does. Reads every swap."""
     results = await db.batch([db.prepare(sql) for sql in _DRIFT])
     rows = [result.results[0] for result in results]
     return {row["totals"]: row["rows"] for row in rows if row["rows"]}
 
 
 async def rebuild(db: Database) -> None:
-    """Count everything again, in one transaction."""
+    """Compute all totals again, in one transaction."""
     await db.batch([db.prepare(sql) for sql in _REBUILD])

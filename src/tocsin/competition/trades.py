@@ -1,4 +1,4 @@
-"""What an agent can see of its trades: its swaps page by page, its counts, and what was refused."""
+"""What an agent can see of its trades: its swaps page by page, its counts, and its refusals."""
 
 import re
 
@@ -13,11 +13,11 @@ PAGE_DEFAULT = 50
 
 _TXID = re.compile(r"0x[0-9a-f]{64}")
 _HEIGHT_MAX = 2**53 - 1
-_TIME_MAX = 10**15  # older releases recorded times up to this; such a trade is listed first
+_TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
 
 SWAP = "SELECT * FROM swaps WHERE txid = ?"
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
-# Without the hint SQLite would read all refusals in the order of their codes.
+# Without the hint, SQLite would read all refusals in the order of their codes.
 _REFUSED_SINCE = """
 SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
 WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
@@ -41,13 +41,13 @@ async def find_refusal(db: Database, txid: str) -> Row | None:
 
 
 async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
-    """How many transactions were refused since then, by code, most first."""
+    """Return how many transactions were refused since then, by code, most frequent first."""
     rows = (await db.prepare(_REFUSED_SINCE).bind(since_ms).all()).results
     return {row["code"]: row["n"] for row in rows}
 
 
 def trade_of(row: Row) -> Trade:
-    """A row of `swaps` as the routes show it."""
+    """Return a row of `swaps` as the routes show it."""
     return Trade(
         txid=row["txid"],
         sender=row["sender"],
@@ -68,7 +68,7 @@ def trade_of(row: Row) -> Trade:
 async def trades_of(
     db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None
 ) -> TradePage:
-    """A page of a wallet's swaps, newest first, from the cursor `after` on."""
+    """Return the page of a wallet's swaps at the cursor `after`, newest first."""
     check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
@@ -82,7 +82,7 @@ async def trades_of(
 
 
 async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
-    """A page of everybody's swaps, newest first, from the cursor `after` on."""
+    """Return the page of everybody's swaps at the cursor `after`, newest first."""
     before = (_HEIGHT_MAX, 0) if after is None else _read_position(after)
     rows = (await db.prepare(_NEWEST).bind(*before, limit + 1).all()).results
     cursor = None
@@ -93,7 +93,7 @@ async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str |
 
 
 async def trade_counts(db: Database, address: str) -> TradeCounts:
-    """A wallet's counts; zeros for an unregistered one."""
+    """Return a wallet's counts; zeros for an unregistered one."""
     check_address(address)
     row = await db.prepare(_STATUS).bind(address).first() or {}
     trades = row.get("trades") or 0
@@ -109,7 +109,7 @@ async def trade_counts(db: Database, address: str) -> TradeCounts:
 
 
 def check_address(address: str) -> None:
-    """Raises `UsageError` for anything else than a mainnet address."""
+    """Raise `UsageError` for anything but a mainnet address."""
     try:
         decode_address(address)
     except ValueError as error:
@@ -122,11 +122,11 @@ def _read_cursor(text: str) -> tuple[int, str]:
     match page_token.read(text):
         case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
             return time, txid
-    raise UsageError("cursor must be next_cursor of the page before; leave it out to start at the newest.")
+    raise UsageError("cursor must be next_cursor of the previous page; leave it out to start at the newest.")
 
 
 def _read_position(text: str) -> tuple[int, int]:
     match page_token.read(text):
         case {"h": int(height), "i": int(index)} if 0 <= height <= _HEIGHT_MAX and 0 <= index <= _HEIGHT_MAX:
             return height, index
-    raise UsageError("cursor must be next_cursor of the page before, also of everybody's trades.")
+    raise UsageError("cursor must be next_cursor of the previous page, also of everybody's trades.")

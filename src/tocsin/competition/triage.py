@@ -1,4 +1,4 @@
-"""Which rows of a list are worth a call: those that are new and may count. Pure."""
+"""Decides which rows of a list are worth a call: those that are new and may count. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,23 +23,23 @@ class Triaged:
 def relevant_to(
     principal: str, rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules
 ) -> list[Transaction]:
-    """The calls that the list of this principal is read for.
+    """Return the calls that the list of this principal is read for.
 
-    For a contract: its listed calls by registered senders. For a wallet: its own listed calls, and calls of other
-    contracts that look like swaps, to report them and to find them when the allow-list grows.
+    For a contract: listed calls by registered senders. For a wallet: its own listed calls, and calls to other contracts
+    that look like swaps, to report them and to find them again when the allow-list grows.
     """
     return [row for row in rows if _concerns(principal, row, tiers, rules)]
 
 
 def relevant_calls(rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules) -> list[Transaction]:
-    """Of everybody's calls those of registered senders that are listed, or look like swaps."""
+    """Return the calls by registered senders that are listed or look like swaps."""
     return [row for row in rows if row.sender in tiers and _concerns(row.sender, row, tiers, rules)]
 
 
 def triage(
     rows: Iterable[Transaction], known: Mapping[str, Known], tiers: Mapping[str, Tier], rules: Rules
 ) -> Triaged:
-    """Sort rows: to be verified, refused without a call, or known already in the block they are listed in."""
+    """Sort rows: to be verified, refused without a call, or already known in the listed block."""
     triaged = Triaged()
     for row in rows:
         check = judge(row, tiers.get(row.sender, "not_registered"), rules)
@@ -67,7 +67,7 @@ def _concerns(principal: str, row: Transaction, tiers: Mapping[str, Tier], rules
 
 
 def _is_unchanged(before: Known, row: Transaction, code: Code | None) -> bool:
-    """Nothing to do: it was seen in this block, and would be judged the same today."""
+    """Return whether nothing is to be done: it was seen in this block and would be judged the same today."""
     if row.mined is None or before.block_hash != row.mined.block_hash:
         return False
     if before.kind == "refusal" and before.code is not None:

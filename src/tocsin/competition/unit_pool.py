@@ -1,7 +1,7 @@
 """Runs units of work a few at a time: units go in, results come out.
 
-A unit that fails harms itself alone. What would happen to every other unit too (a 429, a refused key, an upstream that
-does not answer any more) stops the pool: `stop` says why, and the units that were not begun are left out. A pause, the
+A failing unit does not affect the others. A problem that every unit would meet (a 429, a refused key, an upstream that
+no longer answers) stops the pool: `stop` holds the reason, and units that have not started are left out. A pause, the
 end of the time slice or a broken store is raised after all units under way have ended.
 
 Emits `sweep.unit_failed` when an upstream had no answer for a unit, `sweep.unit_threw` when our own code failed.
@@ -19,18 +19,18 @@ from tocsin.upstream.answer import Gone, Limited, Malformed, Unauthorised
 T = TypeVar("T")
 R = TypeVar("R")
 
-# done · unanswered: nothing is known, ask again · broken: something about this very unit may be odd
+# done · unanswered: nothing is known, ask again · broken: the problem may lie in this unit itself
 UnitEnd: TypeAlias = Literal["done", "unanswered", "broken"]
 
-FAILURE_MAX = 200  # characters of the first failure that are kept
-IN_FLIGHT_MAX = 6  # Cloudflare lets six requests of an invocation wait for their headers
+FAILURE_MAX = 200  # characters kept of the first failure
+IN_FLIGHT_MAX = 6  # Cloudflare allows six requests of an invocation to wait for their headers
 
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """Why a pool stopped: calls are refused until `limited_until`, or an error that every unit would meet.
+    """Why a pool stopped: calls are refused until `limited_until`, or every unit would meet the same error.
 
-    `by_budget`: it is our own budget that refuses them.
+    `by_budget`: our own budget refuses them.
     """
 
     reason: str
@@ -41,7 +41,7 @@ class StopReason:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult(Generic[T, R]):
-    """How one unit ended. `value` is what its work returned, None unless it is done."""
+    """How one unit ended. `value` is the return value of its work, None unless it is done."""
 
     unit: T
     end: UnitEnd
@@ -50,7 +50,7 @@ class UnitResult(Generic[T, R]):
 
 @dataclass(slots=True)
 class _Shared(Generic[T, R]):
-    """What the workers of one call share."""
+    """The state that the workers of one call share."""
 
     units: Iterator[T]
     results: "asyncio.Queue[UnitResult[T, R] | None]" = field(
@@ -71,7 +71,7 @@ class UnitPool:
     async def run(
         self, units: Iterable[T], work: Callable[[T], Awaitable[R]]
     ) -> AsyncGenerator[UnitResult[T, R], None]:
-        """Do the work for all units; yields their results as they end. Close it to stop early."""
+        """Do the work for all units and yield their results as they end. Close it to stop early."""
         listed = list(units)
         shared: _Shared[T, R] = _Shared(iter(listed))
         workers = [
@@ -137,6 +137,6 @@ class UnitPool:
 
 
 def _label(unit: object) -> str:
-    """A unit as the log shows it: an address, or the first transaction of a group."""
+    """Return a unit as the log shows it: an address, or the first transaction of a group."""
     first = unit[0] if isinstance(unit, list | tuple) and unit else unit
     return str(getattr(first, "txid", first))[:200]

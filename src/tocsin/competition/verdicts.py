@@ -1,6 +1,6 @@
-"""Whether a transaction counts, for anybody who asks: from what is known, else from the chain. Nothing is stored.
+"""Answers whether a transaction counts: from the record, else from the chain. Nothing is stored.
 
-A question to the chain costs its client a part of its share of the request lane, as a submission does.
+Like a submission, a call to the chain uses part of the client's share of the request lane.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ QUEUED = "it is queued, and will be verified by the next run that can afford it"
 STEP_OF = {
     Code.TX_FAILED: "status",
     Code.MALFORMED_TX: "kind",
-}  # the others are derived again, or are of the tokens
+}  # the other codes are derived again, or concern the tokens
 
 
 async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> VerdictAnswer:
-    """The verdict on `{"txid": …, "client": […]}`; the client is who pays for a question to the chain."""
+    """Return the verdict on `{"txid": …, "client": […]}`; a call to the chain counts against the client."""
     try:
         txid = canonical_txid(txid_text(argument))
     except UsageError as error:
@@ -49,7 +49,7 @@ async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: Subm
 
 
 async def known_verdict(db: Database, txid: str, rules: Rules) -> TradeVerdict | None:
-    """The verdict without asking the chain; None when only the chain can tell."""
+    """Return the verdict without asking the chain; None if only the chain has the answer."""
     swap = await trades.find_swap(db, txid)
     if swap is not None:
         tier = await tier_of(db, swap["sender"])
@@ -74,7 +74,7 @@ async def _asked(
     if not_found <= 0:
         lookup = await lane.find(context, txid, client)
         if not lookup.readable:
-            return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), "Hiro's row of it cannot be read")
+            return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), "Hiro's answer about it cannot be read")
         found = lookup.found
         if found is not None:
             transaction = found.transaction
@@ -89,7 +89,7 @@ async def _asked(
 
 
 def _transaction(row: Row) -> Transaction:
-    """A row of swaps or refusals as the transaction that it was made of, as far as it is kept."""
+    """Rebuild the transaction of a row of swaps or refusals, as far as it is stored."""
     call = None
     if row["contract_id"] is not None:
         call = ContractCall(row["contract_id"], row["function_name"])
@@ -111,7 +111,7 @@ def _verdict(
     txid: str, explanation: Explanation, known_from: KnownFrom, swap: Row | None = None
 ) -> TradeVerdict:
     status = explanation.status
-    assert status != "unknown"  # that is what a saved file may be
+    assert status != "unknown"  # only a saved file can have that status
     return TradeVerdict(
         txid=txid,
         status=status,

@@ -1,9 +1,10 @@
-"""Verifies transactions: a swap, a refusal, or still pending. One way for every source.
+"""Verifies transactions: a swap, a refusal, or still pending. All sources use this one path.
 
 Twenty transactions of any senders take one call, which returns their state and their events in one snapshot. Only
-routes of more than a hundred events need more (`long_routes.py`). What is not (or no longer) on the canonical chain
-stays a candidate and is asked for again. The sweep would find it too once it is mined, so after a week it is dismissed;
-what only a push names and Hiro does not know, after a quarter of an hour.
+routes of more than a hundred events need more (`long_routes.py`). A transaction that is not (or no longer) on the
+canonical chain stays a candidate and is verified again. The sweep would also find it once it is mined, so it is
+dismissed after a week. A transaction that only a push names and Hiro does not know is dismissed after a quarter of an
+hour.
 
 Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
@@ -27,7 +28,7 @@ from tocsin.scheduler.work_context import WorkContext
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it harms no others
+ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it does not affect others
 LOOKS_MIN = 4  # at a call that succeeded without any event, over half an hour, before it is refused
 PROVIDER = "provider"  # the argument that names who referred a trade
 RETRY_MS = (
@@ -72,7 +73,7 @@ class _Findings:
 
 
 class Verifier:
-    """Verifies transactions with the calls of one session. Raises `NoAnswer` when a fact cannot be had."""
+    """Verifies transactions with the calls of one session. Raises `NoAnswer` when a fact is unavailable."""
 
     def __init__(self, context: WorkContext, rules: Rules) -> None:
         self._context = context
@@ -115,10 +116,10 @@ class Verifier:
         *,
         in_parts: bool = False,
     ) -> Tally:
-        """Judge transactions of the canonical chain and record what they are, in one batch.
+        """Judge transactions of the canonical chain and record the results, in one batch.
 
-        Some need another call. With `in_parts` they are left for later when it gets no answer: where one call a minute
-        is all there is, they would otherwise take the first one again and again, and nothing would be recorded.
+        Some need another call. With `in_parts` they are left for later if that call gets no answer. Otherwise, if only
+        one call a minute is available, the first call would be repeated again and again without recording anything.
         """
         findings = _Findings()
         counting: list[tuple[TransactionWithEvents, Candidate]] = []
@@ -143,7 +144,7 @@ class Verifier:
     async def _ask_more(
         self, counting: Sequence[TransactionWithEvents], *, in_parts: bool
     ) -> tuple[Mapping[str, Moves | None], Mapping[str, str | None]]:
-        """What each transaction moved, None where that is not known, and who referred it."""
+        """Return what each transaction moved, None where unknown, and who referred it."""
         hiro, session = self._hiro, self._context.session
         moved = dict(
             await moves_of_each(hiro, session, [found for found in counting if found.events is not None])
@@ -165,13 +166,13 @@ class Verifier:
         return call is not None and call.contract_id in self._rules.allowlist.attribution
 
     def _with_arguments(self, candidates: Sequence[Candidate]) -> bool:
-        """Whether to ask for arguments in the same call: not for one that keeps failing, as its answer may be long."""
+        """Return whether to ask for arguments in the same call: not if one keeps failing, as its answer may be long."""
         naming = self._rules.allowlist.attribution
         failing = any(candidate.attempts >= ALONE_AFTER for candidate in candidates)
         return not failing and any(candidate.contract_id in naming for candidate in candidates)
 
     async def _providers(self, counting: Sequence[TransactionWithEvents]) -> Mapping[str, str | None]:
-        """Who referred each trade, for the contracts whose calls name it."""
+        """Return who referred each trade, for contracts whose calls name it."""
         named: dict[str, str | None] = {}
         unknown: list[str] = []
         for found in filter(self._names_provider, counting):
@@ -208,7 +209,7 @@ class Verifier:
         return tally
 
     async def _put_off(self, unmined: Sequence[Candidate], unknown: Collection[str]) -> Tally:
-        """Not on chain now: not a swap, but a candidate for a while."""
+        """Keep transactions that are not on chain now as candidates for a while."""
         if not unmined:
             return Tally()
         db, logger, now = self._context.db, self._context.logger, self._context.clock.now()
@@ -233,7 +234,7 @@ class Verifier:
         return Tally(pending=len(unmined) - len(gone), withdrawn=len(recorded))
 
     async def _ask_again(self, unreadable: Sequence[Candidate]) -> Tally:
-        """Hiro's rows cannot be read, so nothing is known: neither withdrawn nor dismissed."""
+        """Ask again for transactions whose rows cannot be read: they are neither withdrawn nor dismissed."""
         db, now = self._context.db, self._context.clock.now()
         statements = []
         for candidate in unreadable:
@@ -246,7 +247,7 @@ class Verifier:
 async def moves_of_each(
     hiro: HiroClient, session: CallSession, counting: Sequence[TransactionWithEvents]
 ) -> Mapping[str, Moves | None]:
-    """What each transaction did to its sender; None where Hiro cannot say now."""
+    """Return what each transaction did to its sender; None where Hiro has no answer now."""
     result: dict[str, Moves | None] = {}
     long_routes: list[TransactionWithEvents] = []
     for each in counting:
@@ -262,7 +263,7 @@ async def moves_of_each(
 async def moves_if_needed(
     hiro: HiroClient, session: CallSession, found: TransactionWithEvents, tier: Tier, rules: Rules
 ) -> Moves | None:
-    """What it did to its sender, if that matters; with the calls that a verification would make, and no others."""
+    """Return what it did to its sender, if that matters. Makes only the calls that a verification would make."""
     needed = found.events is not None or judge(found.transaction, tier, rules) is None
     if shows_nothing(found) or not needed:
         return None
@@ -270,12 +271,12 @@ async def moves_if_needed(
 
 
 def shows_nothing(found: TransactionWithEvents) -> bool:
-    """A listed call that succeeded and moved nothing at all: more likely an index that lags than a fact."""
+    """Return whether a listed call succeeded but moved nothing at all: more likely a lagging index than a fact."""
     return found.events is not None and not found.events
 
 
 def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, attempts: int) -> list[Statement]:
-    """Ask again for what nothing is known about: soon, then less and less often."""
+    """Postpone candidates about which nothing is known: a short time at first, then longer."""
     waits: dict[int, list[str]] = {}
     for candidate in candidates:
         wait_ms = RETRY_MS[min(candidate.attempts, len(RETRY_MS) - 1)]
@@ -288,12 +289,12 @@ def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, atte
 
 
 def _is_nowhere(candidate: Candidate, unknown: Collection[str]) -> bool:
-    """Hiro says that it is not mined. One that it does not know may be new in its lists, but not for long."""
+    """Return whether Hiro reports it as not mined. One that it does not know may be new, but not for long."""
     return candidate.txid not in unknown or candidate.attempts >= LOOKS_MIN - 1
 
 
 def _is_invented(candidate: Candidate) -> bool:
-    """A push names mined transactions: one that Hiro still does not know is none. The lists show it if it is."""
+    """Return whether a pushed transaction is not real: pushes name mined ones, and Hiro still does not know it."""
     return candidate.rank == PUSHED and candidate.attempts >= PUSHED_LOOKS_MAX - 1
 
 
@@ -302,7 +303,7 @@ def _wait_ms(candidate: Candidate) -> int:
 
 
 def is_final(transaction: Transaction, check: Check) -> bool:
-    """Whether a failed check is worth keeping: a fact about a block, not about the mempool."""
+    """Return whether a failed check is worth storing: a fact about a block, not about the mempool."""
     return check.code is not None and MEANINGS[check.code].final and transaction.canonical
 
 

@@ -1,11 +1,11 @@
-"""Reading a principal's list back to where it was read before: pure decisions, and the marks that store them.
+"""Reads a principal's list back to where it was read before: pure decisions, and the marks that store them.
 
 A mark's anchor is a transaction in its block. A block's hash fixes everything before it, so while the anchor is found
-where it was, nothing up to it has changed: one rule against gaps, floods of dust, and reorgs of any depth. What lies
-above the anchor is read on every visit. An anchor that is gone makes the mark void, and the list is read back to the
-start of the campaign; to keep that rare, only a transaction deep in the chain becomes an anchor.
+where it was, nothing up to it has changed. This one rule covers gaps, floods of dust, and reorgs of any depth. The part
+above the anchor is read on every visit. If the anchor is gone, the mark is void, and the list is read back to the start
+of the campaign. To keep that rare, only a transaction deep in the chain becomes an anchor.
 
-A long walk is stored page by page: the gap says where it began and how far it came.
+A long walk is stored page by page: the gap records where it began and how far it came.
 """
 
 import json
@@ -18,13 +18,13 @@ from tocsin.chain_model import Page, Transaction
 
 FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
-CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait for ever
+CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait forever
 DAY_MS = 86_400_000
 TURN_LOOKS = 400  # at the network's list, between two turns of a contract
 TURNS_PER_DAY_MAX = 44
 TURN_LISTS_MAX = 2  # in one sweep
-SWEEPS_PER_WALLET = 24  # a wallet's list has its turn in one of so many sweeps
-DEEP_S = 1_800  # by burn block time, where nothing newer shows how deep a block is
+SWEEPS_PER_WALLET = 24  # a wallet's list has its turn in one of this many sweeps
+DEEP_S = 1_800  # by burn block time, if nothing newer shows how deep a block is
 
 Position: TypeAlias = tuple[int, int]  # height, index in the block
 
@@ -70,9 +70,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a list was read. `tried_at` is when it was last asked for.
+    """How far a list was read. `tried_at` is when it was last requested.
 
-    `walked_at` is when the newest walk that came to its end began: what is newer may not have been shown.
+    `walked_at` is when the newest completed walk began: it may not have shown newer transactions.
     """
 
     anchor: Anchor | None = None
@@ -84,17 +84,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a page gives: new rows, the stretch of the chain that it covers, and the mark after it."""
+    """The result of a page: new rows, the stretch of the chain that it covers, and the mark after it."""
 
     fresh: tuple[Transaction, ...]
-    above: Position  # the stretch: higher than this
-    below: Position  # and lower than this
+    above: Position  # the stretch starts after this
+    below: Position  # and ends before this
     mark: Mark
     done: bool
 
 
 def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: int) -> Step:
-    """Take one page. `mark` is the one that the page before left, `tip` the greatest height seen anywhere."""
+    """Process one page. `mark` is the one after the previous page, `tip` the greatest height seen anywhere."""
     anchor, gap = mark.anchor, mark.gap
     top = gap.top if gap else None
     begun_at = gap.begun_at if gap else now
@@ -110,7 +110,7 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
             done = True
             break
         if anchor is not None and place.position <= anchor.position:
-            anchor = None  # it should be here or above: the chain below it has changed
+            anchor = None  # it should have appeared by now: a reorg removed it
         if top is None and is_deep(row, tip, now):
             top = place
         fresh.append(row)
@@ -130,7 +130,7 @@ def step(mark: Mark, page: Page[Transaction], *, start_s: int, tip: int, now: in
 
 
 def is_deep(row: Transaction, tip: int, now: int) -> bool:
-    """Deep enough to become an anchor."""
+    """Return whether a transaction is deep enough to become an anchor."""
     mined = row.mined
     assert mined is not None, "lists hold mined transactions only"
     return mined.height <= tip - DEEP_BLOCKS or mined.burn_block_time <= now // 1000 - DEEP_S
@@ -142,7 +142,7 @@ def anchor_at(row: Transaction) -> Anchor:
 
 
 async def load_marks(db: Database, principals: Iterable[str] | None = None) -> dict[str, tuple[str, Mark]]:
-    """The marks of these principals, by default of all, with the rules that they were made under."""
+    """Return the marks of these principals, by default of all, with the rules under which they were made."""
     asked = (
         db.prepare(_LOAD) if principals is None else db.prepare(_LOAD_OF).bind(json.dumps(list(principals)))
     )
@@ -162,7 +162,7 @@ def count_failure(db: Database, principal: str, rules: str, now: int, *, before:
 
 
 async def list_ages(db: Database, contracts: Iterable[str]) -> dict[str, int | None]:
-    """When the contracts' lists were last read to their end; those that never were first, then the oldest."""
+    """Return when each contract's list was last read to its end: those never read come first, then the oldest."""
     names = sorted(contracts)
     rows = (await db.prepare(_READ_TIMES).bind(json.dumps(names)).all()).results
     read_at = {row["principal"]: row["walked_at"] for row in rows}
@@ -180,9 +180,9 @@ def _mark(row: Row) -> Mark:
 
 
 def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mapping[str, Mark]) -> list[str]:
-    """The lists of a sweep. When calls run out in the middle, the next sweep begins with those that got none.
+    """Return the lists of a sweep. If calls run out in the middle, the next sweep begins with those that got none.
 
-    Contracts are in the order in which they were last asked for, and every fourth list is a wallet's.
+    Contracts are in the order in which they were last requested, and every fourth list is a wallet's.
     """
     left = list(wallets)
     order: list[str] = []
@@ -194,9 +194,9 @@ def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mappi
 
 
 def turn_period(contracts: int, feed_ms: int) -> int:
-    """How often each contract's list has its turn, while the network's list finds the swaps.
+    """Return how often each contract's list has its turn while the feed finds the swaps.
 
-    Once a day; less often when the network's list is looked at rarely or there are many contracts, because the proof
+    That is once a day; less often if the network's list is read rarely or there are many contracts, because the proof
     must cost less than what it proves.
     """
     return max(DAY_MS, TURN_LOOKS * feed_ms, contracts * DAY_MS // TURNS_PER_DAY_MAX)
@@ -205,10 +205,10 @@ def turn_period(contracts: int, feed_ms: int) -> int:
 def due_contracts(
     contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, now: int, period_ms: int
 ) -> tuple[str, ...]:
-    """Contracts whose lists were not read to the end since then; else those whose turn has come.
+    """Return contracts whose lists were not read to the end since then; if there are none, those whose turn has come.
 
-    Each has its own time in the period. Those asked for longest ago come first, so that a list that fails every time
-    leaves the others their turns.
+    Each has its own time in the period. Those requested longest ago come first, so a list that always fails does not
+    take the turns of the others.
     """
     read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in sorted(contracts)}
     due = tuple(contract for contract in read_at if read_at[contract] < since)
@@ -241,9 +241,9 @@ class Visits:
 def choose_visits(
     wallets: Sequence[str], marks: Mapping[str, Mark], cursor: str | None, *, urgent_max: int, pass_share: int
 ) -> Visits:
-    """`wallets` is in order. Urgent are those never read to the end, and those whose last visit failed.
+    """Choose the wallets to visit. Those never read to the end, and those whose last visit failed, are urgent.
 
-    A wallet that keeps failing waits for the daily pass, so that it does not delay others.
+    `wallets` is in order. A wallet that keeps failing waits for the daily pass, so it does not delay others.
     """
     urgent = [wallet for wallet in wallets if _is_urgent(marks.get(wallet, Mark()))]
     urgent.sort(key=lambda wallet: marks.get(wallet, Mark()).failures)
