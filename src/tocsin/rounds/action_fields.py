@@ -1,4 +1,4 @@
-"""The fields of an operator's action, checked: what is missing or cannot be is refused with how to give it. Pure."""
+"""Checks the fields of an operator's action. An error states how to give a missing or invalid field. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ SATS_MAX = 21 * 10**14
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PREFIX = re.compile(r"[a-z][a-z0-9]{0,19}")
 
-# What belongs to each action, besides the round and the reason; with another action's field, something else is meant.
+# The fields of each action, in addition to the round and the reason. Other fields are refused: the caller probably
+# meant another action.
 _STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
 _RULED = frozenset(("grace_s", "min_volume_usd", "min_priced_trade_count", "rewards"))
 _TAKES: Mapping[str, frozenset[str]] = {
@@ -38,7 +39,7 @@ _TAKES: Mapping[str, frozenset[str]] = {
 
 
 def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
-    """The rules of a round that is to be added."""
+    """Return the rules of a new round."""
     round_id = round_id_of(action)
     starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
     grace_s = GRACE_S if action.grace_s is None else action.grace_s
@@ -88,7 +89,7 @@ def checked_token(token: str) -> str:
 
 
 def usd_of(text: str | None, default: str | None) -> str:
-    """A decimal number that is not negative."""
+    """Return a decimal number that is not negative."""
     value = default if text is None else text
     if value is None or read_decimal(value) < 0:
         raise UsageError("An amount in USD is a decimal number such as 0.85, as text.")

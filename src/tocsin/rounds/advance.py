@@ -1,7 +1,7 @@
-"""Takes a round one step further: the task does it by itself, an operator by hand. One batch completes each step.
+"""Takes a round one step further: the task does it automatically, an operator by hand. One batch completes each step.
 
 Emits `round.prepared` or `round.not_prepared`, `round.closed`, `round.captured`, `round.finalized`, `round.waiting`
-when a round begins to wait, and `round.opened_again` when the clock was ahead as it was closed.
+when a round begins to wait, and `round.opened_again` when it was closed while the clock was ahead.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -36,7 +36,7 @@ NOT_OVER = "its grace is not over by the clock, which was ahead when it was clos
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """What steps need. `feed_runs`: whether there is a task that follows the network's list."""
+    """The data that steps need. `feed_runs`: whether there is a task that follows the network's list."""
 
     db: Database
     clock: Clock
@@ -47,9 +47,9 @@ class RoundWork:
 
 
 async def still_waiting(work: RoundWork, rounds: Iterable[RoundRow]) -> dict[str, str]:
-    """The rounds that have waited before and still do, each with its reason.
+    """Return the rounds that have waited before and still do, each with its reason.
 
-    They may wait for hours, and be many: two questions tell, however many they are.
+    There may be many, and they may wait for hours. It takes two queries, however many there are.
     """
     now = work.clock.now()
     waiting = [
@@ -70,7 +70,7 @@ async def still_waiting(work: RoundWork, rounds: Iterable[RoundRow]) -> dict[str
 
 
 async def take_step(work: RoundWork, round_: RoundRow, step: Step) -> bool:
-    """Whether the round went on."""
+    """Take a step; return whether the round advanced."""
     if step == "close":
         return await close_round(work, round_)
     if step == "capture":
@@ -89,7 +89,7 @@ async def close_round(work: RoundWork, round_: RoundRow) -> bool:
 async def capture_round(
     work: RoundWork, round_: RoundRow, *, tokens: Collection[str] = (), forced: bool = False
 ) -> str | None:
-    """Capture a closed round. Why not: the reason that it waits for; None: it is captured.
+    """Capture a closed round. Return the reason why it has to wait; None if it is captured.
 
     `forced`: an operator takes the record as it is.
     """
@@ -131,7 +131,7 @@ async def capture_round(
 async def to_prepare(
     work: RoundWork, rounds: Iterable[RoundRow]
 ) -> list[tuple[RoundRow, Preparation | None]]:
-    """Those of these rounds whose result is to be prepared, with what was prepared before. Two queries for all."""
+    """Return the rounds whose result is to be prepared, with any earlier preparation. Takes two queries in all."""
     priced = [each for each in rounds if each.waiting_reason != UNPRICED]  # without prices there is no result
     if not priced:
         return []
@@ -143,14 +143,14 @@ async def to_prepare(
 
 def _is_to_prepare(round_: RoundRow, found: Preparation | None, now: int) -> bool:
     if found is not None and found.state == "ready" and round_.waiting_reason is not None:
-        return False  # a swap that comes outdates it, and a capture checks the rest: the round may wait for hours
+        return False  # a new swap outdates it, and a capture checks the rest: the round may wait for hours
     return is_due(found, now)
 
 
 async def prepare_round(work: RoundWork, round_: RoundRow, found: Preparation | None) -> bool:
-    """Prepare the result of a round that waits for the end of its grace, or for its data, unless it is prepared.
+    """Prepare the result of a round that waits for the end of its grace or for its data, unless it is prepared.
 
-    Returns whether it was tried, which may take long.
+    Returns whether it tried, which may take long.
     """
     db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
     if await is_prepared(db, round_, found, version):
@@ -164,12 +164,12 @@ async def prepare_round(work: RoundWork, round_: RoundRow, found: Preparation | 
 
 
 async def _gauge_unpriced(db: Database, rules: RoundRules) -> str | None:
-    """Why the prices of the end are not known, by the one token that decides it."""
+    """Return why the prices of the end are unknown, judged by the one decisive token."""
     return unpriced_because(await prices_of_end(db, rules, {GAUGE}))
 
 
 async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
-    """Keep why the round does not go on, for everybody to see."""
+    """Store why the round does not advance, for everybody to see."""
     now = work.clock.now()
     if round_.waiting_reason != reason:
         work.logger.warn("round.waiting", round=round_.round_id, reason=reason)
@@ -179,7 +179,7 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
 
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:
-    """The result that was written; None if another run has written it."""
+    """Write the result and return it; None if another run has written it."""
     written = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
     if written is None:
         return None
@@ -195,7 +195,7 @@ async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | No
 
 
 async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:
-    """What would be captured now, the result of it, and what a capture would wait for. Writes nothing."""
+    """Return the inputs that would be captured now, their result, and what a capture would wait for. Writes nothing."""
     rules = round_.rules
     record = await load_record(work.db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     prices = await prices_of_end(work.db, rules, {*await traded_in(work.db, rules), GAUGE})

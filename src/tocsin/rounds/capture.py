@@ -1,7 +1,7 @@
-"""Captures a round: who was eligible, what was traded and refused, and the prices of the end, as one batch.
+"""Captures a round: the eligible agents, the swaps and refusals, and the prices of the end, as one batch.
 
-From then on the result depends on nothing else. What comes, goes or moves later is noted as a discrepancy. Where the
-result was prepared, and no swap of the round has changed since, its copy of the swaps is kept.
+From then on the result depends on nothing else. Swaps that appear, disappear or move later are noted as discrepancies.
+If the result was prepared and no swap of the round has changed since, the prepared copy of the swaps is kept.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from tocsin.shapes.rounds import (
 )
 
 PAGE = 2_000  # rows
-BLOCKS_AT_ONCE = 500  # of the chain, whose swaps are put in order
+BLOCKS_AT_ONCE = 500  # blocks whose swaps are sorted together
 GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
 UNPRICED = f"the price of {GAUGE} at the end is not known: prices were not refreshed then, and an operator may set them"
 
 _AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
 _SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
   s.burn_block_time, s.block_height, s.tx_index, s.source"""
-# What many swaps have in common is one text: it is read and looked up once, not six times.
+# The values that many swaps share are one string: it is read and looked up once, not six times.
 _SHARED = " || char(31) || ".join(
     f"s.{name}" for name in ("sender", "contract_id", "function_name", "token_in", "token_out", "source")
 )
@@ -52,10 +52,10 @@ WHERE s.burn_block_time >= ? AND s.burn_block_time < ?"""
 _LIVE_REFUSALS = """refusals r JOIN agents a ON a.stx_address = r.sender
 WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
 
-# Only the batch that changed the status writes anything. Rows in the order of the key are written five times as fast.
+# Only the batch that changed the status writes anything. Writing rows in key order is five times as fast.
 _IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
   WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)"""
-# While a preparation is ready, the tokens that were traded are those that it knows: nobody has to look at all swaps.
+# While a preparation is ready, it lists all traded tokens, so no query has to read all swaps.
 _BEGIN = f"""
 UPDATE competition_rounds SET status = 'finalizing', captured_at = ?2, allowlist_version = ?3,
   complete_until_block = ?4, waiting_reason = NULL, waiting_since = NULL
@@ -100,11 +100,12 @@ _OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?
 _DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
 _ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
 _CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
-# Not of those that are eligible now: that may change and change back while the pages are read.
+# It does not join the wallets eligible now: that may change and change back while the pages are read.
 _SWAPS_TO_PREPARE = f"""
 SELECT {_READ_SWAP} FROM swaps s CROSS JOIN competition_round_agents a ON a.stx_address = s.sender
 WHERE a.round_id = ? AND s.burn_block_time < ?"""
-# Pages begin at the start of the round. With a condition for it, too, SQLite would read all pages before, each time.
+# The first page begins at the start of the round. With a condition for it, SQLite would read all earlier pages each
+# time.
 _SWAPS_NOW = f"""
 SELECT {_READ_SWAP} FROM swaps s CROSS JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
 WHERE s.burn_block_time < ?"""
@@ -115,23 +116,23 @@ _CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_
 
 
 async def traded_in(db: Database, rules: RoundRules) -> set[str]:
-    """The tokens that a round needs prices of: all that were traded in it, and those that an operator priced."""
+    """Return the tokens for which a round needs prices: those traded in it, and those that an operator priced."""
     rows = await db.prepare(_TOKENS).bind(rules.starts_at, rules.ends_at, rules.round_id).all()
     return {row["token"] for row in rows.results}
 
 
 async def prices_of_end(db: Database, rules: RoundRules, tokens: Collection[str]) -> list[RoundPrice]:
-    """The prices of the end, by token: of the series, and those that an operator set instead."""
+    """Return the prices of the end by token: from the series, or set by an operator instead."""
     points, overrides = await db.batch(_ask_for_end(db, rules, tokens))
     return _prices_of(points.results, overrides.results, rules, tokens)
 
 
 async def still_unpriced(db: Database, rounds: Sequence[RoundRules]) -> set[str]:
-    """Those of these rounds whose prices of the end are not known, by the one token that decides it."""
+    """Return the rounds whose prices of the end are unknown, judged by the one decisive token."""
     answers = await db.batch([ask for rules in rounds for ask in _ask_for_end(db, rules, {GAUGE})])
     unpriced = set()
     for rules, points, overrides in zip(rounds, answers[::2], answers[1::2], strict=True):
-        with suppress(UsageError):  # its next step tells what cannot be read, and holds up no other round
+        with suppress(UsageError):  # its next step reports what cannot be read, without delaying other rounds
             if unpriced_because(_prices_of(points.results, overrides.results, rules, {GAUGE})):
                 unpriced.add(rules.round_id)
     return unpriced
@@ -159,7 +160,7 @@ def _prices_of(
 
 
 def unpriced_because(prices: Iterable[RoundPrice]) -> str | None:
-    """Why the prices of the end are not known; None: they are. A single token without a price holds nothing up."""
+    """Return why the prices of the end are unknown; None if known. One token without a price does not delay a round."""
     return None if any(price.token_id == GAUGE for price in prices) else UNPRICED
 
 
@@ -174,9 +175,9 @@ async def capture(
     now: int,
     prepared: Preparation | None = None,
 ) -> bool:
-    """Capture a closed round; False if another run did, or a token that `tokens` lacks was traded meanwhile.
+    """Capture a closed round; False if another run did, or if a token not in `tokens` was traded in the meantime.
 
-    `prepared`: the preparation from which `tokens` has what was traded; the database decides whether it still holds.
+    `prepared`: the preparation that lists the traded tokens in `tokens`; the database decides whether it still holds.
     """
     rules, at = round_.rules, iso_time(now)
     mine, window = (rules.round_id, at), (rules.starts_at, rules.ends_at)
@@ -219,13 +220,13 @@ async def small_copies(
 
 
 async def captured_inputs(db: Database, round_: RoundRow, *, with_swaps: bool = True) -> RoundInputs:
-    """What was captured, or all of it but the swaps."""
+    """Return the captured inputs, or all but the swaps."""
     swaps = _pages(db, _CAPTURED_SWAPS, "s", ("txid",), (round_.round_id,))
     return await _copied_inputs(db, round_, await swaps_in_order(swaps) if with_swaps else [])
 
 
 async def prepared_inputs(db: Database, round_: RoundRow, checkpoint: Callable[[], None]) -> RoundInputs:
-    """What is being prepared: copies of everything but the swaps, and the swaps of the wallets among them."""
+    """Return the inputs of a preparation: copies of everything but the swaps, and the swaps of the copied wallets."""
     values, start = (round_.round_id, round_.ends_at), (round_.starts_at, "")
     swaps = _pages(db, _SWAPS_TO_PREPARE, "s", _IN_TIME, values, start, checkpoint)
     return await _copied_inputs(db, round_, await swaps_in_order(swaps))
@@ -260,7 +261,7 @@ async def live_inputs(
     complete_until_block: int | None,
     with_swaps: bool = True,
 ) -> RoundInputs:
-    """What would be captured now, or all of it but the swaps: for a look ahead that writes nothing."""
+    """Return the inputs that would be captured now, or all but the swaps: for a preview that writes nothing."""
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
     agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", ("stx_address",), ())
     swaps = _pages(db, _SWAPS_NOW, "s", _IN_TIME, (rules.ends_at,), (rules.starts_at, ""))
@@ -282,7 +283,7 @@ async def live_inputs(
 
 
 async def _funders(db: Database) -> dict[str, str]:
-    """Who sent each eligible wallet its first STX, where that is known."""
+    """Return who sent each eligible wallet its first STX, where known."""
     rows = (await db.prepare(_ELIGIBLE).all()).results
     return await first_funders(db, [row["stx_address"] for row in rows])
 
@@ -301,7 +302,7 @@ async def _pages(
     after: Sequence[str | int] = (),
     checkpoint: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[list[Row]]:
-    """All rows of a query, or those after a key, read in pages by a key of a table that no two rows share."""
+    """Yield all rows of a query, or those after a key, in pages by a unique key."""
     columns, places = ", ".join(f"{table}.{column}" for column in key), ", ".join("?" for _ in key)
     ordered = f"ORDER BY {columns} LIMIT {PAGE}"
     while True:
@@ -315,7 +316,7 @@ async def _pages(
 
 
 async def swaps_in_order(pages: AsyncIterator[list[Row]]) -> list[RoundSwap]:
-    """Swaps in the order of the chain. There may be a million: no more than a page or some blocks at once."""
+    """Return swaps in chain order. There may be a million, so it handles a page or some blocks at a time."""
     blocks: defaultdict[int, list[RoundSwap]] = defaultdict(list)
     known: dict[str, list[Any]] = {}
     async for rows in pages:

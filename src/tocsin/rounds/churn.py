@@ -1,8 +1,8 @@
-"""Trades there and back: volume that ends where it began. Pure, one pass over an agent's trades.
+"""Trades there and back: volume that ends where it began. Pure; makes one pass over an agent's trades.
 
 A trade gives back what an earlier trade of the same pair brought, if that was at most an hour before. Parts count: one
-trade there and three back are the same as one and one. What came back is compared with what was given for it: who
-earned by it has traded.
+trade there and three back count the same as one and one. The amount that came back is compared with the amount given:
+an agent that earned by it has traded, not churned.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,26 +18,26 @@ from tocsin.rounds.flag_limits import (
     EVIDENCE_MAX,
 )
 
-# What is left of what a trade brought: its time, what was paid for it, what it brought, its transaction.
+# The unmatched part of a trade: its time, what was paid, what it brought, its transaction.
 Lot: TypeAlias = tuple[int, int, int, str]
 
 
 @dataclass(slots=True)
 class PairTrades:
-    """An agent's trades of one pair of tokens, and what of them went there and back.
+    """An agent's trades of one pair of tokens, and the parts that went there and back.
 
-    `unit` and `unit_back` are what one smallest unit of the two tokens is worth, in parts of a dollar.
+    `unit` and `unit_back` are the values of one smallest unit of the two tokens, in parts of a dollar.
     """
 
     unit: int
     unit_back: int
-    there: list[Lot] = field(default_factory=list)  # what trades that gave the first brought, and is left
+    there: list[Lot] = field(default_factory=list)  # unmatched parts of trades that gave the first token
     back: list[Lot] = field(default_factory=list)  # of trades that gave the second
     given: int = 0  # of the first token, in trades that went there and back
     given_back: int = 0  # of the second
-    gain: int = 0  # of the first token: what came back less what went
+    gain: int = 0  # of the first token: the amount that came back less the amount given
     gain_back: int = 0  # of the second
-    txids: dict[str, None] = field(default_factory=dict)  # of the trades that went there, or came back
+    txids: dict[str, None] = field(default_factory=dict)  # of the trades that went there or came back
 
     @property
     def volume(self) -> int:
@@ -85,7 +85,7 @@ class PairTrades:
 
 @dataclass(frozen=True, slots=True)
 class ThereAndBack:
-    """What of all trades of an agent went there and back, and some of the transactions."""
+    """The part of an agent's trades that went there and back, and some of the transactions."""
 
     volume: int
     gain: int
@@ -93,7 +93,7 @@ class ThereAndBack:
     txids: list[str]
 
     def is_churn(self, volume: int) -> bool:
-        """Whether it is half of the volume, often repeated, and earned nearly nothing."""
+        """Return whether it is half of the volume, often repeated, and earned nearly nothing."""
         return (
             self.trades >= CHURN_TRADES_MIN
             and self.volume * CHURN_SHARE >= volume
@@ -102,7 +102,7 @@ class ThereAndBack:
 
 
 def there_and_back(pairs: Mapping[tuple[str, str], PairTrades]) -> ThereAndBack:
-    """Of all pairs that an agent traded."""
+    """Add up all pairs that an agent traded."""
     in_order: Iterable[PairTrades] = [pairs[tokens] for tokens in sorted(pairs)]
     return ThereAndBack(
         sum(pair.volume for pair in in_order),

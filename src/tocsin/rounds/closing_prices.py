@@ -1,7 +1,7 @@
-"""The prices of a round's end, from the price series: the same whenever they are asked for.
+"""The prices of a round's end, from the price series: the same whenever they are computed.
 
-Of each token the median of the prices in force at 13 instants of the last hour, the end among them. A spike of a few
-minutes does not move it. A token whose price was known at fewer than seven of them has none.
+The price of a token is the median of the prices in force at 13 instants of the last hour, including the end. A spike
+of a few minutes does not move it. A token whose price was known at fewer than seven of them has no price.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,13 +19,13 @@ KNOWN_MIN = 7
 
 
 def ask_for_closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
-    """Rows for `closing_prices_of`."""
+    """Return the query for the rows that `closing_prices_of` reads."""
     end_ms = ends_at * 1000
     return ask_for_points(db, token_ids, end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS, end_ms)
 
 
 def closing_prices_of(rows: Iterable[Row], token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
-    """The prices at `ends_at` (unix seconds) of those tokens that have one, in order of their ids."""
+    """Return the prices at `ends_at` (unix seconds) of the tokens that have one, in order of their ids."""
     series = points_of(rows)
     prices = [
         closing_price(token_id, series.get(token_id, []), ends_at * 1000)
@@ -40,7 +40,7 @@ async def closing_prices(db: Database, token_ids: Collection[str], ends_at: int)
 
 
 async def known_decimals(db: Database, token_id: str, ends_at: int) -> int | None:
-    """How many decimals a token has: by its price at `ends_at`, or by its newest one; None: no price has told."""
+    """Return a token's decimals from its price at `ends_at` or its newest price; None if no price has them."""
     if token_id == STX:
         return STX_DECIMALS
     for price in await closing_prices(db, [token_id], ends_at):
@@ -49,7 +49,7 @@ async def known_decimals(db: Database, token_id: str, ends_at: int) -> int | Non
 
 
 def closing_price(token_id: str, points: Sequence[PricePoint], end_ms: int) -> RoundPrice | None:
-    """The price of one token, whose points are given oldest first."""
+    """Return the price of one token, whose points are given oldest first."""
     peg = peg_of(token_id)
     if peg is not None:
         price_usd = decimal_text(decimal_of_float(peg.price_usd))

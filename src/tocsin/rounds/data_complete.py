@@ -1,9 +1,9 @@
-"""Whether everything that happened in a round is recorded, from what the database has.
+"""Decides from the database whether everything that happened in a round is recorded.
 
 The chain must have been read completely after the grace ended: by a look at the network's list that left nothing
-unread, or by a sweep of all contracts' lists under the rules in force. Lists are read on from where they were read
-before, so what a wallet did before it was registered is only in its own list: that must have been read once. Nothing
-that a list has shown within the round may wait to be verified, also not because its sender has become eligible.
+unread, or by a sweep of all contracts' lists under the current rules. Reading a list continues where it stopped, so
+the transactions of a wallet from before its registration are only in its own list: that must have been read once. No
+listed transaction of the round may wait to be verified, including those whose sender has become eligible since.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from tocsin.competition.sweep import RULES, SWEPT_AT
 from tocsin.durations import utc_time
 from tocsin.shapes.rounds import RoundRules
 
-# Times of burn blocks are not in order: a later one may have an earlier time, but not by more than this.
+# Burn block times are not in order: a later block may have an earlier time, but not by more than this.
 UNORDERED_S = 7_200
 
 _OF_ROUND = """
@@ -57,7 +57,7 @@ class RecordFacts:
     proof: ProofFacts
     swept_at: int | None  # when the newest complete sweep of all contracts' lists began
     unverified: int  # transactions that may lie within the round and wait to be verified
-    block_after: int | None  # a block that lies after the round for certain
+    block_after: int | None  # a block that certainly lies after the round
     unread_wallets: int = 0  # eligible ones whose own list was never read
     rules_version: str = ""  # of the rules in force
     swept_rules: str | None = None  # the version that sweeps have applied to what was recorded before
@@ -70,9 +70,9 @@ class RecordFacts:
 async def load_record(
     db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool
 ) -> RecordFacts:
-    """As the database has it at one instant. `feed_runs`: whether there is a task that follows the network's list.
+    """Read the facts at one instant. `feed_runs`: whether there is a task that follows the network's list.
 
-    A time in the future is of a clock that was ahead. It shows nothing.
+    A time in the future was written while the clock was ahead. It proves nothing.
     """
     outside = (round_.starts_at - UNORDERED_S, round_.ends_at + UNORDERED_S)
     kept, of_round, eligible_now, unread, *proof = await db.batch(
@@ -124,14 +124,14 @@ def _is_swept(rules: RoundRules, read: LastRead) -> bool:
 
 
 def unread_because(rules: RoundRules, read: LastRead) -> str | None:
-    """Why the chain was not read since the grace ended; None: it was."""
+    """Return why the chain does not count as read since the grace ended; None if it was read."""
     if _is_followed(rules, read) or _is_swept(rules, read):
         return None
     return f"the chain was not read completely since the grace ended ({utc_time(rules.grace_ends_at * 1000)})"
 
 
 def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
-    """What keeps the record of a round from being complete; None: it is."""
+    """Return why the record of a round is incomplete; None if it is complete."""
     read = LastRead(facts.feed, facts.swept_at)
     unread = unread_because(rules, read)
     if unread is not None:
@@ -149,7 +149,7 @@ def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
 
 
 def _unrecorded_because(facts: RecordFacts) -> str | None:
-    """What was shown, or must be there, and is not recorded."""
+    """Return which transactions were listed, or must exist, and are not recorded."""
     if facts.unverified:
         return f"transactions that wait to be verified: {facts.unverified}"
     if facts.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
@@ -158,6 +158,6 @@ def _unrecorded_because(facts: RecordFacts) -> str | None:
 
 
 def _lie_after(facts: RecordFacts) -> bool:
-    """Whether all missing transactions lie after the round for certain."""
+    """Return whether all missing transactions certainly lie after the round."""
     until, after = facts.proof.nonces_until, facts.block_after
     return until is not None and after is not None and until >= after - 1

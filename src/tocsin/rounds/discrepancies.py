@@ -1,7 +1,7 @@
-"""What differs today from what a result was computed from: a reorg, a late arrival, a change of rules.
+"""Finds differences between today's record and the captured one: a reorg, a late arrival, a change of rules.
 
-Triggers note each swap of a captured round that comes, goes or moves. Here it is compared with what was captured. The
-result stays as it is; an operator may open the round again.
+Triggers note each swap of a captured round that appears, disappears or moves. This module compares it with the
+captured one. The result stays unchanged; an operator may reopen the round.
 """
 
 import json
@@ -69,7 +69,7 @@ class FoundDiscrepancy:
 
 
 def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, str] | None:
-    """How a transaction differs from what was captured; None: it does not. Pure."""
+    """Return how a transaction differs from the captured one; None if it does not. Pure."""
     if captured is None and now is None:
         return None
     if captured is None:
@@ -83,7 +83,7 @@ def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, 
 
 
 async def find_discrepancies(db: Database, now: int) -> list[FoundDiscrepancy]:
-    """Compare what was noted, and the wallets that were placed; returns what is new or different."""
+    """Compare the noted swaps and the placed wallets; return discrepancies that are new or have changed."""
     changes, _, ineligible = await db.batch(
         [
             db.prepare(_NOTED).bind(NOTED_MAX),

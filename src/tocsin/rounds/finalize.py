@@ -1,7 +1,7 @@
-"""Writes the result of a captured round, once: results, prizes, flags and its file, together with its new status.
+"""Writes the result of a captured round once: results, prizes, flags and its file, together with its new status.
 
-The result is a function of what was captured. So it may be computed again after a crash, and is the same. Where it was
-prepared from exactly that, only the file's first and last lines are still to be made.
+The result is a function of the captured inputs, so computing it again after a crash gives the same result. If it was
+prepared from exactly these inputs, only the file's first and last lines are left to write.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome
 
 PARTS_PER_BATCH = 8
-ROWS_PER_STATEMENT = 500  # D1 bounds the size of a value
+ROWS_PER_STATEMENT = 500  # D1 limits the size of a value
 
 # A part of the file, if a condition on the status holds.
 PART = """
@@ -84,7 +84,7 @@ ON CONFLICT (round_id, erc8004_agent_id, kind) DO NOTHING"""
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """A result and its file. `texts` are those of its parts that were not stored when it was `prepared`, or all."""
+    """A result and its file. `texts` are its parts; if it was `prepared`, only those not stored by then."""
 
     outcome: RoundOutcome
     texts: Mapping[int, str]
@@ -96,25 +96,26 @@ class RoundResult:
 async def finalize(
     db: Database, round_: RoundRow, now: int, checkpoint: Callable[[], None] = lambda: None
 ) -> RoundResult | None:
-    """The result that was written; None if another run has written it, or the round is void."""
+    """Write the result and return it; None if another run has written it or the round is void."""
     result = await (_prepared if await _is_prepared(db, round_) else _computed)(db, round_)
     if result is None:
         return None
     checkpoint()
-    # The parts first, a few at a time. Nobody sees them before the status says that they are complete.
+    # The parts come first, a few at a time. Nobody sees them until the status says that they are complete.
     await write_parts(db, round_, result.texts, checkpoint)
     results = await db.batch(_end(db, round_, result, iso_time(now)))
     return result if results[0].meta.changes else None
 
 
 async def _is_prepared(db: Database, round_: RoundRow) -> bool:
-    """Whether a result was prepared from what was captured. One that was prepared from anything else is removed."""
+    """Return whether a result was prepared from the captured inputs. One prepared from others is removed."""
     found = await find_preparation(db, round_)
     if found is None or found.state != "captured":
         return False
     if found.basis == await basis_of(await captured_inputs(db, round_, with_swaps=False)):
         return True
-    # By another release, perhaps. Its file is overwritten now, so that release must not use it after a rollback.
+    # Another release may have prepared it. Its file is overwritten now, so that release must not use it after a
+    # rollback.
     await db.batch(forget(db, round_.round_id, _IS_UNFINISHED, round_.version))
     return False
 
@@ -129,7 +130,7 @@ async def _computed(db: Database, round_: RoundRow) -> RoundResult:
 
 
 async def _prepared(db: Database, round_: RoundRow) -> RoundResult | None:
-    """The result that was prepared; None if somebody ends the round meanwhile."""
+    """Return the prepared result; None if somebody ended the round in the meantime."""
     of_file = (round_.round_id, round_.version)
     row = await db.prepare(_LAST).bind(*of_file).first()
     last: int | None = None if row is None else row["last"]
@@ -146,7 +147,7 @@ async def _prepared(db: Database, round_: RoundRow) -> RoundResult | None:
             hashed.update(text.encode())
             await asyncio.sleep(0)
     text = await prepared_outcome(db, round_.round_id)
-    if not text:  # it goes with the round's last status: while it is there, so were all parts
+    if not text:  # it is deleted with the round's last change of status: if it exists, all parts were there
         return None
     texts[last] += f"{digest_line(hashed.hexdigest())}\n"
     outcome = RoundOutcome.from_json(json.loads(text))
@@ -154,7 +155,7 @@ async def _prepared(db: Database, round_: RoundRow) -> RoundResult | None:
 
 
 async def basis_of(inputs: RoundInputs) -> str:
-    """A digest of all that a result depends on, except the swaps and the proven block; and this release."""
+    """Return a digest of this release and of all inputs of a result except the swaps and the proven block."""
     rest = replace(inputs, swaps=[], complete_until_block=None)
     return f"{__version__} {stated_digest(await parts_with_pauses(rest, RoundOutcome([], [], [])))}"
 
@@ -167,7 +168,7 @@ async def write_parts(
     sql: str = _PART,
     *more: str,
 ) -> None:
-    """Parts of the file by their numbers, a few in each batch."""
+    """Write parts of the file by their numbers, a few in each batch."""
     numbers = sorted(texts)
     for first in range(0, len(numbers), PARTS_PER_BATCH):
         await db.batch(
@@ -182,7 +183,7 @@ async def write_parts(
 async def parts_with_pauses(
     inputs: RoundInputs, outcome: RoundOutcome, checkpoint: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """The file in parts, of swaps in the order of the chain; between two parts the event loop does its other work."""
+    """Return the file in parts, from swaps in chain order; between two parts the event loop does other work."""
     parts = []
     for part in parts_of(file_lines(inputs, outcome, in_order=True)):
         parts.append(part)
@@ -192,7 +193,7 @@ async def parts_with_pauses(
 
 
 def _end(db: Database, round_: RoundRow, result: RoundResult, at: str) -> list[Statement]:
-    """Everything that makes the result final, as one batch."""
+    """Return the batch that makes the result final."""
     round_id, version, outcome = round_.round_id, round_.version, result.outcome
     statements = [db.prepare(_END).bind(at, result.digest, round_id, version)]
     statements += [
@@ -206,7 +207,7 @@ def _end(db: Database, round_: RoundRow, result: RoundResult, at: str) -> list[S
 
 
 def _rows(shapes: Sequence[SnakeShape]) -> list[str]:
-    """As JSON, in as many values as are needed."""
+    """Encode rows as JSON, in as many values as needed."""
     return [
         compact([shape.to_json() for shape in shapes[first : first + ROWS_PER_STATEMENT]])
         for first in range(0, len(shapes), ROWS_PER_STATEMENT)

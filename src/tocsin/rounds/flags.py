@@ -1,6 +1,6 @@
-"""What in an agent's trades looks like gaming, and which prizes it cannot win because of it. Pure.
+"""Finds trades that look like gaming, and the prizes that an agent cannot win because of them. Pure.
 
-Everything comes from the inputs of the round, so anybody can recount it, and no order of the inputs changes it. The
+Everything comes from the inputs of the round, so anybody can recount it. The order of the inputs does not matter. The
 thresholds are in `flag_limits.py`; `docs/fair-play.md` explains them.
 """
 
@@ -39,7 +39,7 @@ _KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 
 @dataclass(slots=True)
 class _Found:
-    """What was found, before operators' decisions."""
+    """The findings, before operators' decisions."""
 
     flags: list[AgentFlag] = field(default_factory=list)
     links: list[tuple[FlagKind, tuple[int, ...]]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Found:
 def flags_of(
     inputs: RoundInputs, standings: Sequence[Standing], accounts: TradingAccounts
 ) -> Generator[None, None, list[AgentFlag]]:
-    """Flags in the order of agent and kind; found in steps.
+    """Find the flags in steps; they are in the order of agent and kind.
 
     `standings` and `accounts` are those that the inputs give; the best standing is the first.
     """
@@ -71,7 +71,7 @@ def flags_of(
 
 
 class Decisions:
-    """What operators decided, in the order in which they did; the last word on a flag holds."""
+    """The decisions of operators in order; the last one on a flag holds."""
 
     def __init__(self, decisions: Iterable[FlagDecision]) -> None:
         self._excluded: dict[int, FlagDecision] = {}
@@ -95,7 +95,7 @@ class Decisions:
         ]
 
     def applied(self, flag: AgentFlag) -> AgentFlag:
-        """A flag that was cleared stays, and says so."""
+        """Return the flag after decisions. A cleared flag stays, marked as cleared."""
         if not self.has_cleared(flag.erc8004_agent_id, flag.kind):
             return flag
         return AgentFlag(flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids, [], cleared=True)
@@ -121,7 +121,7 @@ def _churn(standing: Standing, accounts: TradingAccounts, rules: RoundRules) -> 
 def _churn_excludes(
     churned: ThereAndBack, standing: Standing, volume: int, dollar: int, rules: RoundRules
 ) -> list[RewardCategory]:
-    """Always the prize for volume; that for the return, too, if the floors are reached only by churning."""
+    """Return the excluded prizes: always volume, and return if the floors are reached only by churning."""
     least = Fraction(read_decimal(rules.min_volume_usd))
     too_little = Fraction(volume - churned.volume, dollar) < least
     too_few = standing.priced - standing.dust - churned.trades < rules.min_priced_trade_count
@@ -129,7 +129,7 @@ def _churn_excludes(
 
 
 def _dust(standing: Standing, rules: RoundRules) -> list[AgentFlag]:
-    """Shown only: the rules do not count dust towards the floors."""
+    """Return the flag for dust. It excludes nothing: the rules do not count dust towards the floors."""
     if standing.dust < DUST_TRADES_MIN or standing.dust * DUST_SHARE < standing.trades:
         return []
     reason = f"{standing.dust:,} of {standing.trades:,} trades gave less than {rules.dust_usd} USD"
@@ -137,7 +137,7 @@ def _dust(standing: Standing, rules: RoundRules) -> list[AgentFlag]:
 
 
 def _add_rings(found: _Found, links: Iterable[RingLink]) -> None:
-    """One flag for each agent, which names everybody with whom it traded the same amounts."""
+    """Add one flag for each agent, naming all agents with which it traded the same amounts."""
     partners: dict[int, list[tuple[int, RingLink]]] = {}
     for link in links:
         found.links.append(("ring", (link.one, link.other)))
@@ -154,7 +154,7 @@ def _add_rings(found: _Found, links: Iterable[RingLink]) -> None:
 
 
 def _add_shared(found: _Found, kind: FlagKind, sources: Iterable[SharedSource], traded: set[int]) -> None:
-    """One flag for each agent that traded. A source that is a service is shown, and joins nobody."""
+    """Add one flag for each agent that traded. A source that is a service is shown, but forms no group."""
     reasons: dict[int, list[str]] = {}
     for source in sources:
         members = tuple(agent for agent in source.agents if agent in traded)
@@ -179,7 +179,7 @@ def _with_groups(
     rules: RoundRules,
     decisions: Decisions,
 ) -> list[AgentFlag]:
-    """Flags of groups, with what the members cannot win. An agent that was cleared of a kind is not joined by it."""
+    """Add the prizes that members of groups cannot win. An agent cleared of a kind of flag is not joined by it."""
     flags = list(flags)
     excluded: dict[int, set[RewardCategory]] = {}
     for flag in flags:
@@ -203,6 +203,6 @@ def _with_groups(
 
 
 def _listed(words: Sequence[str]) -> str:
-    """At most five; the rest is counted."""
+    """List at most five; the rest is counted."""
     shown = ", ".join(words[:5])
     return shown if len(words) <= 5 else f"{shown} and {len(words) - 5:,} more"

@@ -1,7 +1,8 @@
-"""Agents that belong together, and what their group may win. Pure.
+"""Finds agents that belong together, and what their group may win. Pure.
 
-A group is judged as one. Only its best placed agent may win, and a prize for P&L or return only if the group, all added
-up, would have won it too. So neither many tickets nor two opposite bets give a better chance than one agent has.
+A group is judged as one. Only its best placed agent may win, and it wins a prize for P&L or return only if the whole
+group, added up, would have won it too. So neither many entries nor two opposite bets give a better chance than one
+agent has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ class Standing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedSource:
-    """Agents with one source: a first funder, an owner, an address. `is_service`: too many to be one person's."""
+    """Agents that share a first funder, an owner or an address. `is_service`: too many to belong to one person."""
 
     name: str
     agents: tuple[int, ...]
@@ -44,7 +45,7 @@ class SharedSource:
 
 
 def shared_funders(agents: Iterable[RoundAgent]) -> list[SharedSource]:
-    """Agents whose first STX came from one wallet. A wallet of an agent that funded others belongs to them."""
+    """Return agents whose first STX came from one wallet. If that wallet is an agent's, it belongs to the group."""
     funded: dict[str, set[int]] = {}
     for agent in agents:
         if agent.first_funder is not None:
@@ -60,7 +61,7 @@ def shared_funders(agents: Iterable[RoundAgent]) -> list[SharedSource]:
 
 
 def shared_owners(agents: Iterable[RoundAgent]) -> list[SharedSource]:
-    """Identities with one owner, one Bitcoin address or one wallet."""
+    """Return identities that share an owner, a Bitcoin address or a wallet."""
     owned: dict[str, set[int]] = {}
     for agent in agents:
         names = [f"the wallet {agent.stx_address}", f"the Bitcoin address {agent.btc_address}"]
@@ -76,7 +77,7 @@ def shared_owners(agents: Iterable[RoundAgent]) -> list[SharedSource]:
 
 
 def joined(links: Iterable[Iterable[int]]) -> list[list[int]]:
-    """The groups that links make, each in order, whatever the order of the links."""
+    """Return the groups that links form, each in order, whatever the order of the links."""
     parent: dict[int, int] = {}
 
     def root(agent: int) -> int:
@@ -96,7 +97,7 @@ def joined(links: Iterable[Iterable[int]]) -> list[list[int]]:
 
 
 def qualifies_for_return(standing: Standing, rules: RoundRules) -> bool:
-    """Whether an agent reaches the floors of the prize for the greatest return."""
+    """Return whether an agent reaches the floors of the prize for the greatest return."""
     least = Fraction(read_decimal(rules.min_volume_usd))
     enough = standing.priced - standing.dust >= rules.min_priced_trade_count
     return standing.volume > 0 and standing.volume >= least and enough
@@ -108,9 +109,9 @@ def group_exclusions(
     rules: RoundRules,
     excluded: Mapping[int, AbstractSet[RewardCategory]],
 ) -> dict[int, set[RewardCategory]]:
-    """What the members of groups cannot win. `standings` are in order of rank; `excluded` is decided already."""
+    """Return what the members of groups cannot win. `standings` are in order of rank; `excluded` is already decided."""
     exclusions: dict[int, set[RewardCategory]] = {}
-    added_up: dict[int, tuple[Fraction, Fraction]] = {}  # of the best placed: P&L and volume of its group
+    added_up: dict[int, tuple[Fraction, Fraction]] = {}  # by best placed agent: P&L and volume of its group
     for group in groups:
         chosen = set(group)
         members = [standing for standing in standings if standing.agent_id in chosen]
@@ -144,7 +145,7 @@ def group_exclusions(
 def _judged(
     category: RewardCategory, standing: Standing, added_up: tuple[Fraction, Fraction] | None
 ) -> Fraction:
-    """An agent's P&L or return; where its group, added up, has less, that."""
+    """Return an agent's P&L or return, or that of its whole group if it is less."""
     own = standing.pnl if category == "overall_pnl" else standing.pnl / standing.volume
     if added_up is None:
         return own

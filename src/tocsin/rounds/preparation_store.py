@@ -1,8 +1,8 @@
-"""The tables of preparations: a result that waits for the end of its round's grace.
+"""The tables of preparations: results that wait for the end of their round's grace.
 
-Triggers mark a preparation as outdated when a swap of its round comes, goes or changes. Whether other wallets are
-eligible than those whose swaps it has is asked in the very batch that captures the round. Everything else that a
-result depends on is small: its digest, the basis, is compared after the capture.
+Triggers mark a preparation as outdated when a swap of its round appears, disappears or changes. The batch that captures
+the round itself checks whether the eligible wallets are still those whose swaps were copied. All other inputs of a
+result are small: their digest, the basis, is compared after the capture.
 """
 
 import json
@@ -14,9 +14,9 @@ from tocsin.shapes.round_views import RoundRow
 
 ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # that one statement deletes
 
-# As parts of statements with the round as ?1.
+# Parts of statements with the round as ?1.
 READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
-# The batches of a preparation write only while it is under way, and nobody has captured the round.
+# The batches of a preparation write only while it is under way and nobody has captured the round.
 IS_UNDER_WAY = """EXISTS (SELECT 1 FROM competition_round_preparations p
   JOIN competition_rounds r ON r.round_id = p.round_id AND r.version = p.version
   WHERE p.round_id = ?1 AND p.begun_at = ?2 AND p.state = 'begun' AND r.status IN ('open', 'closed'))"""
@@ -56,7 +56,7 @@ _OUTCOME_TEXT = "SELECT text FROM competition_round_prepared_outcomes WHERE roun
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A preparation of the present version. `tokens` are all that were traded in the round, once it is ready."""
+    """A preparation of the current version. Once it is ready, `tokens` are all tokens traded in the round."""
 
     attempts: int
     begun_at: str
@@ -70,7 +70,7 @@ async def find_preparation(db: Database, round_: RoundRow) -> Preparation | None
 
 
 async def find_preparations(db: Database, rounds: Iterable[RoundRow]) -> dict[str, Preparation]:
-    """The preparations of these rounds, by round."""
+    """Return the preparations of these rounds, by round."""
     versions = {each.round_id: each.version for each in rounds}
     rows = (await db.prepare(_FIND).bind(json.dumps(list(versions))).all()).results
     return {
@@ -87,7 +87,7 @@ async def find_preparations(db: Database, rounds: Iterable[RoundRow]) -> dict[st
 
 
 def begin(db: Database, round_: RoundRow, at: str) -> Statement:
-    """From now on triggers see what changes."""
+    """Begin a preparation. From now on triggers note changes."""
     return db.prepare(_BEGIN).bind(round_.round_id, at, round_.version)
 
 
@@ -100,7 +100,7 @@ def make_ready(
     basis: str,
     outcome: Iterable[str],
 ) -> list[Statement]:
-    """The last batch of a preparation, with its outcome as texts. The last statement changes nothing if it is late."""
+    """Return the last batch of a preparation, with its outcome. If outdated, the last statement changes nothing."""
     mine = (round_.round_id, at)
     return [
         db.prepare(_LAST_PART).bind(*mine, round_.version, parts),
@@ -111,12 +111,12 @@ def make_ready(
 
 
 def outdate_for_others(db: Database, round_: RoundRow) -> Statement:
-    """Mark a preparation as outdated if it has the swaps of other wallets than those that are eligible now."""
+    """Mark a preparation as outdated if it has the swaps of wallets other than those eligible now."""
     return db.prepare(_OUTDATE).bind(round_.round_id, round_.version)
 
 
 def settle(db: Database, is_mine: str, mine: tuple[str, str]) -> list[Statement]:
-    """In the batch of a capture: what was ready is captured, and nothing changes it; other preparations are deleted."""
+    """Return statements for the batch of a capture: a ready preparation becomes fixed, any other is deleted."""
     of_round = f"WHERE round_id = ?1 AND state {{}} 'ready' AND {is_mine}"
     return [
         db.prepare(f"DELETE FROM competition_round_preparations {of_round.format('<>')}").bind(*mine),
@@ -135,9 +135,9 @@ def forget(db: Database, round_id: str, where: str = "", *values: str | int) -> 
 
 
 async def clear_copies(db: Database, round_: RoundRow) -> None:
-    """Remove all that was prepared of a void round that was never captured; there may be a million rows."""
+    """Remove the preparation of a void round that was never captured; there may be a million rows."""
     for table, key in _COPIES.items():
-        is_file = key == "part"  # those of earlier versions stay
+        is_file = key == "part"  # files of earlier versions stay
         rows = f"FROM {table} WHERE round_id = ?1 {'AND version = ?2' if is_file else ''}"
         limit = PARTS_AT_ONCE if is_file else ROWS_AT_ONCE
         clear = f"DELETE {rows} AND {key} IN (SELECT {key} {rows} LIMIT {limit}) AND {_IS_VOID}"
@@ -147,5 +147,5 @@ async def clear_copies(db: Database, round_: RoundRow) -> None:
 
 
 async def prepared_outcome(db: Database, round_id: str) -> str:
-    """The outcome as JSON text."""
+    """Return the outcome as JSON."""
     return "".join(row["text"] for row in (await db.prepare(_OUTCOME_TEXT).bind(round_id).all()).results)

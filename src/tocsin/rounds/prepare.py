@@ -1,8 +1,8 @@
-"""Prepares the result of a round before its grace is over, so that it is there a moment after.
+"""Prepares the result of a round before its grace is over, so that it is available a moment after.
 
-After the end only what is found late changes a round. So everything is copied, scored and written to the file ahead, in
-small steps, and nobody sees it. Capturing the round then keeps what is still true, and finalizing it writes the little
-that is left. If anything has changed, both do everything themselves, as if nothing had been prepared.
+After the end, only swaps that are found late change a round. So everything is copied, scored and written to the file
+ahead of time, in small steps, without being visible. Capturing the round then keeps the copy of the swaps, and
+finalizing it writes the little that is left. If anything has changed, both start over as if nothing had been prepared.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from tocsin.rounds.small_steps import collector_paused, free, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs
 
-ATTEMPTS_IN_A_ROW = 6  # of one version of a result; then at longer and longer intervals
+ATTEMPTS_IN_A_ROW = 6  # for one version of a result; then at longer and longer intervals
 INTERVAL_MAX_MS = 3_600_000
 SORTED_AT_ONCE = 10_000
-COPIED_AT_ONCE = 5_000  # swaps; Cloudflare bounds the calls of a run
-# No block has a longer number, so no part grows when the real one is written.
+COPIED_AT_ONCE = 5_000  # swaps; Cloudflare limits the calls of a run
+# No block has a longer number, so no part grows when the real number is written.
 ANY_BLOCK = 2**53 - 1
 
 _CLEAR_SWAPS = f"""
@@ -53,7 +53,7 @@ _PREPARED_PART = PART.format(
 async def is_prepared(
     db: Database, round_: RoundRow, found: Preparation | None, allowlist_version: str
 ) -> bool:
-    """Whether a capture at this moment would find that the preparation holds."""
+    """Return whether a capture now would accept the preparation."""
     if found is None or found.state != "ready":
         return False
     inputs = await live_inputs(
@@ -68,7 +68,7 @@ async def is_prepared(
 
 
 def is_due(found: Preparation | None, now: int) -> bool:
-    """Whether to try, by how often it was tried: what changes all the time must not keep the processor busy."""
+    """Return whether to try now, given earlier attempts: constant changes must not keep the processor busy."""
     if found is None or found.attempts < ATTEMPTS_IN_A_ROW:
         return True
     exponent = min(found.attempts - ATTEMPTS_IN_A_ROW + 1, 10)
@@ -79,9 +79,9 @@ def is_due(found: Preparation | None, now: int) -> bool:
 async def prepare(
     db: Database, round_: RoundRow, allowlist_version: str, now: int, checkpoint: Callable[[], None]
 ) -> bool:
-    """Prepare the result of a round that is over; False if something of it has changed meanwhile.
+    """Prepare the result of a round that is over; False if the round changed in the meantime.
 
-    Everything that may change is read after the preparation is begun, when triggers see what changes.
+    Everything that may change is read after the preparation begins, when triggers note changes.
     """
     at = iso_time(now)
     if not (await preparation_store.begin(db, round_, at).run()).meta.changes:
@@ -122,7 +122,7 @@ async def _copy_swaps(
 
 
 async def _sorted_pages(txids: Collection[str]) -> AsyncIterator[list[str]]:
-    """In order, a page at a time. To sort a million at once would hold everybody up."""
+    """Sort ids a page at a time. Sorting a million at once would block other work."""
     rest, runs = iter(txids), []
     while run := sorted(islice(rest, SORTED_AT_ONCE)):
         runs.append(run)

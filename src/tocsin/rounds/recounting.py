@@ -1,4 +1,4 @@
-"""Counts a round again from its file, and compares. Pure."""
+"""Recounts a round from its file and compares the results. Pure."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ from tocsin.shapes.rounds import AgentFlag, RoundOutcome
 
 
 def recount(file: RoundFile) -> RecountReport:
-    """What the inputs of the file give, and every value of its outcome that is another."""
+    """Compute the result from the inputs of the file, and report every value of its outcome that differs."""
     counted = score(file.inputs)
     differences = [*_differences(_named_values(file.outcome), _named_values(counted))]
     return RecountReport(
@@ -30,7 +30,7 @@ Named = dict[str, dict[str, JSON]]
 
 
 def _named_values(outcome: RoundOutcome) -> Named:
-    """Every result, reward and flag, with a name for it."""
+    """Return every result, reward and flag by a name."""
     results = {f"result of agent {result.erc8004_agent_id}": result.to_json() for result in outcome.results}
     rewards = {f"reward for {reward.category}": reward.to_json() for reward in outcome.rewards}
     return {**results, **rewards, **dict(_named_flags(outcome.flags))}

@@ -1,4 +1,4 @@
-"""Rounds that follow each other by a rule: which ones there must be at a time. Pure."""
+"""Rounds that follow each other by a rule: which ones must exist at a time. Pure."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,17 +9,17 @@ from tocsin.shapes.round_views import RoundRule
 from tocsin.shapes.rounds import RoundRules
 
 AHEAD = 1  # rounds that are listed before they start
-MADE_MAX = 20  # in one run
+MADE_MAX = 20  # rounds added in one run
 
 
 def floor_rules(floors: PoolFloors) -> tuple[str, str]:
-    """The floors as rules of a new round, exact: `min_liquidity_usd` and `min_day_volume_usd`."""
+    """Return the floors as rules of a new round, exact: `min_liquidity_usd` and `min_day_volume_usd`."""
     liquidity, volume = (decimal_of_float(usd) for usd in (floors.liquidity_usd, floors.day_volume_usd))
     return decimal_text(liquidity), decimal_text(volume)
 
 
 def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
-    """The n-th round of a rule (from 0), such as `week-1-2026-05-13`."""
+    """Return the n-th round of a rule (from 0), such as `week-1-2026-05-13`."""
     starts_at = rule.first_starts_at + number * rule.period_s
     ends_at = starts_at + rule.period_s
     min_liquidity_usd, min_day_volume_usd = floor_rules(floors)
@@ -40,7 +40,7 @@ def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
 def rounds_until(
     rule: RoundRule, set_at_s: int, newest_start: int | None, now_s: int, floors: PoolFloors
 ) -> Iterator[RoundRules]:
-    """The rounds that must exist now and do not: after the newest one, up to the one after the running one.
+    """Yield the missing rounds: those after the newest existing one, up to the one after the running one.
 
     The first is the one that ran when the rule was set: a rule does not reach into the past.
     """
@@ -53,7 +53,7 @@ def rounds_until(
 
 
 def latest_start(rule: RoundRule, now_s: int) -> int:
-    """When the last round starts that must exist now."""
+    """Return the start of the last round that must exist now."""
     return rule.first_starts_at + (_running(rule, now_s) + AHEAD) * rule.period_s
 
 
@@ -62,7 +62,7 @@ def _running(rule: RoundRule, at_s: int) -> int:
 
 
 def next_start_ms(rule: RoundRule, now_s: int) -> int:
-    """When the rule has its next boundary."""
+    """Return the time of the rule's next boundary."""
     if now_s < rule.first_starts_at:
         return rule.first_starts_at * 1000
     number = (now_s - rule.first_starts_at) // rule.period_s + 1

@@ -1,8 +1,9 @@
-"""Agents that trade the same amounts at the same time, in the same direction or in opposite ones. Pure.
+"""Finds agents that trade the same amounts at the same time, in the same direction or in opposite ones. Pure.
 
-Two trades match when they are of one pair of tokens, both amounts differ by 2 % at most, and they are at most an hour
-apart, whichever came first. The largest trades of each agent are compared. They are put into cells by amount, twice and
-half a cell apart, so no edge hides a match; in a cell, each is compared with those that follow within the hour.
+Two trades match if they are of the same pair of tokens, both amounts differ by at most 2 %, and they are at most an
+hour apart in either order. The largest trades of each agent are compared. They are put into cells by amount, in two
+grids that are half a cell apart, so no edge hides a match. In a cell, each trade is compared with those that follow
+within the hour.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ from tocsin.rounds.flag_limits import (
 )
 from tocsin.rounds.trading_accounts import Trade, TradingAccounts
 
-COMPARED_MAX = 16  # trades that follow in a cell: a popular amount must not cost more than the others
+COMPARED_MAX = 16  # following trades in a cell: a popular amount must not cost more than the others
 
 _TRADES_PER_STEP = 500
 _STEP_BITS = 4  # 16 steps between an amount and its double: each is more than the tolerance
@@ -32,7 +33,7 @@ _Cells: TypeAlias = defaultdict[tuple[int, int], list[_Trade]]
 
 @dataclass(slots=True)
 class Matches:
-    """The trades of one agent that match those of another, by transaction, with what each is worth."""
+    """The trades of one agent that match those of another, by transaction, with their values."""
 
     mirrored: dict[str, int] = field(default_factory=dict)
     same: dict[str, int] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class RingLink:
 
 
 def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink]]:
-    """In the order of the agents; found in steps."""
+    """Find the links in steps; they are in the order of the agents."""
     cells: _Cells = defaultdict(list)
     pairs: dict[tuple[str, str], int] = {}
     volumes: dict[int, int] = {}
@@ -117,14 +118,14 @@ def _put(
 
 
 def _step(amount: int) -> int:
-    """On a scale of 16 steps between an amount and its double."""
+    """Return the position of an amount on a scale of 16 steps between an amount and its double."""
     scaled = amount << _STEP_BITS
     shift = scaled.bit_length() - _STEP_BITS - 1
     return (shift << _STEP_BITS) + (scaled >> shift) - (1 << _STEP_BITS)
 
 
 def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Trade]]:
-    """The next trades of a cell and those that match them, the agent with the lower number first; some come twice."""
+    """Yield pairs of matching trades in a cell, the agent with the lower number first; some pairs appear twice."""
     for at, one in enumerate(trades[first_at : first_at + _TRADES_PER_STEP], first_at + 1):
         time, agent, _, first, second, _, _ = one
         latest = time + RING_WINDOW_S
@@ -139,7 +140,7 @@ def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Tra
 
 
 def _tolerated(amount: int) -> tuple[int, int]:
-    """The least and the most that differs from an amount by no more than one part in `RING_TOLERANCE` of the larger."""
+    """Return the smallest and largest amount that differ by at most one part in `RING_TOLERANCE` of the larger."""
     rest = RING_TOLERANCE - 1
     return -(-amount * rest // RING_TOLERANCE), amount * RING_TOLERANCE // rest
 
@@ -147,7 +148,7 @@ def _tolerated(amount: int) -> tuple[int, int]:
 def _link(
     agents: tuple[int, int], sides: tuple[Matches, Matches], volumes: Mapping[int, int]
 ) -> RingLink | None:
-    """Whether the matches of two agents are many, and much of what the one who traded less has traded."""
+    """Return a link if two agents have many matches that make up much of the volume of the one that traded less."""
     less = min((0, 1), key=lambda side: (volumes[agents[side]], side))
     least = volumes[agents[less]]
     mirrored, same = (min(len(side.mirrored) for side in sides), min(len(side.same) for side in sides))

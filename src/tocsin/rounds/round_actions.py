@@ -1,4 +1,4 @@
-"""What operators do with rounds. An action needs a round in the right status; it is done whole or refused."""
+"""The actions of operators on rounds. An action needs a round in the right status; it is done whole or refused."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -114,7 +114,7 @@ class RoundActions:
         return await self._done(action, round_.round_id, "captured")
 
     async def _check_decimals(self, decimals: Mapping[str, int], round_: RoundRow) -> None:
-        """Refuse decimals other than those that are known: they would make other sums."""
+        """Refuse decimals that differ from the known ones: they would change the sums."""
         tokens = [checked_token(token) for token in decimals]
         for price in await prices_of_end(self._work.db, round_.rules, tokens):
             if decimals.get(price.token_id, price.decimals) != price.decimals:
@@ -174,7 +174,7 @@ class RoundActions:
         return await self._done(action, round_.round_id, "void")
 
     async def _reopen(self, action: RoundAction) -> RoundAnswer:
-        """A new version of the result; what was paid stays paid."""
+        """Have the result computed again as a new version. Refused if a prize was paid."""
         round_ = await self._round(action)
         if round_.status in {"partially_paid", "paid"}:
             raise refused(
@@ -200,7 +200,7 @@ class RoundActions:
         return await self._done(action, round_.round_id, detail)
 
     async def _decimals(self, action: RoundAction, token: str, round_: RoundRow) -> int:
-        """Those that are known of the token; without any, those that are given. They are never guessed."""
+        """Return the known decimals of the token, else the given ones. They are never guessed."""
         known, given = await known_decimals(self._work.db, token, round_.ends_at), action.decimals
         if given is None:
             if known is None:
@@ -256,7 +256,7 @@ class RoundActions:
         return round_
 
     async def _changed(self, changes: int, round_id: str, wanted: str) -> None:
-        """Refuses when somebody else was quicker."""
+        """Refuse the action if somebody else was faster."""
         if not changes:
             raise _wrong_status(await the_round(self._work.db, round_id), wanted)
 

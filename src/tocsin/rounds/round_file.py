@@ -1,8 +1,8 @@
-"""The file of a round: all that its result was computed from, and the result, as bytes that can be made again. Pure.
+"""The file of a round: all inputs of its result, and the result, as reproducible bytes. Pure.
 
-JSON lines. Each line is an array that begins with its kind, in the one spelling of RFC 8785: keys in order, no spaces,
-UTF-8. Kinds come in a fixed order, and the lines of a kind too. The last line has the SHA-256 digest of all bytes
-before it. `docs/round-file.md` describes every kind.
+It consists of JSON lines. Each line is an array that begins with its kind, in the canonical form of RFC 8785: keys in
+order, no spaces, UTF-8. The kinds, and the lines of each kind, are in a fixed order. The last line has the SHA-256
+digest of all bytes before it. `docs/round-file.md` describes every kind.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ PART_BYTES = 500_000  # a row of D1 holds a little more
 NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
 DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
 
-_BLOCK = 250  # lines that are made, hashed and put into a part at once
+_BLOCK = 250  # lines that are encoded, hashed and put into a part at once
 
 encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of line, and what puts its lines in order. No two lines of a kind have the same key."""
+    """A kind of line, and the key that its lines are sorted by. No two lines of a kind have the same key."""
 
     name: str
     shape: type[Any]
@@ -72,9 +72,9 @@ KINDS = (
 
 
 def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = False) -> Iterator[str]:
-    """The file, line by line. Each ends with a line feed, which is left out here. The last one has the digest.
+    """Yield the file line by line, without the line feeds. The last line has the digest.
 
-    `in_order`: the swaps are in the order of the chain already.
+    `in_order`: the swaps are already in chain order.
     """
     digest = hashlib.sha256()
     for block in _blocks_before_digest(inputs, outcome, in_order=in_order):
@@ -84,7 +84,7 @@ def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = F
 
 
 def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
-    """The file in parts of at most `size_max` bytes. They end with a line; only a line that is longer is cut."""
+    """Yield the file in parts of at most `size_max` bytes. Parts end at a line end; only a longer line is cut."""
     part: list[str] = []
     size = 0
     for text in _fitting(iter(lines), size_max):
@@ -102,7 +102,7 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
 
 
 def _fitting(lines: Iterator[str], size_max: int) -> Iterator[str]:
-    """Blocks of lines that are small against a part; where they are not, line by line."""
+    """Yield blocks of lines that are small compared to a part; larger blocks are split into lines."""
     while block := list(islice(lines, _BLOCK)):
         text = _ended(block)
         if _size(text) <= size_max // 4:
@@ -112,12 +112,12 @@ def _fitting(lines: Iterator[str], size_max: int) -> Iterator[str]:
 
 
 def _size(text: str) -> int:
-    """In bytes."""
+    """Return the size in bytes."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def lines_of(parts: Iterable[str]) -> Iterator[str]:
-    """The lines of a file in parts, wherever it was cut."""
+    """Yield the lines of a file in parts, wherever it was cut."""
     rest = ""
     for part in parts:
         *whole, rest = (rest + part).split("\n")
@@ -127,7 +127,7 @@ def lines_of(parts: Iterable[str]) -> Iterator[str]:
 
 
 def stated_digest(parts: Sequence[str]) -> str:
-    """The digest that a file, whole or in parts, ends with."""
+    """Return the digest at the end of a file, whole or in parts."""
     found = DIGEST_LINE.fullmatch(parts[-1][:-1].rpartition("\n")[2]) if parts else None
     if found is None:
         raise RoundFileError(None, "the file does not end with its digest: it was cut off")
@@ -135,14 +135,14 @@ def stated_digest(parts: Sequence[str]) -> str:
 
 
 def with_block(text: str, complete_until_block: int | None) -> str:
-    """The first part of a file with another block in its header."""
+    """Return the first part of a file with another block in its header."""
     line, _, rest = text.partition("\n")
     kind, header = json.loads(line)
     return _ended([line_of([kind, {**header, "complete_until_block": complete_until_block}])]) + rest
 
 
 def without_digest(text: str) -> str:
-    """The last part of a file without its last line."""
+    """Return the last part of a file without its last line."""
     return text[: text.rindex('["digest",')]
 
 
@@ -195,7 +195,7 @@ def line_of(value: Any) -> str:
 
 
 class _Quoted(dict[str, str]):
-    """Names in quotes. Many swaps have few names, so each is looked at once."""
+    """Names in quotes. Many swaps share few names, so each name is checked once."""
 
     def __missing__(self, name: str) -> str:
         if not re.fullmatch(NAME, name):
@@ -205,7 +205,7 @@ class _Quoted(dict[str, str]):
 
 
 def _swap_lines(swaps: Iterable[RoundSwap], q: _Quoted) -> list[str]:
-    """As `line_of` writes them, in a fraction of the time. The database accepts only txids and amounts that fit."""
+    """Encode swaps like `line_of`, in a fraction of the time. The database accepts only valid txids and amounts."""
     return [
         f'["swap","{txid}",{q[sender]},{q[contract]},{q[function]},{q[token_in]},"{given}",{q[token_out]},"{got}",'
         f'{at},{height},{index},"{source}"]'
@@ -214,7 +214,7 @@ def _swap_lines(swaps: Iterable[RoundSwap], q: _Quoted) -> list[str]:
 
 
 def pieces(line: str, size_max: int) -> Iterator[str]:
-    """A long text cut between characters, each of which has at most four bytes."""
+    """Cut a long text between characters, each of which has at most four bytes."""
     length = size_max if line.isascii() else size_max // 4
     for start in range(0, len(line), length):
         yield line[start : start + length]

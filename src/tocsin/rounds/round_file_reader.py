@@ -1,4 +1,4 @@
-"""Reads the file of a round: as `round_file.py` writes it, or not at all. Pure."""
+"""Reads the file of a round. It must be exactly as `round_file.py` writes it. Pure."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class RoundFile:
-    """A file that is whole: in the one form, and with the digest that it states."""
+    """A complete file: in canonical form, and with the digest that it states."""
 
     inputs: RoundInputs
     outcome: RoundOutcome
@@ -39,9 +39,9 @@ class RoundFile:
 
 
 def read_round_file(lines: Iterable[str]) -> RoundFile:
-    """Read a file that is as `file_lines` writes it; anything else raises `RoundFileError` with its line.
+    """Read a file written by `file_lines`; anything else raises `RoundFileError` with its line.
 
-    Whether the results follow from the inputs is another question: `tocsin recount` answers it.
+    It does not check that the results follow from the inputs: `tocsin recount` does.
     """
     reader = _Reader()
     for line in lines:
@@ -51,7 +51,7 @@ def read_round_file(lines: Iterable[str]) -> RoundFile:
 
 @dataclass(slots=True)
 class _Reader:
-    """Takes one line after the other."""
+    """Reads one line after the other."""
 
     number: int = 0
     place: int = -1  # of the kind that is read, in KINDS; -1 is before the header
@@ -95,9 +95,9 @@ class _Reader:
             match.groups()
         )
         if txid in self.txids:
-            raise self._wrong("this transaction is there twice")
+            raise self._wrong("this transaction appears twice")
         self.txids.add(txid)
-        names = self.names  # a million swaps have few names: each is kept once
+        names = self.names  # a million swaps share few names: each is kept once
         swap = (
             *(txid, names.setdefault(sender, sender), names.setdefault(contract, contract)),
             *(names.setdefault(function, function), names.setdefault(token_in, token_in), given),
@@ -127,7 +127,7 @@ class _Reader:
             value = json.loads(line)
             canonical = line_of(value)
             canonical.encode()
-        except (ValueError, RecursionError):  # also what is no Unicode text
+        except (ValueError, RecursionError):  # including invalid Unicode
             raise self._wrong("the line is not JSON") from None
         if not isinstance(value, list) or not value or not isinstance(value[0], str):
             raise self._wrong("a line is an array that begins with its kind")
@@ -168,9 +168,9 @@ class _Reader:
         key = kind.key(value)
         if place == self.place and not self.last_key < key:
             raise self._wrong(
-                f"this {kind.name} is there twice"
+                f"this {kind.name} appears twice"
                 if self.last_key == key
-                else f"this {kind.name} is not in its order"
+                else f"this {kind.name} is out of order"
             )
         self.place, self.last_key = place, key
         self.found[kind.name].append(value)
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a JSON value is exactly of this type."""
+    """Return whether a JSON value has exactly this type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
         return any(_fits(value, one) for one in inner)

@@ -1,4 +1,4 @@
-"""What the object does with rounds for requests: it is the single writer."""
+"""The request jobs of rounds. They run in the object because it is the only writer."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ ROUND = "round"
 
 
 def round_jobs(rules: Rules, *, feed_runs: bool) -> Mapping[str, RequestJob]:
-    """The job takes `{action, by, dry_run}` and answers with a `RoundAnswer`; a refusal is one, too."""
+    """Return the job. It takes `{action, by, dry_run}` and answers with a `RoundAnswer`, even if it refuses."""
 
     async def act(context: WorkContext, argument: JSON) -> JSON:
         asked = argument if isinstance(argument, dict) else {}

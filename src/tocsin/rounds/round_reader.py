@@ -1,4 +1,4 @@
-"""What routes show of rounds."""
+"""Reads rounds for the routes."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -66,7 +66,7 @@ _FLAGS = "SELECT * FROM competition_round_flags WHERE round_id = ? ORDER BY erc8
 _DISCREPANCIES = (
     "SELECT * FROM competition_round_discrepancies WHERE round_id = ? ORDER BY subject LIMIT 1000"
 )
-# A result has one of the agent's wallets as its address; the index finds those, and `wallets` are all that count in it.
+# A result has one of the agent's wallets as its address, which the index finds; `wallets` lists all that count in it.
 _LATEST_RESULT = f"""
 SELECT p.* FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
 WHERE p.stx_address IN (SELECT ?1 UNION SELECT o.stx_address FROM agents a
@@ -96,7 +96,7 @@ async def published_rounds(db: Database, limit: int, offset: int) -> RoundPage:
 
 
 async def published_round(db: Database, round_id: str) -> RoundRow:
-    """The round; refuses one that has no result (yet), as if it did not exist."""
+    """Return the round; refuses one without a result (yet) as if it did not exist."""
     found = await find_round(db, round_id)
     if found is None or found.status not in PUBLISHED:
         raise no_round(round_id)
@@ -120,7 +120,7 @@ async def round_detail(db: Database, round_id: str) -> RoundDetail:
 
 
 async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent:
-    """The result of an agent, by any of the wallets that count in it."""
+    """Return the result of an agent, by any of the wallets that count in it."""
     await published_round(db, round_id)
     row = await db.prepare(_RESULT).bind(round_id, address).first()
     if row is None:
@@ -133,7 +133,7 @@ async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent
 
 
 async def latest_result(db: Database, address: str) -> RoundResultRow | None:
-    """The newest result of an agent, by any of the wallets that count in it."""
+    """Return the newest result of an agent, by any of the wallets that count in it."""
     row = await db.prepare(_LATEST_RESULT).bind(address).first()
     return None if row is None else result_of(row)
 
@@ -141,7 +141,7 @@ async def latest_result(db: Database, address: str) -> RoundResultRow | None:
 async def rounds_of_agent(
     db: Database, agent_id: int, wallets: Sequence[str], limit: int
 ) -> list[AgentRound]:
-    """Its newest results under one of its wallets, with the prizes that it won and why it is flagged."""
+    """Return an agent's newest results, with its prizes and flags, by one of its wallets."""
     found = []
     bound = db.prepare(_ROUNDS_OF_AGENT).bind(json.dumps(list(wallets)), agent_id, limit)
     for row in (await bound.all()).results:
@@ -172,7 +172,7 @@ async def _latest(db: Database, round_: RoundRow) -> LatestRound:
 
 
 async def _winners(db: Database, round_ids: list[str]) -> dict[str, list[RoundWinner]]:
-    """Who won the categories of these rounds, by round."""
+    """Return the winners of the categories, by round."""
     winners: dict[str, list[RoundWinner]] = {}
     for row in (await db.prepare(_WINNERS).bind(json.dumps(round_ids)).all()).results:
         winners.setdefault(row["round_id"], []).append(RoundWinner.from_json({**row}))
@@ -180,7 +180,7 @@ async def _winners(db: Database, round_ids: list[str]) -> dict[str, list[RoundWi
 
 
 async def all_rounds(db: Database, now_s: int) -> RoundList:
-    """For operators: rounds of every status."""
+    """Return rounds of every status, for operators."""
     counts = {row["round_id"]: row["n"] for row in (await db.prepare(_COUNTS).all()).results}
     rewards: dict[str, list[RewardRow]] = {}
     for row in (await db.prepare(_ALL_REWARDS).all()).results:
@@ -193,7 +193,7 @@ async def all_rounds(db: Database, now_s: int) -> RoundList:
 
 
 async def file_version(db: Database, round_id: str, version: int | None) -> int:
-    """The version of the file that is asked for: the newest one, or one before a reopening."""
+    """Return the requested version of the file: the newest one, or one from before a reopening."""
     found = await find_round(db, round_id)
     newest = 0 if found is None else found.version - (found.digest is None)
     wanted = newest if version is None else version
@@ -203,7 +203,7 @@ async def file_version(db: Database, round_id: str, version: int | None) -> int:
 
 
 async def file_text(db: Database, round_id: str, version: int) -> AsyncIterator[str]:
-    """The file, part by part."""
+    """Yield the file part by part."""
     part = 0
     while (row := await db.prepare(_PART).bind(round_id, version, part).first()) is not None:
         yield row["text"]

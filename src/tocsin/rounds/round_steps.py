@@ -1,6 +1,6 @@
-"""Which step of a round is due, and when to look again. Pure.
+"""Decides which step of a round is due, and when to check again. Pure.
 
-open → closed, when the grace is over → finalizing, when everything is known and captured → finalized.
+A round is open → closed, when the grace is over → finalizing, when everything is known and captured → finalized.
 """
 
 from collections.abc import Iterable
@@ -10,22 +10,22 @@ from tocsin.shapes.round_views import RoundRow
 
 Step: TypeAlias = Literal["close", "capture", "finalize"]
 
-WAIT_MS = 15 * 60_000  # what a round usually waits for comes within this time
-TOO_LONG_MS = 2 * 3_600_000  # then the service is not ready
-LOOK_AGAIN_MS = 60_000  # while a round waits for what usually comes soon
+WAIT_MS = 15 * 60_000  # what a round usually waits for arrives within this time
+TOO_LONG_MS = 2 * 3_600_000  # after this wait the service is not ready
+LOOK_AGAIN_MS = 60_000  # while a round waits for what usually arrives soon
 
 _BY_STATUS: dict[str, Step] = {"closed": "capture", "finalizing": "finalize"}
 
 
 def step_of(round_: RoundRow, now: int) -> Step | None:
-    """What is to be done with a round now (unix ms)."""
+    """Return the step that is due now (unix ms)."""
     if round_.status == "open":
         return "close" if now >= round_.grace_ends_at * 1000 else None
     return _BY_STATUS.get(round_.status)
 
 
 def may_be_prepared(round_: RoundRow, now: int) -> bool:
-    """Whether a result that is computed now is likely to hold: most of what is found late comes soon after the end."""
+    """Return whether a result computed now is likely to hold: most late swaps are found soon after the end."""
     prepared_from = (round_.ends_at + round_.grace_ends_at) * 500  # the middle of the grace
     return round_.status == "closed" or (round_.status == "open" and now >= prepared_from)
 
@@ -35,7 +35,7 @@ def waited_ms(round_: RoundRow, now: int) -> int:
 
 
 def next_look(rounds: Iterable[RoundRow], now: int, next_start_ms: int | None) -> int | None:
-    """When the task is to be woken: at the next end of a grace, or soon for what has just begun to wait."""
+    """Return when to wake the task: at the next end of a grace, or soon if a round has just begun to wait."""
     times = [] if next_start_ms is None else [next_start_ms]
     for each in rounds:
         if each.status == "open":

@@ -1,6 +1,6 @@
 """The tables of rounds: rows as shapes, and writes as statements for one batch.
 
-A status changes only from the one that is expected: the second of two writers changes nothing, and sees that.
+A status changes only from the expected one: the second of two writers changes nothing, and can see that.
 """
 
 import json
@@ -34,7 +34,7 @@ UPDATE competition_rounds SET waiting_reason = ?1, waiting_since = min(coalesce(
 WHERE round_id = ?3 AND status IN ('open', 'closed', 'finalizing')"""
 _RULE = """
 SELECT rule_json, CAST(strftime('%s', set_at) AS INTEGER) AS set_at_s FROM competition_round_rule WHERE rule_id = 1"""
-# Of the rounds that the rule itself adds: others may have a name that begins like theirs. D1 binds numbers as reals.
+# Only rounds that the rule itself added: names of others may begin the same way. D1 binds numbers as reals.
 _NEWEST_BY_RULE = """
 SELECT max(starts_at) AS newest FROM competition_rounds
 WHERE starts_at <= ?1 AND (starts_at - ?2) % ?3 = 0 AND ends_at = starts_at + ?3
@@ -55,7 +55,7 @@ _END_RULE = "DELETE FROM competition_round_rule"
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The rule for rounds, when it was set (unix seconds), and the rounds that have no result yet, by their end."""
+    """The rule for rounds, when it was set (unix seconds), and the rounds without a result, ordered by their end."""
 
     rule: RoundRule | None
     rule_set_at: int
@@ -76,7 +76,7 @@ async def find_round(db: Database, round_id: str) -> RoundRow | None:
 
 
 async def the_round(db: Database, round_id: str) -> RoundRow:
-    """The round; refuses one that does not exist."""
+    """Return the round; refuses one that does not exist."""
     found = await find_round(db, round_id)
     if found is None:
         raise no_round(round_id)
@@ -88,7 +88,7 @@ def no_round(round_id: str) -> RequestRefused:
 
 
 def refused(status: int, code: str, sentence: str) -> RequestRefused:
-    """As the site's routes of rounds say it: the code is in `error`, the sentence in `message`."""
+    """Return a refusal in the form of the site's round routes: the code is in `error`, the sentence in `message`."""
     return RequestRefused(status, code, sentence, retryable=status >= 500, error=code, message=sentence)
 
 
@@ -103,12 +103,12 @@ async def load_unfinished(db: Database) -> Unfinished:
 
 
 def add(db: Database, rules: RoundRules, now: int) -> Statement:
-    """A new round; one that is there stays as it is."""
+    """Add a round; an existing one stays unchanged."""
     return db.prepare(ADD).bind(*added_values(rules, now))
 
 
 def added_values(rules: RoundRules, now: int) -> tuple[str | float, ...]:
-    """What `ADD` binds."""
+    """Return the values that `ADD` binds."""
     return (
         rules.round_id,
         rules.starts_at,
@@ -126,12 +126,12 @@ def close(db: Database, round_id: str, now: int) -> Statement:
 
 
 def open_again(db: Database, round_id: str) -> Statement:
-    """A round that was closed while the clock was ahead."""
+    """Open a round again that was closed while the clock was ahead."""
     return db.prepare(_OPEN_AGAIN).bind(round_id)
 
 
 def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
-    """Note why a round does not go on, and since when it waits; the clock may have been set back."""
+    """Store why a round does not advance and since when it waits; the clock may have been set back."""
     return db.prepare(_WAIT).bind(reason, now, round_id)
 
 
@@ -141,7 +141,7 @@ async def load_rule(db: Database) -> RoundRule | None:
 
 
 async def newest_by_rule(db: Database, rule: RoundRule, latest_start: int) -> int | None:
-    """When the newest round starts that the rule has added, up to a time (unix seconds)."""
+    """Return the start of the newest round that the rule has added, up to a time (unix seconds)."""
     grid = (rule.first_starts_at, rule.period_s, rule.prefix, rule.first_number)
     row = await db.prepare(_NEWEST_BY_RULE).bind(latest_start, *grid).first()
     return None if row is None else row["newest"]
@@ -170,7 +170,7 @@ def round_of(row: Row) -> RoundRow:
 
 @lru_cache(maxsize=256)
 def _round_of(columns: tuple[tuple[str, Any], ...]) -> RoundRow:
-    """Rounds that wait are read every minute, and making one of its row takes longer than reading the row."""
+    """Convert a row. Cached: waiting rounds are read every minute, and converting takes longer than reading."""
     row = dict(columns)
     return RoundRow.from_json({**row, "rules": json.loads(row["rules_json"])})
 

@@ -1,7 +1,8 @@
 """The result of a round, from its inputs alone. Pure, exact, and the same on every computer.
 
-A swap counts when both its tokens have a price of the end and neither is thin. Volume is the sum of what was given,
-P&L what was received less the volume. Sums are integers and fractions; only quotients are rounded, at the very end.
+A swap counts if both its tokens have a price of the end and neither is thin. Volume is the value of everything given;
+P&L is the value of everything received less the volume. Sums are integers and fractions; only quotients are rounded,
+at the very end.
 """
 
 import math
@@ -39,13 +40,13 @@ CHAIN_ORDER = itemgetter(*map(_FIELDS.index, ("block_height", "tx_index", "txid"
 
 
 def score(inputs: RoundInputs) -> RoundOutcome:
-    """Results in order of rank, rewards, and the flags that excluded from them, whatever the order of the inputs."""
+    """Return results in order of rank, rewards and flags, whatever the order of the inputs."""
     with collector_paused():
         return at_once(scoring(replace(inputs, swaps=sorted(inputs.swaps, key=CHAIN_ORDER))))
 
 
 def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
-    """The same in small steps, of inputs whose swaps are in the order of the chain."""
+    """Do the same in small steps, for inputs whose swaps are in chain order."""
     check_rules(inputs.rules)
     values = token_values(inputs.prices, inputs.rules)
     accounts = TradingAccounts(inputs, values)
@@ -70,10 +71,10 @@ def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
 
 @dataclass(frozen=True, slots=True)
 class AgentScore:
-    """What one identity did. Money is in dollars."""
+    """The figures of one identity. Money is in dollars."""
 
     agent_id: int
-    wallets: list[RoundAgent]  # that traded; the one that traded last is the first
+    wallets: list[RoundAgent]  # those that traded; the one that traded last comes first
     trades: int
     priced: int
     dust: int
@@ -93,7 +94,7 @@ class AgentScore:
 def agent_scores(
     accounts: TradingAccounts, values: Mapping[str, TokenValue], rules: RoundRules
 ) -> Iterator[AgentScore]:
-    """One score for each identity that traded."""
+    """Return one score for each identity that traded."""
     units, dollar = accounts.units, accounts.dollar
     dust_usd = Fraction(read_decimal(rules.dust_usd))
     # The smallest amount of each token that is not dust.
@@ -124,7 +125,7 @@ def agent_scores(
 
 
 def ranked(scores: Iterable[AgentScore]) -> list[AgentScore]:
-    """Best first: P&L, then volume, then the earliest last trade, then the address. Without a priced trade: last."""
+    """Sort by P&L, then volume, then the earliest last trade, then address. Agents without a priced trade come last."""
     return sorted(
         scores,
         key=lambda entry: (
@@ -138,7 +139,7 @@ def ranked(scores: Iterable[AgentScore]) -> list[AgentScore]:
 
 
 def rewards(rules: RoundRules, scores: Sequence[AgentScore], flags: Iterable[AgentFlag]) -> list[RoundReward]:
-    """One winner for each category, of those whom no flag excludes. `scores` are in order of rank."""
+    """Return one winner for each category, among those that no flag excludes. `scores` are in order of rank."""
     excluded = {
         (flag.erc8004_agent_id, category)
         for flag in flags
@@ -164,7 +165,7 @@ def rewards(rules: RoundRules, scores: Sequence[AgentScore], flags: Iterable[Age
 
 
 def _winner(category: RewardCategory, running: Sequence[AgentScore], rules: RoundRules) -> AgentScore | None:
-    """What is equal is decided by the volume, then by the rank, in whose order `running` is."""
+    """Return the best agent. The volume decides a tie, then the rank; `running` is in order of rank."""
     if category == "overall_pnl":
         return running[0] if running else None
     if category == "volume":

@@ -1,4 +1,4 @@
-"""Long computations as generators: each step takes a millisecond or two, so that other work can go on in between."""
+"""Long computations as generators: each step takes a millisecond or two, so other work can run in between."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ FREED_AT_ONCE = 10_000
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """The result, without a pause."""
+    """Return the result without pausing."""
     while True:
         try:
             next(steps)
@@ -23,7 +23,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 async def with_pauses(steps: Generator[None, None, T], checkpoint: Callable[[], None] = lambda: None) -> T:
-    """The result; the event loop does its other work every few steps. There are no threads on Cloudflare."""
+    """Return the result, letting the event loop do other work every few steps. Cloudflare has no threads."""
     while True:
         try:
             for _ in range(STEPS_AT_ONCE):
@@ -36,7 +36,7 @@ async def with_pauses(steps: Generator[None, None, T], checkpoint: Callable[[], 
 
 
 async def free(values: list[T]) -> None:
-    """Empty a long list in small steps: to free a million swaps takes most of a second."""
+    """Empty a long list in small steps: freeing a million swaps takes most of a second."""
     while values:
         del values[-FREED_AT_ONCE:]
         await asyncio.sleep(0)
@@ -44,7 +44,7 @@ async def free(values: list[T]) -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No search for cycles: it would look at a million swaps again and again, seconds at a time, and find none."""
+    """Pause garbage collection: it would scan a million swaps again and again, for seconds, and find no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

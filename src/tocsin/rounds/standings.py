@@ -1,6 +1,6 @@
-"""How agents stand in a round: while it runs, by its swaps and the prices of now; when it has a result, by that.
+"""The standings of a round: while it runs, from its swaps and current prices; then from its result.
 
-Volume, P&L and order are those of a round's rules (see `scoring`). While a round runs they are floats, and preliminary.
+Volume, P&L and order follow the rules of the round (see `scoring`). While a round runs they are preliminary floats.
 """
 
 import json
@@ -14,7 +14,7 @@ from tocsin.shapes.competition import BoardRound, BoardRow
 from tocsin.shapes.pool_floors import PoolFloors
 from tocsin.shapes.round_views import RoundResultRow, RoundRow
 
-# The one that runs, of several the one that ends first; otherwise the one that ended last.
+# The running round; if there are several, the one that ends first; if there is none, the one that ended last.
 _ROUND = """
 SELECT * FROM competition_rounds WHERE starts_at <= ?1 AND status <> 'void'
 ORDER BY ends_at <= ?1, iif(ends_at > ?1, ends_at, -ends_at), round_id LIMIT 1"""
@@ -41,7 +41,7 @@ GROUP BY +s.sender"""
 
 @dataclass(frozen=True, slots=True)
 class RoundSums:
-    """What one agent traded in a round."""
+    """The sums of one agent's trades in a round."""
 
     trades: int
     priced: int
@@ -54,7 +54,7 @@ class RoundSums:
 
 
 async def round_in_force(db: Database, now: int) -> RoundRow | None:
-    """The round that runs; without one, the last one."""
+    """Return the running round; if there is none, the last one."""
     row = await db.prepare(_ROUND).bind(now // 1000).first()
     return None if row is None else round_of(row)
 
@@ -82,7 +82,7 @@ def board_round(round_: RoundRow) -> BoardRound:
 async def rows_now(
     db: Database, round_: RoundRow, board: Sequence[BoardRow], units: Mapping[str, float]
 ) -> list[BoardRow]:
-    """The agents of the board that traded in the round, best first. `units`: USD for each smallest unit of a token."""
+    """Return the agents of the board that traded in the round, best first. `units`: USD per smallest unit."""
     statement = db.prepare(_TRADED).bind(json.dumps(list(units.items())), round_.starts_at, round_.ends_at)
     traded = {row["sender"]: row for row in (await statement.all()).results}
     rows = []
@@ -142,7 +142,7 @@ def _placed(row: BoardRow, sums: RoundSums) -> BoardRow:
 
 
 async def rows_of_result(db: Database, round_id: str, board: Sequence[BoardRow]) -> list[BoardRow]:
-    """The agents in the order of the result, also those that are not on the board any more."""
+    """Return the agents in the order of the result, including those no longer on the board."""
     known = {row.erc8004_agent_id: row for row in board}
     found = (await db.prepare(_RESULTS).bind(round_id).all()).results
     return [_resulting(result_of(row), known.get(row["erc8004_agent_id"])) for row in found]
@@ -175,5 +175,5 @@ def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:
 
 
 def _twelve_digits(usd: float) -> float:
-    """The order in which SQLite adds is not defined, and shows in the last digits."""
+    """Round: the order in which SQLite adds is undefined and affects the last digits."""
     return float(f"{usd:.12g}")

@@ -1,4 +1,4 @@
-"""What tokens are worth at the end of a round, exactly. Pure."""
+"""The exact values of tokens at the end of a round. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from tocsin.shapes.rounds import RoundPrice, RoundRules
 
 @dataclass(frozen=True, slots=True)
 class TokenValue:
-    """What one token is worth, and whether it is thin: then its trades do not count."""
+    """The value of a token, and whether it is thin: then its trades do not count."""
 
     price: Decimal
     decimals: int
@@ -22,7 +22,7 @@ class TokenValue:
 
 
 def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> dict[str, TokenValue]:
-    """By token. Raises `UsageError` for a price that cannot be, and for a token with two."""
+    """Return the values by token. Raises `UsageError` for an impossible price and for a token with two prices."""
     values: dict[str, TokenValue] = {}
     for price in prices:
         check_price(price)
@@ -35,9 +35,9 @@ def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> dict[str, T
 
 
 def integer_units(values: Mapping[str, TokenValue]) -> tuple[dict[str, int], int]:
-    """What one smallest unit of each token that counts is worth in parts of a dollar, and how many parts a dollar has.
+    """Return the value of a smallest unit of each token that counts, in parts of a dollar, and the parts per dollar.
 
-    There are as many parts as it takes to make them all integers: those are never rounded, and fast.
+    There are enough parts to make all values integers, which are fast and never rounded.
     """
     exact = {
         token: Fraction(value.price) / 10**value.decimals for token, value in values.items() if not value.thin
@@ -47,7 +47,7 @@ def integer_units(values: Mapping[str, TokenValue]) -> tuple[dict[str, int], int
 
 
 def is_thin(price: RoundPrice, rules: RoundRules) -> bool:
-    """Whether nobody could trade much at this price. A peg and a price that an operator set are taken as they are."""
+    """Return whether the pools are too small for this price. Pegs and prices set by an operator are never thin."""
     if price.source != "tenero":
         return False
     liquidity_floor, volume_floor = (

@@ -1,7 +1,7 @@
-"""What each agent traded in a round, from the swaps in the order of the chain. Pure.
+"""What each agent traded in a round, from the swaps in chain order. Pure.
 
-There may be a million swaps. So what a swap says is read once, in the order in which swaps lie in memory, and then one
-agent after the other is looked at: both take half the time of one pass that goes from agent to agent.
+There may be a million swaps. So each swap is read once, in the order of memory, and then the agents are processed one
+after the other. Together this takes half the time of a single pass that jumps from agent to agent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,15 +19,15 @@ TRADES_PER_STEP = 1_000
 
 # Transaction, token and amount given, token and amount received, time.
 Trade: TypeAlias = tuple[str, str, int, str, int, int]
-# What a trade adds to: what was given and received of its tokens, both directions of its pair, and the pair.
+# The books that a trade is entered in: its tokens given and received, both directions of its pair, and the pair.
 _Books: TypeAlias = tuple[Callable[[int], None], Callable[[int], None], list[Lot], list[Lot], PairTrades]
 
 
 @dataclass(slots=True)
 class TradingAccount:
-    """What one identity traded. Only trades whose two tokens have a price and are not thin count.
+    """The trades of one identity. Only trades whose two tokens have a price and are not thin count.
 
-    `flows` has for each token what trades that count gave (above 0) and received (below 0), in the order of the chain.
+    For each token, `flows` has the amounts that counting trades gave (above 0) and received (below 0), in chain order.
     """
 
     flows: dict[str, list[int]]
@@ -39,9 +39,9 @@ class TradingAccount:
     large: list[tuple[int, Trade]] = field(default_factory=list)  # with their values; see `largest`
 
     def book(self, units: Mapping[str, int]) -> Iterator[None]:
-        """Make the rest of the trades, in small steps."""
+        """Compute everything else from the trades, in small steps."""
         directions: dict[tuple[str, str], _Books] = {}
-        floors = dict.fromkeys(units, 0)  # who gives no more of a token is not among the largest
+        floors = dict.fromkeys(units, 0)  # a trade that gives no more than this is not among the largest
         for first in range(0, len(self.trades), TRADES_PER_STEP):
             self._book(self.trades[first : first + TRADES_PER_STEP], directions, floors, units)
             yield
@@ -78,18 +78,18 @@ class TradingAccount:
             pair = self.pairs[first, second] = PairTrades(units[first], units[second])
         directions = (pair.there, pair.back) if token_in == first else (pair.back, pair.there)
         if token_in == token_out:
-            directions = ([], [])  # nothing is given back for itself
+            directions = ([], [])  # a token cannot be given back for itself
         return self.flows[token_in].append, self.flows[token_out].append, *directions, pair
 
     def largest(self) -> list[tuple[int, Trade]]:
-        """The largest trades that count, with their values; of equal ones the first."""
+        """Return the largest trades that count, with their values; among equal ones the first."""
         self.large.sort(key=itemgetter(0), reverse=True)
         del self.large[RING_TRADES_MAX:]
         return self.large
 
 
 class TradingAccounts:
-    """By agent. `units` is what one smallest unit of a token is worth; a dollar has `dollar` parts."""
+    """Accounts by agent. `units` are the values of one smallest unit of a token; a dollar has `dollar` parts."""
 
     def __init__(self, inputs: RoundInputs, values: Mapping[str, TokenValue]) -> None:
         self.units, self.dollar = integer_units(values)
@@ -106,18 +106,18 @@ class TradingAccounts:
             self._wallets[agent.stx_address] = account, account.times.setdefault(agent, [])
 
     def forget(self) -> Iterator[None]:
-        """Free everything, agent by agent: to free it at once takes a second."""
+        """Free everything agent by agent: freeing it at once takes a second."""
         self._wallets.clear()
         while self.by_agent:
             self.by_agent.popitem()
             yield
 
     def usd(self, value: int) -> str:
-        """For people: whole dollars, rounded down."""
+        """Format a value for people: whole dollars, rounded down."""
         return f"{value // self.dollar:,} USD"
 
     def take(self, swaps: Iterable[RoundSwap]) -> None:
-        """The next swaps, in the order of the chain."""
+        """Add the next swaps, in chain order."""
         wallets, units, starts_at, ends_at = self._wallets, self.units, self._starts_at, self._ends_at
         for swap in swaps:
             txid, sender, _, _, token_in, given, token_out, received, at, _, _, source = swap
