@@ -1,9 +1,9 @@
 """Finds where a replay differs from its recording.
 
-Compared are: the order and content of everything that the objects did; every result and error that the client
+It compares the order and content of everything that the objects did; every result and error that the client
 got, and their order; what reached the network; which alarm rang (identified by the call that set it); retry
 counts; and the time between events, within a tolerance. For retries it is 2 s x 2^n plus up to a quarter.
-Instants are not compared as numbers, but by the call that set them.
+Instants are compared by the call that set them, not as numbers.
 """
 
 import itertools
@@ -14,7 +14,7 @@ Event = dict[str, Any]
 Scenario = dict[str, Any]
 
 SLACK_MS = 450  # the recordings were made on a busy machine, where first calls took up to 250 ms
-JITTER = 0.27  # by this share two retry delays may differ, each being longer by up to a quarter
+JITTER = 0.27  # the share by which two retry delays may differ, each being longer by up to a quarter
 START_SLACK_MS = 8_000  # the start of a process depends on the machine
 RETRY_SLACK_MS = 60  # between the last event of the failing code and the time that the runtime reads
 

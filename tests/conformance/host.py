@@ -70,7 +70,7 @@ class Host:
         return namespace
 
     async def _fetch(self, path: str) -> tuple[int, str]:
-        """The network: a request that arrives here has left the object."""
+        """Stand in for the network: a request that arrives here has left the object."""
         await output_gate()
         if path.startswith("delay?ms="):
             await asyncio.sleep(int(path.removeprefix("delay?ms=")) / 1000)

@@ -27,7 +27,7 @@ class Server(Protocol):
     async def start(self) -> None: ...
 
     def ask(self, request: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
-        """Send at once. The future is the reply."""
+        """Send a request at once. The future holds the reply."""
 
     async def kill(self, name: str) -> None: ...
     async def stop(self) -> None: ...
@@ -241,7 +241,7 @@ def _relative(value: Any, began_at: int) -> Any:
 def replay(scenario: Scenario, recording: list[Event], *, real_time: bool = False) -> list[Event]:
     """Run one scenario in a new directory. Returns its events.
 
-    Random delays are taken from the recording, because they may decide whether a retry comes before or after
+    Random delays are taken from the recording, because they may decide whether a retry happens before or after
     the client's next step.
     """
     with tempfile.TemporaryDirectory() as name:

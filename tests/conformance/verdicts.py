@@ -23,7 +23,7 @@ DELIBERATE = {
 
 
 def verdict(scenario: dict[str, Any], theirs: list[Event], ours: list[Event]) -> list[str]:
-    """The problems of a replay. Empty if it passes."""
+    """Return the problems of a replay; empty if it passes."""
     key = scenario["id"].split("_")[0]
     if key == "C04":
         return _fires_at_its_own_time(ours)
@@ -33,7 +33,7 @@ def verdict(scenario: dict[str, Any], theirs: list[Event], ours: list[Event]) ->
 
 
 def state(scenario: dict[str, Any]) -> tuple[str, str]:
-    """How the scenario is judged, and why."""
+    """Return how the scenario is judged, and why."""
     key = scenario["id"].split("_")[0]
     if key in NOT_APPLICABLE:
         return "not applicable", NOT_APPLICABLE[key]

@@ -30,7 +30,7 @@ _ENDS = "<!-- The table of deliberate bugs ends. -->\n"
 
 
 def table() -> str:
-    """The table for people: every bug, and the test that must catch it."""
+    """Return the table of every bug and the test that must catch it."""
     rows = [
         f"| `{bug.name}` | {bug.breaks} | {bug.origin} | {', '.join(f'`{test}`' for test in bug.tests)} |\n"
         for bug in BUGS
@@ -40,7 +40,7 @@ def table() -> str:
 
 
 def page_with_table(page: str) -> str:
-    """The page with the current table between its two marks."""
+    """Return the page with the current table between its two markers."""
     before, _, rest = page.partition(_BEGINS)
     _, ends, after = rest.partition(_ENDS)
     if not ends:

@@ -1,4 +1,4 @@
-"""A deliberate bug: a text in the source, what replaces it, and the tests that must catch it."""
+"""A deliberate bug: a text in the source, its replacement, and the tests that must catch it."""
 
 from dataclasses import dataclass
 from pathlib import Path

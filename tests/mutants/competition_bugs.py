@@ -1,4 +1,4 @@
-"""Bugs in the rules of the competition and of prices: finding swaps, what counts, what it is worth."""
+"""Bugs in the rules of the competition and of the prices: finding swaps, deciding which count, and valuing them."""
 
 from mutants.bug import Bug
 

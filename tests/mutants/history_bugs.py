@@ -1,4 +1,4 @@
-"""Bugs in the stored history: prices, values of trades, capital used, the hourly board, and the news."""
+"""Bugs in the stored history: prices, values of trades, capital used, the board hour by hour, and the news."""
 
 from mutants.bug import Bug
 

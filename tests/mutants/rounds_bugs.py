@@ -1,4 +1,4 @@
-"""Bugs in rounds: when one ends, what it counts and publishes, and what happens to its result later."""
+"""Bugs in rounds: when one ends, what it counts, what it publishes, and what happens to its result."""
 
 from mutants.bug import Bug
 

@@ -1,13 +1,13 @@
 """Simulated histories: one by its seed, or many.
 
-make sim SEED=7            the history of this seed; if it breaks a promise: what remains of its events when all
-                           that does not matter is left out, and the trace around the violation
-make sim SEED=7 LONG=1     its long history: weeks with fewer troubles
-make sim DAYS=1000         histories that once broke a promise, then both of each seed from 1 on, until so many days
-                           are simulated [JOBS=2]
+make sim SEED=7            the history of this seed; if it breaks a promise: the smallest set of events that still
+                           breaks it, and the trace around the violation
+make sim SEED=7 LONG=1     its long history: weeks with fewer faults
+make sim DAYS=1000         histories that once broke a promise, then both histories of each seed from 1 on, until that
+                           many days are simulated [JOBS=2]
 make sim DAYS=60 COVERAGE=1  the branches that no day reached, with `branch_coverage`
-make sim EVERY_CALL=1      a short history, once for every call of its storage and every fault of one; with 6, for
-                           every sixth call [JOBS=2]
+make sim EVERY_CALL=1      a short history, once for every storage call and every fault of a call; with 6, for every
+                           sixth call [JOBS=2]
 """
 
 import argparse
@@ -34,18 +34,18 @@ from simulation.shrink import shrunk
 HISTORY_DAYS = 6.0
 LONG_DAYS = 42.0
 # Each found a defect or a mistake of the model: prices that looked too new, code at the input gate that could not be
-# closed, candidates of a clock that was ahead, a clock that was set during a pause; a list that was not read from its
-# head after its rest, a clock that was set before a stretched slot, a backlog that was longer than the calm, missing
-# nonces that were forgotten; lists that were not found, curves that were damaged, a reboot that took long.
+# closed, candidates stored while the clock was ahead, a clock set during a pause; a list not read from its head after
+# the rest of it, a clock set before a stretched slot, a backlog longer than the calm, forgotten missing nonces; lists
+# that were not found, damaged curves, a long reboot.
 ONCE_BROKEN, ONCE_BROKEN_LONG = (110, 130, 131, 1_011, 2_098, 2_106, 2_128), (2_004, 2_002, 2_029, 2_057)
-FORK = multiprocessing.get_context("fork")  # everything is imported already
+FORK = multiprocessing.get_context("fork")  # everything is already imported
 TRACE_LINES = 40
 LINE_WIDTH = 240
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A history by its name: six bad days, or weeks with fewer troubles."""
+    """A history by its name: six bad days, or weeks with fewer faults."""
 
     seed: int
     long: bool = False
@@ -60,7 +60,7 @@ class Named:
 
 
 def names(first: int) -> Iterator[Named]:
-    """Without end."""
+    """Yield names without end."""
     yield from map(Named, ONCE_BROKEN)
     yield from (Named(seed, long=True) for seed in ONCE_BROKEN_LONG)
     for seed in count(first):
@@ -69,7 +69,7 @@ def names(first: int) -> Iterator[Named]:
 
 
 def reports(first: int, jobs: int) -> Iterator[tuple[Named, Report]]:
-    """Reports of the histories as they end, without end. Each runs in a process of its own."""
+    """Yield reports of the histories as they end, indefinitely. Each runs in a process of its own."""
     left, running = names(first), dict[Connection, BaseProcess]()
     try:
         while True:
@@ -89,7 +89,7 @@ def reports(first: int, jobs: int) -> Iterator[tuple[Named, Report]]:
 
 
 def _report(name: Named, end: Connection) -> None:
-    """In a process that ends with its history: what is left of it need not be collected."""
+    """Run one history in its own process, whose end makes garbage collection unnecessary."""
     gc.disable()
     end.send((name, run_history(name.plan(), collect=False)))
 

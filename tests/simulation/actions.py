@@ -1,4 +1,4 @@
-"""What each event of a plan does, and what is remembered of it: who was told what."""
+"""Does what each event of a plan says, and remembers which client got which answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from simulation.history import History
 
 BEFORE_START_S = 5_400
-LOOK_S = 5.0  # while the disk is in trouble
+LOOK_S = 5.0  # between two checks while the disk has a fault
 
 
 class Actions(CommandUsers):
-    """The hands of the world: chain, upstreams, disk, machine, operators, agents, Chainhook."""
+    """The actions of everything around the service: chain, upstreams, disk, machine, operators, agents, Chainhook."""
 
     def __init__(self, history: "History") -> None:
         super().__init__(history)
@@ -32,7 +32,7 @@ class Actions(CommandUsers):
     # Events
 
     def do(self, event: Event, process: SimulatedProcess) -> None:
-        """Do it while the process runs."""
+        """Do an event while the process runs."""
         rng = Random(event.draw)
         inside: dict[str, Callable[[Event, SimulatedProcess, Random], None]] = {
             "kill": self._kill,
@@ -76,7 +76,7 @@ class Actions(CommandUsers):
             action(event, process, rng)
 
     def do_outside(self, event: Event) -> None:
-        """The part of the world that needs no process of ours."""
+        """Do the part of an event that does not need the process."""
         outside, values, rng = self._outside, event.values, Random(event.draw)
         match event.kind:
             case "upstream" | "strange_answer":
@@ -105,7 +105,7 @@ class Actions(CommandUsers):
                 self._do_beside(kind, values)
 
     def _do_beside(self, kind: str, values: Mapping[str, Any]) -> None:
-        """What is neither chain nor market."""
+        """Do events that concern neither the chain nor the market."""
         outside = self._outside
         match kind:
             case "spoilt":
@@ -123,7 +123,7 @@ class Actions(CommandUsers):
     # The process
 
     def process_opened(self, process: SimulatedProcess) -> None:
-        """What was acknowledged before must be there, whatever ended the last process."""
+        """Check that everything acknowledged before is stored, however the last process ended."""
         self._register_all()
         recorded = self._recorded()
         for txid, (transaction, block) in self._acknowledged.items():
@@ -142,11 +142,11 @@ class Actions(CommandUsers):
         self._is_ending = False
 
     def run_ended(self, fields: Mapping[str, JSON]) -> None:
-        """A complete run of the prices has all of them; one that reads lists has read them."""
+        """Check that a complete run has all prices, or has read all lists."""
         result, task = fields.get("result"), fields["task"]
         if fields["outcome"] != "ok" or not isinstance(result, dict):
             return
-        # What feed and sweep call `failed` may be transactions that can never be verified.
+        # What feed and sweep count as `failed` may be transactions that can never be verified.
         counted = ("failed",) if task == "tenero" else ("failedContracts", "failedWallets")
         failed = [name for name in counted if result.get(name)]
         if failed:
@@ -177,7 +177,7 @@ class Actions(CommandUsers):
         process.stopped.set()
 
     def _damage(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
-        """Somebody changes what is stored while the service is down."""
+        """Change stored values while the service is down."""
         self._history.restart_after_s = event.values["down_s"]
         self._history.damage.when_down(event)
         process.stopped.set()
@@ -192,12 +192,12 @@ class Actions(CommandUsers):
         self.clock_was_set()
 
     def clock_was_set(self) -> None:
-        """For a while slots may be missed or come again, and no time in a response can be compared with an older."""
+        """Allow missed or repeated slots for a while, and compare no time in a response with an older one."""
         history = self._history
         history.rounds.clock_wrong_s = history.time.now_s
         checks = history.checks
         checks.clock_set_s = history.time.now_s
-        checks.pause_is_known = False  # it may have ended by that
+        checks.pause_is_known = False  # setting the clock may have ended it
         if checks.paused_until_ms is not None:
             self._excuse_pause(checks.paused_until_ms - history.clock.now())
         longest_s = max(task.cadence_s for task in history.checks.tasks.values())
@@ -210,9 +210,11 @@ class Actions(CommandUsers):
             month.forget()
 
     def state_was_lost(self) -> None:
-        """An entry of the scheduler's state, perhaps: pauses, slots, ages and budgets may begin again."""
+        """Allow pauses, slots, ages and budgets to start over: an entry of the scheduler's state may be lost."""
         history, checks = self._history, self._history.checks
-        begins_s = history.time.now_s + history.restart_after_s  # the process that does not find it
+        begins_s = (
+            history.time.now_s + history.restart_after_s
+        )  # the start of the process that does not find it
         checks.pause_is_known = False
         checks.ages_are_unknown(begins_s)
         longest_s = max(history.cadences().values())
@@ -243,19 +245,19 @@ class Actions(CommandUsers):
         process.disk.sync_fails = True
 
     async def _look_until(self, process: SimulatedProcess, until_s: float) -> None:
-        """The service looks at itself every second; here it does only while that matters."""
+        """Check the service. The real one checks itself every second; here it happens only while it matters."""
         while (left_s := until_s - self._history.time.now_s) > 0:
             await asyncio.sleep(LOOK_S if left_s < 10 * LOOK_S else 10 * LOOK_S)
             await self._history.look(process)
 
     def _reset(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """The object loses its instance, as on Cloudflare when its code or its machine changes."""
+        """Make the object lose its instance, as on Cloudflare when its code or its machine changes."""
         for live in list(process.runtime._live.values()):
             if rng.random() < 0.9:
                 live.time_out("the simulation", 0)
 
     def _second_process(self, _event: Event, process: SimulatedProcess, _rng: Random) -> None:
-        """Another process with the same data directory is refused, and changes nothing."""
+        """Check that another process with the same data directory is refused and changes nothing."""
         try:
             DataDir(self._history.directory, MIGRATIONS, now=process.clock.now(), logger=CapturedLog())
         except DataDirInUse:
@@ -270,7 +272,7 @@ class Actions(CommandUsers):
     async def _do_pause(self, process: SimulatedProcess, until_ms: int) -> None:
         checks = self._history.checks
         checks.pause_is_known = False
-        self._excuse_pause(until_ms - process.clock.now())  # it may be in force also without an answer
+        self._excuse_pause(until_ms - process.clock.now())  # it may be in force even without an answer
         answer = await self._post(process, f"{ADMIN_PATH}?action=pause&until={until_ms}", OPERATOR)
         if answer.status == 200:
             checks.paused_until_ms, checks.pause_is_known = until_ms, True
@@ -298,7 +300,7 @@ class Actions(CommandUsers):
             self.spawn(self._ignore(self._post(process, path, OPERATOR)))
 
     def _settings(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """Other settings: by a restart, or by a reload of those that need none."""
+        """Change settings: by a restart, or by a reload of those that need no restart."""
         history, outside, now = self._history, self._outside, process.settings
         if event.values["earlier_start"]:
             outside.campaign_start_s -= BEFORE_START_S

@@ -1,4 +1,4 @@
-"""Which branches the simulation reaches by itself: `make sim DAYS=100 COVERAGE=1`.
+"""Measures which branches the simulation alone reaches: `make sim DAYS=100 COVERAGE=1`.
 
 Needs coverage.py, which is in the environment of `make mutation`. It runs in one process.
 """
@@ -26,7 +26,7 @@ def main() -> int:
         data_file=None, branch=True, source_pkgs=[f"tocsin.{name}" for name in PACKAGES], config_file=False
     )
     measured.start()
-    from simulation.__main__ import run_many  # what importing runs counts too
+    from simulation.__main__ import run_many  # code that runs on import counts too
 
     result = run_many(given.days, given.first, jobs=1)
     measured.stop()
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _print(files: dict[str, Any]) -> None:
-    """A line for each package, then the files with the most branches that nothing reached."""
+    """Print a line for each package, then the files with the most unreached branches."""
     covered, all_of = defaultdict[str, int](int), defaultdict[str, int](int)
     gaps = []
     for path, file in files.items():

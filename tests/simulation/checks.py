@@ -1,4 +1,4 @@
-"""The invariants that are checked while a history runs; docs/guarantees.md explains each by its name."""
+"""The invariants checked while a history runs; docs/guarantees.md explains each by its name."""
 
 import sqlite3
 from collections import deque
@@ -11,11 +11,9 @@ from tocsin.shapes.scheduler import Status
 
 LATE_S = 2.0  # how late a run may start without an excuse
 BACKOFF_MAX_MS = 3_600_000
-PERMIT_S = (
-    0.05  # a permitted call waits so long at most until the object's writes are durable, and leaves then
-)
-SEEN_EVERY_S = 3_600.0  # some run begins so often, and shows what the tasks can afford
-SETTLE_S = 130.0  # after trouble with the disk the alarm may wait so long for its retry
+PERMIT_S = 0.05  # how long a permitted call may wait until the object's writes are durable
+SEEN_EVERY_S = 3_600.0  # at least one run begins in this time, and shows what the tasks can afford
+SETTLE_S = 130.0  # how long the alarm may wait for its retry after a disk fault
 FAILED = frozenset({"failed", "limited", "partial", "interrupted", "stopped"})
 
 
@@ -33,7 +31,7 @@ class Violation:
 
 @dataclass(slots=True)
 class TaskWatch:
-    """What was seen of one task."""
+    """The observations of one task."""
 
     cadence_s: float
     running: int | None = None
@@ -44,7 +42,7 @@ class TaskWatch:
     slot_s: float = 0.0  # when that was, in true time
     outcome: str | None = None
     failures: int = 0
-    stretched_s: float = -1.0  # when it was seen to run less often than it is configured
+    stretched_s: float = -1.0  # when it was seen to run less often than configured
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class Excuses:
         self.spans.append((from_s, until_s, why))
 
     def cover(self, from_s: float, until_s: float) -> str | None:
-        """Why something between these times may be late."""
+        """Return why something between these times may be late."""
         for began_s, ended_s, why in reversed(self.spans):
             if began_s <= until_s and from_s <= ended_s:
                 return why
@@ -65,7 +63,7 @@ class Excuses:
 
 
 class RunChecks:
-    """Follows the runs by the log: slots, single run, pause."""
+    """Follows the runs in the log: slots, single run, pause."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskWatch] = {}
@@ -81,24 +79,24 @@ class RunChecks:
         self.violations.append(Violation(name, at_s, text))
 
     def process_began(self, now_s: float, cadences_s: Mapping[str, float]) -> None:
-        """A new process: no run is under way, whatever the last one did."""
+        """Note a new process: no run is under way, whatever the last one did."""
         self.begun_s = now_s
         self.follow(cadences_s, now_s)
         self.lost_runs()
 
     def ages_are_unknown(self, now_s: float) -> None:
-        """No clock of the machine tells what happened before: all ages count from now."""
+        """Count all ages from now: no clock of the machine shows when earlier events happened."""
         for task in self.tasks.values():
             task.complete_s = now_s
 
     def lost_runs(self) -> None:
-        """Whatever ran was ended: with its process, or by a reset of the object."""
+        """Note that all runs were ended, by the end of the process or a reset of the object."""
         for task in self.tasks.values():
             if task.running is not None:
                 task.running, task.outcome = None, "interrupted"
 
     def follow(self, cadences_s: Mapping[str, float], now_s: float) -> None:
-        """The tasks that are enabled now. Another cadence has another grid."""
+        """Note the tasks that are enabled now. A new cadence has other slots."""
         for name in [name for name in self.tasks if name not in cadences_s]:
             del self.tasks[name]
         for name, cadence_s in cadences_s.items():
@@ -108,7 +106,7 @@ class RunChecks:
                 task.cadence_s, task.slot_ms = cadence_s, None
 
     def stretched(self, name: str, effective_ms: int, now_s: float) -> None:
-        """How often a task can afford to run at the moment."""
+        """Note how often a task can afford to run now."""
         task = self.tasks.get(name)
         if task is not None and effective_ms > task.cadence_s * 1000:
             task.stretched_s = now_s
@@ -143,7 +141,7 @@ class RunChecks:
             if comes_again and self.excuses.cover(now_s - 1, now_s) is None:
                 self.broken("slots", now_s, f"{name}: slot {slot_ms} was run twice")
             if last_ms is not None and slot_ms - last_ms > cadence_ms:
-                # By the clock of now, and by the one of the last slot: it may have been set since.
+                # By the current clock, and by the clock at the last slot: it may have been set since.
                 missed_s = (now_s - (wall_ms - last_ms - cadence_ms) / 1000, task.slot_s + task.cadence_s)
                 if not any(self.excuse(task, at_s, at_s + LATE_S) for at_s in missed_s):
                     self.broken("slots", now_s, f"{name}: the slot {last_ms + cadence_ms} was missed")
@@ -172,7 +170,7 @@ class RunChecks:
             task.failures += 1
 
     def looked(self, status: Status, now_s: float, wall_ms: int) -> None:
-        """The invariants that a status can show."""
+        """Check the invariants that a status can show."""
         for name, task in self.tasks.items():
             shown = status.tasks[name]
             self.stretched(name, shown.effective_cadence_ms, now_s)
@@ -204,7 +202,7 @@ class CallChecks:
         self.count = 0
 
     def called(self, now_s: float) -> str | None:
-        """A sentence if this call is one too many."""
+        """Return a sentence if this call is one too many."""
         self.count += 1
         self._calls.append(now_s)
         while self._calls[0] <= now_s - max(self.limits):
@@ -217,7 +215,7 @@ class CallChecks:
 
 
 def cadences_of(settings: Settings) -> dict[str, float]:
-    """The tasks that are enabled, and how often they run."""
+    """Return the enabled tasks and their cadences."""
     cadences = {}
     if settings.tenero_enabled:
         cadences["tenero"] = settings.tenero_cadence / 1000
@@ -237,7 +235,7 @@ def has_alarm(connection: sqlite3.Connection) -> bool:
 def readiness(
     ready: bool, reasons: list[str], status: Status, checks: RunChecks, now_s: float, *, disk_is_full: bool
 ) -> str | None:
-    """A sentence if the service does not tell the truth about itself."""
+    """Return a sentence if the service reports a wrong readiness."""
     ages = {name: now_s - (task.complete_s or 0) for name, task in checks.tasks.items() if task.cadence_s > 0}
     for name, age_s in ages.items():
         shown = status.tasks[name]

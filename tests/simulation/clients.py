@@ -1,4 +1,4 @@
-"""Who asks the service for something, and what each remembers of the answers: agents, Chainhook, visitors."""
+"""The clients of the service and what each remembers of the answers: agents, Chainhook, visitors."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ADMIN_PATH = "/api/admin/scheduler"
 OPERATOR = {"x-admin-key": ADMIN.secret}
 PUSH = {"content-type": "application/json", "authorization": f"Bearer {CHAINHOOK.secret}"}
-FETCHED_LATE_MS = 10_000  # a slow disk may delay the moment that counts as fetched
+FETCHED_LATE_MS = 10_000  # how much a slow disk may delay the time that counts as fetched
 PATHS = ("/api/competition/leaderboard", "/api/prices", "/metrics", "/healthz", ADMIN_PATH)
 
 READ_PATHS = (
@@ -93,15 +93,15 @@ ODD_PUSHES = (
 
 
 class Clients:
-    """Their requests run beside each other, in the loop of the process."""
+    """Makes requests that run concurrently, in the loop of the process."""
 
     def __init__(self, history: "History") -> None:
         self._history = history
         self._outside = history.outside
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._acknowledged: dict[str, tuple[ChainTransaction, object]] = {}  # counted swaps, and their block
-        self._prices: dict[str, int] = {}  # when each token's was fetched
-        self._is_ending = False  # whether the process stops, and cuts off what is under way
+        self._prices: dict[str, int] = {}  # when each token's price was fetched
+        self._is_ending = False  # whether the process is stopping and cuts off requests under way
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -153,7 +153,7 @@ class Clients:
         self.spawn(self._do_visit(process, path))
 
     def _read(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """Any other page of the API, about something that exists or not."""
+        """Read any other route of the API, for something that may or may not exist."""
         transactions, agents = (
             self._outside.recent(1, rng),
             [*self._outside.agents, *self._outside.chain.strangers[:3]],
@@ -174,7 +174,7 @@ class Clients:
         self.spawn(self._do_visit(process, rng.choice(READ_PATHS).format(**names)))
 
     def _odd_request(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """A request that means nothing."""
+        """Send a meaningless request."""
         if rng.random() < 0.5:
             self.spawn(self._do_visit(process, rng.choice(ODD_PATHS)))
         elif rng.random() < 0.5:
@@ -186,7 +186,7 @@ class Clients:
             self.spawn(self._ignore(asked))
 
     def _odd_push(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """A push that comes in pieces, is written in another way, ends too early, or has odd parts."""
+        """Send a push that arrives in pieces, is formatted differently, ends too early, or has odd parts."""
         push = rng.choice((push_1, push_2))(apply=self._outside.recent(rng.choice((1, 4)), rng))
         if rng.random() < 0.5:
             push = with_odd_part(push, rng)
@@ -203,7 +203,7 @@ class Clients:
         self.spawn(self._ignore(self._ask(process, "/api/chainhook", "POST", PUSH, _sent(pieces))))
 
     def _recheck(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """An operator has a refused or an unknown transaction looked at again."""
+        """Have an operator recheck a refused or an unknown transaction."""
         for transaction in self._outside.recent(1, rng):
             path = f"{ADMIN_PATH}?action=recheck&txid={transaction.tx_id}&reason=an+agent+asks"
             self.spawn(self._ignore(self._post(process, path, OPERATOR)))
@@ -212,12 +212,12 @@ class Clients:
         headers = OPERATOR if path.startswith("/api/admin") else {}
         answer = await self._ask(process, path, "GET", headers)
         if answer.status == 502 and path.startswith("/api/competition/trades/0x"):
-            return  # Hiro could not be asked, and the answer says so: its plan may be used up
+            return  # Hiro could not be asked, as the answer states: its quota may be used up
         if answer.status >= 500 and not self._in_trouble(process):
             self._history.broken("serves", f"{path}: {answer.status} {answer.body[:200]!r}")
 
     async def look_at_prices(self, process: SimulatedProcess) -> None:
-        """No price is lost, none becomes older, and none is newer than Tenero's last answer."""
+        """Check that no price is lost, none becomes older, and none is newer than Tenero's last answer."""
         query = f"?tokens={','.join(self._prices)}" if self._prices else ""
         answer = await self._ask(process, f"/api/prices{query}", "GET", {})
         if answer.status != 200:

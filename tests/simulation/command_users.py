@@ -1,4 +1,4 @@
-"""Operators at a terminal: they import agents and have transactions explained, beside the running service."""
+"""Operators at a terminal: they import agents and have transactions explained while the service runs."""
 
 import json
 import sqlite3
@@ -36,8 +36,8 @@ from tocsin.simulator.http_messages import SimulatedRequest
 from tocsin.simulator.wallets import Wallet
 
 SAVED = ("/extended/v1/tx/{}", "/extended/v1/tx/{}?event_limit=2", "/extended/v3/transactions/{}")
-ODD_BODIES = 6  # of one transaction, each shortened or changed in another way
-ON_RECORD = "record"  # the step of an explanation that was made without Hiro
+ODD_BODIES = 6  # of one transaction, each shortened or changed in a different way
+ON_RECORD = "record"  # the step of an explanation made without Hiro
 
 
 class CommandUsers(RoundOperators):
@@ -46,7 +46,7 @@ class CommandUsers(RoundOperators):
     # Import
 
     def _import(self, wallet: Wallet, rng: Random) -> None:
-        """Beside the running service, as `tocsin import` does it."""
+        """Import an agent while the service runs, as `tocsin import` does."""
         agent, history = agent_of(wallet), self._history
         with TemporaryDirectory(dir=history.directory.parent) as made:
             file = write_file(Path(made), [agent], rng.choice(("lines", "export")), rng)
@@ -56,7 +56,7 @@ class CommandUsers(RoundOperators):
                 self._check_import(database, file, [agent])
 
     def _check_import(self, database: sqlite3.Connection, file: Path, agents: list[FileAgent]) -> None:
-        """Everything in the file is registered, nothing else has changed, and the report counts it."""
+        """Check that everything in the file is registered and counted, and nothing else has changed."""
         before = tables_of(database)
         report = import_file(database, file, lambda _bytes: None)
         wanted, found = tables_with(before, agents), tables_of(database)
@@ -77,14 +77,14 @@ class CommandUsers(RoundOperators):
             self._history.broken("imports", f"{agents}: {report.imported}, and it was {counted}")
 
     def _rehearse(self, event: Event, _process: SimulatedProcess, rng: Random) -> None:
-        """On a copy of the database: a file of several agents, the same as SQL for D1, the same with a mistake."""
+        """Import into a copy of the database: a file of several agents, the same as SQL for D1, and with a mistake."""
         agents = drawn_agents(self._outside.agents, rng)
         with (
             TemporaryDirectory(dir=self._history.directory.parent) as made,
             self._history.reader.at_one_instant() as live,
         ):
             directory = Path(made)
-            live.execute("COMMIT")  # a copy takes its own look
+            live.execute("COMMIT")  # a copy reads its own snapshot
             file = write_file(directory, agents, event.values["form"], rng)
             with closing(_copy(live)) as imported, closing(_copy(live)) as elsewhere:
                 self._check_import(imported, file, agents)
@@ -100,7 +100,7 @@ class CommandUsers(RoundOperators):
             live.execute("BEGIN")
 
     def _check_mistake(self, database: sqlite3.Connection, file: Path) -> None:
-        """What cannot be read is refused, and then nothing of the file is written."""
+        """Check that an unreadable file is refused and nothing of it is written."""
         before = tables_of(database)
         try:
             report = import_file(database, file, lambda _bytes: None)
@@ -121,7 +121,7 @@ class CommandUsers(RoundOperators):
             self._import(wallet, rng)
 
     def _demote(self, _event: Event, _process: SimulatedProcess, rng: Random) -> None:
-        """An agent's claim fails, or its identity is gone: its swaps do not count any more."""
+        """Make an agent's claim fail or remove its identity: its swaps no longer count."""
         wallet = self._outside.demote(rng)
         if wallet is not None:
             self._import(wallet, rng)
@@ -137,7 +137,7 @@ class CommandUsers(RoundOperators):
                 self.spawn(self._explain_now(process, transaction, rng))
 
     def _calls_or_any(self, rng: Random) -> list[ChainTransaction]:
-        """One of the newest transactions; mostly one that may be a swap."""
+        """Return one of the newest transactions, mostly one that may be a swap."""
         newest = self._outside.recent(60, rng)
         calls = [each for each in newest if isinstance(each.payload, SimulatedCall)]
         return (calls if calls and rng.random() < 0.8 else newest)[:1]
@@ -148,7 +148,7 @@ class CommandUsers(RoundOperators):
     async def _explain_now(
         self, process: SimulatedProcess, transaction: ChainTransaction, rng: Random
     ) -> None:
-        """By what Hiro says now; the command is a process of its own, with a budget of its own."""
+        """Explain a transaction with Hiro's current answer. The command is its own process with its own budget."""
         before = self._is_true(transaction)
         try:
             explanation = await explained(
@@ -168,7 +168,7 @@ class CommandUsers(RoundOperators):
             self._check_explanation(transaction, explanation, is_true=before)
 
     def _explain_saved(self, transaction: ChainTransaction, rng: Random, *, odd: bool) -> None:
-        """By a body of Hiro's that was saved, perhaps shortened or changed by hand."""
+        """Explain a transaction from a saved answer of Hiro, perhaps shortened or changed by hand."""
         hiro = self._outside.simulator.hiro
         reply = hiro.reply(SimulatedRequest.get(rng.choice(SAVED).format(transaction.tx_id)))
         if reply.status != 200:
@@ -196,11 +196,11 @@ class CommandUsers(RoundOperators):
     def _check_explanation(
         self, transaction: ChainTransaction, explanation: Explanation, *, is_true: bool
     ) -> None:
-        """A swap that counts is verified, and nothing else is. What Hiro does not show yet is said to be pending."""
+        """Check that exactly the swaps that count are verified, and those Hiro does not show yet are pending."""
         hiro = self._outside.simulator.hiro
         self._history.happened[f"explain {explanation.status}"] += 1
         if explanation.steps[0].name == ON_RECORD or hiro.index_lag_ms or hiro.list_lag_ms:
-            return  # by what was recorded, or by what Hiro knew some minutes ago
+            return  # explained from the record, or from what Hiro knew some minutes ago
         wrong = {"verified": not is_true, "rejected": is_true}.get(explanation.status, False)
         if wrong:
             self._history.broken(
@@ -209,7 +209,7 @@ class CommandUsers(RoundOperators):
 
 
 def without_some(body: dict[str, Any], rng: Random) -> dict[str, Any]:
-    """A body that somebody has shortened: some fields are left out."""
+    """Return a shortened body: some fields are left out."""
     return {name: value for name, value in body.items() if rng.random() < 0.9}
 
 

@@ -1,7 +1,7 @@
-"""Answers of an upstream that contradict themselves or its contract, in ways that a reader must notice.
+"""Answers of an upstream that contradict themselves or the upstream's contract, in ways that a reader must notice.
 
-Each has the right types. None of them can be mistaken for a true answer: where a change would be one, for example
-because all rows of a page are of one block, the answer stays as it is.
+Each has the right types. None can be mistaken for a true answer: if a change would give a true answer, for example
+because all rows of a page are of one block, the answer stays unchanged.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tocsin.bindings import FetchResponse
 
-Change: TypeAlias = Callable[[Any, Random], bool]  # changes a body in place; whether it could
+Change: TypeAlias = Callable[[Any, Random], bool]  # changes a body in place; returns whether it could
 
 OTHER_TXID = "0x" + "5e" * 32
 OTHER_ADDRESS = "SP000000000000000000002Q6VF78.another-token"
@@ -20,7 +20,7 @@ VALUES_MAX = 200_001
 
 
 def contradicted(answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
-    """What arrives instead of this answer; the same if there is nothing in it to change."""
+    """Return what arrives instead of this answer; the same if nothing in it can be changed."""
     if "/transactions?" in url and "cursor=" in url and rng.random() < 0.5:
         return FetchResponse(rng.choice(STALE_CURSOR), {}, b'{"error":"querystring/cursor is not known"}')
     if rng.random() < 0.03:
@@ -32,7 +32,7 @@ def contradicted(answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
     changes = next((changes for part, changes in CHANGES.items() if part in url), ())
     try:
         is_changed = answer.status == 200 and bool(changes) and rng.choice(changes)(body, rng)
-    except (AttributeError, KeyError, TypeError):  # another fault has made it odd already
+    except (AttributeError, KeyError, TypeError):  # another fault has already made it odd
         return answer
     if not is_changed:
         return answer
@@ -94,7 +94,7 @@ def _nobody_gives(body: Any, rng: Random) -> bool:
 
 
 def _odd_amount(body: Any, rng: Random) -> bool:
-    """Of everybody's transfers: between others no amount need be readable, and of the sender none counts then."""
+    """Make all amounts odd: those between others need not be readable, and without the sender's nothing counts."""
     odd = rng.choice(("-5", "1e6", "0x10", ""))
     events = _transfers(body)
     for event in events:
@@ -162,7 +162,7 @@ def _no_price_field(body: Any, _rng: Random) -> bool:
 
 
 def _numbers_as_text(body: Any, _rng: Random) -> bool:
-    """What Tenero may send as well; it says the same."""
+    """Send numbers as text, which Tenero may do; the meaning is the same."""
     for row in body["data"].get("rows", ()):
         for name in ("price_usd", "decimals", "total_liquidity_usd"):
             if isinstance(row.get(name), int | float):

@@ -1,4 +1,4 @@
-"""Many who want something of Hiro at once, while it asks everybody to wait; some leave, and some are cut off."""
+"""Many clients that need Hiro at once while it asks everybody to wait; some leave, and some are cut off."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ NO_TXID = "0x" + "0" * 64
 
 
 class Crowds(Followers):
-    """`then` is what happens as soon as somebody waits for a permit."""
+    """Sends the crowds. `then` is what happens as soon as somebody waits for a permit."""
 
     def _crowd(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
         outside, then = self._outside, event.values["then"]
@@ -53,7 +53,7 @@ class Crowds(Followers):
         spoilt.until_s = self._history.time.now_s + values["for_s"]
 
     def _confused(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
-        """An upstream is confused for some minutes, and an operator tries again and again."""
+        """Make an upstream send odd answers for some minutes while an operator retries again and again."""
         self.spoil(event.values)
         self.spawn(self._try_again(process, event.values))
 
@@ -70,7 +70,7 @@ class Crowds(Followers):
             try:
                 status = await process.scheduler().status()
             except TocsinError:
-                return  # it does not work at the moment
+                return  # it does not work now
             if _is_time(status, then):
                 break
         else:
@@ -91,7 +91,7 @@ class Crowds(Followers):
                 await self._look_around(process, status, rng)
 
     async def _look_around(self, process: SimulatedProcess, status: Status, rng: Random) -> None:
-        """At the runs that are under way, and at transactions that are not known yet."""
+        """Read the runs under way, and transactions that are not known yet."""
         running = [task.running.run for task in status.tasks.values() if task.running is not None]
         paths = [f"{ADMIN_PATH}/runs/{number}" for number in running]
         paths += [f"/api/competition/trades/{each.tx_id}" for each in self._outside.recent(4, rng)]
@@ -107,7 +107,7 @@ def _is_time(status: Status, then: str) -> bool:
 
 
 def left_over(status: Status) -> str | None:
-    """A sentence if somebody waits for a permit, or a call is under way, while nothing runs."""
+    """Return a sentence if somebody waits for a permit, or a call is under way, while nothing runs."""
     if any(task.running is not None for task in status.tasks.values()):
         return None
     for name, budget in status.budgets.items():

@@ -1,6 +1,6 @@
-"""Stored values that somebody has changed while the service was down: valid JSON that no release ever wrote.
+"""Stored values that were changed while the service was down: valid JSON that no release ever wrote.
 
-What cannot be read is reported, put aside, and replaced by its default. The scheduler runs all the same.
+Unreadable values are reported, put aside, and replaced by their defaults. The scheduler runs anyway.
 """
 
 import json
@@ -21,12 +21,12 @@ from tocsin.commands.data_files import KV_FILE
 if TYPE_CHECKING:
     from simulation.history import History
 
-ODD = json.dumps(["odd"])  # no entry may be this
+ODD = json.dumps(["odd"])  # not a valid value of any entry
 PUT_ASIDE = "unreadable:"
 UNREADABLE_EVENTS = {"state.entry_unreadable", "audit.record_unreadable"}
-VERSION = "version"  # it is corrected, and reported by an event of its own
-APART = ("run:", "run-log:", "day:", "audit:", PUT_ASIDE)  # what is not read when the object wakes
-DOWN_S = 65.0  # a budget that is lost forgets the calls of the last minute
+VERSION = "version"  # it is corrected, and reported by its own event
+APART = ("run:", "run-log:", "day:", "audit:", PUT_ASIDE)  # entries that are not read when the object wakes
+DOWN_S = 65.0  # a lost budget forgets the calls of the last minute
 PRICE = "tenero:price:"
 ODD_PRICES: tuple[Any, ...] = (
     [],
@@ -48,18 +48,18 @@ PAGES_MAX = 60
 
 
 class Damage:
-    """Changes what is stored, and remembers what must be reported of it."""
+    """Changes stored values and remembers which of them must be reported."""
 
     def __init__(self, history: "History") -> None:
         self._history = history
         self._asked: Event | None = None
-        self._changed: dict[str, str] = {}  # by key, as it was changed last; until it was checked
+        self._changed: dict[str, str] = {}  # the last change of each key, until it is checked
         self._must_report: set[str] = set()
         self._reported: set[str] = set()
         self.entries_lost = 0
 
     def when_down(self, event: Event) -> None:
-        """As soon as no process runs."""
+        """Do the damage as soon as no process runs."""
         self._asked = event
 
     def logged(self, event: str, key: JSON) -> None:
@@ -90,13 +90,13 @@ class Damage:
         self._changed |= changed
         self._reported -= changed.keys()
         self._must_report -= changed.keys()
-        # A task that is switched off is not read, nor is a run or a day that nobody asks for.
+        # A disabled task is not read, nor is a run or a day that nobody requests.
         self._must_report |= {key for key in changed if changed[key] == ODD and not key.startswith("last")}
         history.note("damaged", entries=changed)
         if event.values["what"] in {"state", "run"}:
             history.actions.state_was_lost()
         if "alert" in changed:
-            history.outside.receiver.given_up += 1  # what it was told last is not known any more
+            history.outside.receiver.given_up += 1  # the last alert sent is no longer known
 
     @staticmethod
     def _changed_text(key: str, text: str, event: Event, rng: Random) -> str:
@@ -120,7 +120,7 @@ class Damage:
         history.actions.prices_were_lost([key.removeprefix(PRICE) for key in chosen])
 
     async def check(self, process: SimulatedProcess) -> None:
-        """Have everything read that may be damaged; then what had to be reported was, and nothing is lost."""
+        """Have everything read that may be damaged, then check that the damage was reported and nothing else lost."""
         waiting = dict(self._changed)
         if not waiting or not await self._read_all(process, waiting):
             return
@@ -128,7 +128,7 @@ class Damage:
         texts = stored_texts(history.directory, history.settings.instance)
         for key, text in waiting.items():
             if self._changed.get(key) != text:
-                continue  # changed again meanwhile
+                continue  # changed again in the meantime
             del self._changed[key]
             is_reported = key in self._reported
             if key in self._must_report and not is_reported and not _was_removed(key, texts):
@@ -138,7 +138,7 @@ class Damage:
                 history.broken("unreadable", f"{key} was put aside as {kept}, and it was {text[:200]}")
 
     async def _read_all(self, process: SimulatedProcess, keys: dict[str, str]) -> bool:
-        """Whether all that can be asked for was answered."""
+        """Read everything that can be requested; return whether all requests were answered."""
         paths = [f"{ADMIN_PATH}/days?limit=400", f"{ADMIN_PATH}/audit?limit=500"]
         paths += [f"{ADMIN_PATH}/runs/{int(key.rpartition(':')[2])}" for key in keys if key.startswith(RUNS)]
         for path in paths:
@@ -163,14 +163,14 @@ class Damage:
 
 
 def _kind_of(key: str) -> str | None:
-    """What an entry belongs to; None for what was put aside."""
+    """Return what an entry belongs to; None for a value that was put aside."""
     if key.startswith(PUT_ASIDE):
         return None
     return next((part[:-1] for part in APART if key.startswith(part)), "state")
 
 
 def _was_removed(key: str, texts: dict[str, str]) -> bool:
-    """A run or a day that has become too old; and nobody sees the lines of a run that is not there."""
+    """Return whether a run or a day was removed for its age, or whether log lines belong to a removed run."""
     if key.startswith("run-log:"):
         return key.replace("run-log:", "run:") not in texts
     return key.startswith(APART) and key not in texts and PUT_ASIDE + key not in texts

@@ -1,4 +1,4 @@
-"""Reads the database beside the service, without its code."""
+"""Reads the database while the service runs, without using its code."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class DatabaseReader:
-    """One connection for each process of the service: opening one takes longer than most questions."""
+    """Keeps one connection for each process of the service: opening one takes longer than most queries."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -16,7 +16,7 @@ class DatabaseReader:
 
     @contextmanager
     def at_one_instant(self) -> Iterator[sqlite3.Connection]:
-        """For several questions about the same state."""
+        """Give a snapshot for several queries about the same state."""
         if self._connection is None:
             self._connection = sqlite3.connect(self._path, isolation_level=None)
         self._connection.execute("BEGIN")
@@ -30,7 +30,7 @@ class DatabaseReader:
             return rows_of(database, sql)
 
     def close(self) -> None:
-        """Before the process ends: the last one who closes the file tidies up, and that is the service."""
+        """Close before the process ends: the last one to close the file cleans up, and that should be the service."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):

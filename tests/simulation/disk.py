@@ -1,6 +1,6 @@
-"""The disk under the simulated process: it can be full, slow, fail to sync, or be the last thing a process touched.
+"""The disk of the simulated process: it can be full, slow, fail to sync, or end the process at a call.
 
-Every call of the storage passes here: the commits and syncs of the objects, and each job of a database's thread. So a
+Every storage call passes through here: the commits and syncs of the objects, and each job of a database's thread. So a
 fault can hit any one of them by its number.
 """
 
@@ -26,7 +26,7 @@ SLOW_SYNC_S = 0.5
 
 @dataclass
 class Disk:
-    """Counts the calls of the storage and decides what becomes of each."""
+    """Counts the storage calls and decides the outcome of each."""
 
     time: SimulatedTime
     rng: Random
@@ -37,7 +37,7 @@ class Disk:
     slow_until_s: float = 0.0
     sync_fails: bool = False
     process_is_dead: bool = False
-    failed_s: float = -1_000.0  # when a call failed last
+    failed_s: float = -1_000.0  # when a call last failed
 
     @property
     def is_full(self) -> bool:
@@ -48,7 +48,7 @@ class Disk:
         return self.time.now_s < self.slow_until_s
 
     def before(self, call: str) -> int:
-        """Raises if the call fails. Returns its number, for `after`."""
+        """Raise if the call fails; return its number for `after`."""
         if self.process_is_dead:
             raise ProcessKilled
         number, self.calls = self.calls, self.calls + 1
@@ -64,7 +64,7 @@ class Disk:
             self.failed_s = self.time.now_s
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            if call == DATABASE:  # there the job itself translates what SQLite raises
+            if call == DATABASE:  # there the job itself translates SQLite's errors
                 raise StoreUnavailable(
                     "DB: database or disk is full; nothing of the call was written"
                 ) from error
@@ -77,13 +77,13 @@ class Disk:
             raise ProcessKilled
 
     def sync(self, _fd: int) -> float:
-        """In the place of a real sync: how long it took."""
+        """Replace a real sync; return how long it took."""
         self.after(self.before("sync"))
         return SLOW_SYNC_S * self.rng.random() if self.is_slow else QUICK_SYNC_S
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """This disk is what the objects' store syncs to."""
+        """Make the objects' store sync to this disk."""
         real = object_store._timed_sync
         object_store._timed_sync = self.sync  # type: ignore[assignment]  # another name of its argument
         try:

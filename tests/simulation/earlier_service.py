@@ -1,6 +1,6 @@
-"""What a service has stored that ran for weeks before the history begins, perhaps of the first release.
+"""The data of a service that ran for weeks before the history begins, perhaps with the first release.
 
-And what must be left of it at the end: old runs are removed, and nothing else is.
+It also checks what must be left at the end: only old runs are removed.
 """
 
 import json
@@ -23,16 +23,16 @@ EarlierService: TypeAlias = Literal["none", "0.1.0", "today"]
 DAY_MS = 86_400_000
 RUNS = range(2_150, 2_600)  # more than are kept whatever their age
 RAN_FOR_DAYS = 45
-LINES_EVERY = 10  # runs, of which one has log lines
-OLD_DAYS = 410  # their totals are kept for 400
+LINES_EVERY = 10  # one run in this many has log lines
+OLD_DAYS = 410  # daily totals are kept for 400
 KEPT_DAYS, RUNS_KEPT = 30, 2_000
 REMOVED_AT_ONCE = 128
-CLOCK_DAYS = 2  # how far the machine's clock is wrong at most
-GONE_TASK = "mirror"  # of a release before
+CLOCK_DAYS = 2  # how far the machine's clock may be wrong
+GONE_TASK = "mirror"  # of an earlier release
 
 
 def write_earlier_service(directory: Path, kind: EarlierService, start_ms: int, rng: Random) -> int:
-    """Store it; returns how many runs it had begun."""
+    """Store the data; return how many runs it had begun."""
     if kind == "none":
         return 0
     DataDir(directory, MIGRATIONS, now=start_ms, logger=CapturedLog()).close()
@@ -40,7 +40,7 @@ def write_earlier_service(directory: Path, kind: EarlierService, start_ms: int, 
     entries: dict[str, Any] = {"runSeq": count, "armedAt": start_ms - RAN_FOR_DAYS * DAY_MS}
     for number in range(1, count + 1):
         run = _run(number, count, start_ms)
-        if number == count:  # it was cut off, and nobody has this task any more
+        if number == count:  # it was cut off, and this task no longer exists
             run |= {"task": GONE_TASK, "outcome": "running", "endedAt": None, "durationMs": None}
         if kind == "today":
             run |= {"calls": 1, "reason": None}
@@ -84,7 +84,7 @@ def _budget_of_0_1_0(upstream: str, start_ms: int) -> dict[str, Any]:
 
 
 def check_kept_runs(history: "History") -> None:
-    """All runs of the last weeks and the newest ones are there; of older ones not many, and no log lines."""
+    """Check that all recent runs and the newest ones are kept, few older ones, and no log lines of those."""
     keys = stored_texts(history.directory, history.settings.instance)
     texts = {int(key[4:]): text for key, text in keys.items() if key.startswith("run:")}
     aside = {int(key.rpartition(":")[2]) for key in keys if key.startswith("unreadable:run:")}

@@ -44,7 +44,7 @@ async def _complete(history: "History", process: SimulatedProcess) -> None:
         for row in (await process.db.prepare(_SWAPS).all()).results
     ]
     found = {row["txid"] for row in rows}
-    # Of who is eligible no more, what was recorded before stays.
+    # Swaps recorded while an agent was eligible stay after it loses eligibility.
     truth = [
         swap
         for swap in outside.truth(outside.demoted)

@@ -1,4 +1,4 @@
-"""A short history in which one call of the storage fails, or is the last of its process."""
+"""A short history in which one storage call fails or is the last of its process."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,9 +13,9 @@ FAULTS: tuple[CallFault, ...] = ("fails", "killed before", "killed after")
 
 
 def short_plan() -> Plan:
-    """Fourteen minutes: prices, feed and sweep run, swaps are made, submitted and pushed, and an operator pauses.
+    """Return a plan of fourteen minutes: tasks run, swaps are made, submitted and pushed, and an operator pauses.
 
-    A round ends in the sixth minute, at a price that an operator sets: there are no prices of a whole hour.
+    A round ends in the sixth minute, at a price that an operator sets: the price series is shorter than an hour.
     """
     plan = draw_plan(1, 0.24 / 24)
     settings = replace(
@@ -51,7 +51,7 @@ def short_plan() -> Plan:
 
 
 def broken_by(fault: CallFault, numbers: Iterable[int]) -> dict[int, str]:
-    """What breaks when the call of a number has this fault; empty when nothing ever does."""
+    """Return what breaks when each numbered call has this fault; empty if nothing does."""
     broken = {}
     for number in numbers:
         report = run_history(short_plan(), {number: fault})

@@ -1,4 +1,4 @@
-"""Who reads on and on: the news, the scheduler's events, all pages of a list. And who tries another allow-list."""
+"""Clients that keep reading: the news, the scheduler's events, all pages of a list. And one that tries allow-lists."""
 
 import json
 from random import Random
@@ -14,7 +14,7 @@ from tocsin.competition.news_reader import read_news
 from tocsin.errors import ObjectReset, StartError, UsageError
 from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
 
-LISTS = (  # a path, its rows, what tells two rows apart, where the next page begins, and how it is asked for
+LISTS = (  # a path, its rows, the key of a row, where the next page begins, and how to request it
     ("/api/competition/trades?limit={}", "trades", "txid", "next_cursor", "cursor"),
     ("/api/competition/trades?limit={}&address={}", "trades", "txid", "next_cursor", "cursor"),
     ("/api/admin/competition/refusals?limit={}", "refusals", "txid", "next", "cursor"),
@@ -22,12 +22,12 @@ LISTS = (  # a path, its rows, what tells two rows apart, where the next page be
     ("/api/competition/leaderboard?limit={}", "rows", "stxAddress", "next", "cursor"),
 )
 PAGES_MAX = 40
-ALLOWLISTS = 8  # that one operator tries
+ALLOWLISTS = 8  # how many one operator tries
 WAITS_MS = (0, 5_000, 25_000)
 
 
 class Followers(Clients):
-    """They remember where they were, also when the service restarts."""
+    """Clients that remember their position, even when the service restarts."""
 
     _news_after = 0
 
@@ -46,7 +46,7 @@ class Followers(Clients):
                     self._try_allowlist(rng)
 
     async def _follow_news(self, process: SimulatedProcess) -> None:
-        """Numbers only grow, and what they tell last of a transaction is what is recorded."""
+        """Check that numbers only grow, and that the last news of a transaction matches the record."""
         told: dict[str, str] = {}
         before = self._recorded()
         after, began_after = 0, self._news_after
@@ -69,7 +69,7 @@ class Followers(Clients):
                 self._history.broken("news", f"{wrong[:3]} are not recorded as told last")
 
     async def _follow_events(self, process: SimulatedProcess, rng: Random) -> None:
-        """Events of the scheduler come in order, none of them twice."""
+        """Check that events of the scheduler arrive in order, none of them twice."""
         after = 0
         for _ in range(rng.choice((1, 3))):
             try:
@@ -82,7 +82,7 @@ class Followers(Clients):
             after = batch.next
 
     async def _turn_pages(self, process: SimulatedProcess, rng: Random) -> None:
-        """Page by page, no row comes twice, unless something was written meanwhile."""
+        """Check that no row appears on two pages, unless something was written in the meantime."""
         path, rows_name, key, next_name, cursor_name = rng.choice(LISTS)
         first = path.format(rng.choice((1, 2, 7)), rng.choice(self._outside.agents).address)
         seen: list[Any] = []
@@ -101,7 +101,7 @@ class Followers(Clients):
             self._history.broken("pages", f"{first} shows a row twice: {seen}")
 
     async def _ask_other_instance(self, process: SimulatedProcess) -> None:
-        """Only the instance of the settings runs: another one sets no alarm, and refuses to run anything."""
+        """Check that only the instance in the settings runs: any other sets no alarm and refuses to run anything."""
         other = process.scheduler("an-older-one")
         armed_at, status = await other.arm(), await other.status()
         try:
@@ -114,14 +114,14 @@ class Followers(Clients):
             self._history.broken("settings", f"another instance runs, too: {armed_at} {refused} {status}")
 
     def _version(self) -> int:
-        """Of the database: another one after every commit of the service."""
+        """Return the version of the database, which changes with every commit of the service."""
         with self._history.reader.at_one_instant() as database:
             return int(database.execute("PRAGMA data_version").fetchone()[0])
 
     # Settings
 
     def _try_allowlist(self, rng: Random) -> None:
-        """One that cannot be read is refused by name; any other one allows what the built-in list does, and more."""
+        """Check that an unreadable list is refused by name, and any other one extends the built-in list."""
         added: dict[str, Any] = {
             "contracts": {OFF_LIST_CONTRACT: ["swap-helper-a"], rng.choice(sorted(LISTED_CALLS)): ["swap-x"]},
             "protocol": "bitflow",

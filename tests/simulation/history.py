@@ -36,18 +36,19 @@ from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL
 
 _in_order = json.JSONEncoder(default=str, sort_keys=True).encode
-CALM_SWEEP_MS = 6 * 3_600_000  # a call that shows no events is refused at the fourth look
-CALM_FEED_MS = 3_600_000  # a look reads 2,000 transactions, and six weeks of them may be unread
+CALM_SWEEP_MS = 6 * 3_600_000  # a call that shows no events is refused at the fourth attempt
+CALM_FEED_MS = 3_600_000  # a run reads 2,000 transactions, and six weeks of them may be unread
 TRACE_KEPT = 400  # lines
-RESTART_S = 5.0  # a supervisor starts a process again that ended by itself
-RESTART_MAX_S = 300.0  # it waits longer each time that the process does not start
-SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are thrown away
+RESTART_S = 5.0  # until a supervisor restarts a process that ended by itself
+RESTART_MAX_S = 300.0  # it waits longer each time the process does not start
+SCRATCH = Path("/dev/shm")  # in memory, if the machine has it: the files are temporary
 COMMITS_MAX = 300  # of the scheduler in a second: an alarm that rings again at once makes more
-CALLS_END_S = 120.0  # after the last call, everybody who waits for another one has one or gives up
+CALLS_END_S = 120.0  # after the last call, everybody waiting for another one has one or gives up
 BREAKER_S = 3_600.0  # how long it holds a task back
-# Plans that can pay for the cadences; other ones than before, so that what upstreams said of those is forgotten.
+# Plans that can pay for the cadences. They differ from the earlier ones, so what upstreams reported about those is
+# forgotten.
 HIRO_BOUGHT, TENERO_BOUGHT = 300_000, 100_000
-PRICES_SHARE = 0.4  # of looks that look at the prices too
+PRICES_SHARE = 0.4  # of checks that include the prices
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class History:
         self.actions = Actions(self)
         self.rounds = RoundChecks(self)
         self.damage = Damage(self)
-        self.runs_before = 0  # of a service that ran before
+        self.runs_before = 0  # of an earlier service
         self.restart_after_s = RESTART_S
         self.is_calm = False
         self._armed = False
@@ -102,7 +103,7 @@ class History:
     # What the process does
 
     def note(self, what: str, /, **fields: object) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         line = f"{self.time.now_s:.6f} {what} {_in_order(fields)}"
         self._hash.update(line.encode())
         self._trace.append(line)
@@ -111,7 +112,7 @@ class History:
         self.checks.broken(name, self.time.now_s, text)
 
     def failed(self, error: BaseException) -> None:
-        """Something of the simulation itself, or a response that the API's document does not have."""
+        """Note an error of the simulation itself, or a response that the API's document does not describe."""
         self.broken("serves", "".join(traceback.format_exception(error))[-1500:])
         if self.process is not None:
             self.process.stopped.set()
@@ -158,7 +159,7 @@ class History:
     def fetched(self, url: str, status: int, headers: Mapping[str, str]) -> None:
         self.note("fetched", url=url, status=status)
         upstream = _upstream_of(url)
-        if upstream == "hiro" or self.settings.tenero_plan_month is not None:  # else its limit is not known
+        if upstream == "hiro" or self.settings.tenero_plan_month is not None:  # else its limit is unknown
             self.months[upstream].told(upstream, headers, self.time.now_s, self.clock.now())
         if upstream == "tenero" and status == 200:
             self.outside.last_prices_ms = self.clock.now()
@@ -204,7 +205,7 @@ class History:
         )
 
     def _live(self, until_s: float) -> None:
-        """One process, from its start to its end, and the time until the next one."""
+        """Run one process from its start to its end, and the time until the next one."""
         self.disk.process_is_dead = False
         number = self.happened["process"]
         self.happened["process"] += 1
@@ -257,7 +258,7 @@ class History:
         self.rounds.connection_closed()
 
     def _down(self, until_s: float, _began_s: float) -> None:
-        """Nothing of ours runs. The world goes on."""
+        """Let time pass outside while no process runs."""
         self.checks.excuses.add(self.time.now_s, until_s + 1.0, "down")
         while self._events and self._events[0].at_s <= until_s:
             event = self._events.popleft()
@@ -302,7 +303,7 @@ class History:
         return True
 
     async def _watch(self, process: SimulatedProcess) -> None:
-        """Look at the service from time to time."""
+        """Check the service from time to time."""
         while True:
             await asyncio.sleep(self.plan.world.look_every_s * process.rng.uniform(0.2, 1.8))
             if not self._looking:
@@ -356,7 +357,7 @@ class History:
         return cadences_of(self.settings) | {"rounds": self.plan.world.rounds_every_s}
 
     def _calm(self) -> None:
-        """No faults any more, a clock that is right, no traffic; a pause is ended."""
+        """End all faults, traffic and pauses, and set the clock right."""
         self.rounds.clock_wrong_s = self.time.now_s if self.clock.is_wrong else self.rounds.clock_wrong_s
         self.is_calm = True
         self.clock.set_right()
@@ -383,9 +384,9 @@ def _upstream_of(url: str) -> str:
 def run_history(
     plan: Plan, call_faults: Mapping[int, CallFault] | None = None, *, collect: bool = True
 ) -> Report:
-    """Run a plan. Some calls of the storage may fail, by their numbers.
+    """Run a plan. Some storage calls may fail, by their numbers.
 
-    `collect`: have the collector end what killed processes left, here and not in somebody else's code.
+    `collect`: collect the garbage of killed processes here, so that it does not run in other code.
     """
     with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
         history = History(plan, Path(scratch), call_faults)

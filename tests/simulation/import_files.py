@@ -1,4 +1,4 @@
-"""Files of agents as operators have them: JSON lines, an export of D1, and the same with a mistake in it."""
+"""Files of agents as operators have them: JSON lines, an export of D1, and both with a mistake."""
 
 import json
 import sqlite3
@@ -14,7 +14,7 @@ from tocsin.simulator.wallets import Wallet
 
 Form: TypeAlias = Literal["lines", "export"]
 
-# What a file may hold and a reader of it may stumble over.
+# Values that a file may hold and that a reader may stumble over.
 NAMES = (
     None,
     "Ann",
@@ -66,7 +66,7 @@ def agent_of(wallet: Wallet) -> FileAgent:
 
 
 def drawn_agents(known: Sequence[Wallet], rng: Random) -> list[FileAgent]:
-    """Some agents that are registered, with other names, and some that are new."""
+    """Return some registered agents with other names, and some new ones."""
     names = [
         {"display_name": rng.choice(NAMES), "owner": rng.choice(NAMES)} if rng.random() < 0.7 else {}
         for _ in range(8)
@@ -81,7 +81,7 @@ def drawn_agents(known: Sequence[Wallet], rng: Random) -> list[FileAgent]:
 
 
 def write_file(directory: Path, agents: Sequence[FileAgent], form: Form, rng: Random) -> Path:
-    """The file, in one of the forms that an import takes."""
+    """Write the file in one of the forms that an import accepts."""
     file = directory / ("agents.sql" if form == "export" else "agents.jsonl")
     text = _export(agents, rng) if form == "export" else _lines(agents)
     file.write_bytes(text.encode())
@@ -89,7 +89,7 @@ def write_file(directory: Path, agents: Sequence[FileAgent], form: Form, rng: Ra
 
 
 def with_mistake(file: Path, rng: Random) -> None:
-    """The file is cut off, has something in a wrong place, or holds its last part twice."""
+    """Put a mistake into the file: it is cut off, has a misplaced part, or has its last part twice."""
     text = file.read_bytes().decode()
     at = rng.randrange(len(text))
     if file.suffix == ".jsonl" and rng.random() < 0.6:
@@ -108,7 +108,7 @@ def with_mistake(file: Path, rng: Random) -> None:
 
 
 def _odd_line(line: str, rng: Random) -> str:
-    """An agent of which one field is of another kind, unknown, too long or not there."""
+    """Return an agent with one field of the wrong type, unknown, too long or missing."""
     agent: dict[str, Any] = json.loads(line)
     match rng.choice(("as it is", "odd", "odd", "unknown", "long", "less", "claim", "list")):
         case "odd":
@@ -145,7 +145,7 @@ def _agent_fields(each: FileAgent) -> dict[str, Any]:
 
 
 def _export(agents: Sequence[FileAgent], rng: Random) -> str:
-    """As `wrangler d1 export` and SQLite's `.dump` write it, with what is of no interest to us."""
+    """Return an export as `wrangler d1 export` and SQLite's `.dump` write it, with parts that the import skips."""
     columns = ("btc_address", "stx_address", "erc8004_agent_id", "display_name", "owner")
     begun = [
         "PRAGMA defer_foreign_keys=TRUE;",
@@ -194,7 +194,7 @@ def _literal(value: str | int | None, rng: Random) -> str:
 
 
 def tables_of(database: sqlite3.Connection) -> dict[str, dict[str, dict[str, Any]]]:
-    """Agents and claims, by their address."""
+    """Return agents and claims by address."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for table in ("agents", "claims"):
         cursor = database.execute(f"SELECT * FROM {table}")
@@ -207,7 +207,7 @@ def tables_of(database: sqlite3.Connection) -> dict[str, dict[str, dict[str, Any
 def tables_with(
     before: Mapping[str, Mapping[str, dict[str, Any]]], agents: Sequence[FileAgent]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """The tables as a file of these agents makes them. Fields that it does not name stay as they are."""
+    """Return the tables after importing these agents. Fields that the file does not name stay unchanged."""
     after = {table: dict(rows) for table, rows in before.items()}
     for each in agents:
         for table, fields in (
@@ -222,7 +222,7 @@ def same_tables(
     found: Mapping[str, Mapping[str, Mapping[str, Any]]],
     wanted: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> bool:
-    """Whether they hold the same; a field that a row does not name is NULL."""
+    """Return whether they have the same content; a field that a row does not name is NULL."""
     return all(
         found[table].keys() == wanted[table].keys()
         and all(

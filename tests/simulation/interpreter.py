@@ -1,4 +1,4 @@
-"""What a history changes in the interpreter and in the runtime of the objects while it runs."""
+"""The changes that a history makes to the interpreter and the runtime of the objects while it runs."""
 
 import gc
 import sys
@@ -8,9 +8,7 @@ from contextlib import contextmanager
 
 from tocsin.platform.local.objects import live_object
 
-COLLECT_AFTER = (
-    1_000_000  # new objects: a history makes few cycles, and looking for them often takes a sixth of the time
-)
+COLLECT_AFTER = 1_000_000  # new objects: a history makes few cycles; frequent searches take a sixth of the time
 
 
 @contextmanager
@@ -25,10 +23,10 @@ def evicting_after(idle_s: float) -> Iterator[None]:
 
 @contextmanager
 def quiet_end() -> Iterator[None]:
-    """Code of a killed process that the collector ends may complain: nobody is there to hear it."""
+    """Silence warnings from code of a killed process when the collector ends it."""
     hook, thresholds = sys.unraisablehook, gc.get_threshold()
     sys.unraisablehook = lambda _: None
-    gc.freeze()  # what was there before stays: looking through it takes the longest part of a collection
+    gc.freeze()  # older objects stay: scanning them takes most of a collection
     try:
         gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
         with warnings.catch_warnings():

@@ -1,7 +1,6 @@
-"""Weeks with a few troubles a day, where the other histories have dozens of them.
+"""Weeks with a few faults a day, where the other histories have dozens.
 
-Between two troubles the service has time to become calm. Months end, old runs are removed, and rounds last up to a
-week.
+Between two faults the service has time to recover. Months end, old runs are removed, and rounds last up to a week.
 """
 
 from dataclasses import replace
@@ -14,7 +13,7 @@ ROUNDS_S = (43_200, 86_400, 7 * 86_400)
 
 
 def draw_long_plan(seed: int, days: float) -> Plan:
-    """The long history of this seed."""
+    """Draw the long history of this seed."""
     rng, plan = Random(f"{seed}:long"), draw_plan(seed, days)
     world = replace(
         plan.world,

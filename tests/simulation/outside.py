@@ -1,4 +1,4 @@
-"""Everything around the service: the chain, the two upstreams, who takes part, and by which rules."""
+"""Everything around the service: the chain, the two upstreams, the participants, and the rules."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -29,8 +29,8 @@ from tocsin.simulator.wallets import Wallet, WalletTier
 
 LEAD_S = 3_600  # the chain is older than the service, so that no reorg is as deep as the chain
 ANOTHER_HOOK = "11111111-2222-4333-8444-555555555555"
-HOOK_RUN_S = 300.0  # a run of the watch takes less
-CAMPAIGN_AFTER_S = 7_200  # it begins when the service has been running for a while
+HOOK_RUN_S = 300.0  # a run of the hook's task takes less
+CAMPAIGN_AFTER_S = 7_200  # the campaign begins when the service has been running for a while
 
 
 class Outside:
@@ -70,9 +70,9 @@ class Outside:
         )
         self.has_longer_list = False
         self.last_prices_ms: int | None = None  # when Tenero answered, by the clock of the machine
-        self.prices_before_ms = 0  # when it answered last, before that clock was set
+        self.prices_before_ms = 0  # when it last answered before that clock was set
         self.rules_changed_s = 0.0
-        self.demoted: set[str] = set()  # who ever was
+        self.demoted: set[str] = set()  # all that ever were
         self._omitted_max = 0.0
         self._hook_changed_s = 0.0
         self._new_ids = count(1_001)
@@ -80,12 +80,12 @@ class Outside:
         self._eligible_since = dict.fromkeys(self.eligible, time.start_ms // 1000 - LEAD_S)
 
     def clock_was_set(self) -> None:
-        """Prices of before keep their times, which may lie in the future now."""
+        """Note that older prices keep their times, which may now be in the future."""
         self.prices_before_ms = max(self.prices_before_ms, self.last_prices_ms or 0)
         self.last_prices_ms = None
 
     def truth(self, senders: Collection[str] = ()) -> list[TrueSwap]:
-        """What must be recorded: of the eligible and of these senders, by the rules in force."""
+        """Return the swaps that must be recorded: of eligible and of these senders, under the current rules."""
         self.simulator.advance()
         allowed = dict(LISTED_CALLS)
         if self.has_longer_list:
@@ -99,7 +99,7 @@ class Outside:
         return {"swap-helper-a"}
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings with the rules in force."""
+        """Return the settings with the current rules."""
         added = None
         if self.has_longer_list:
             functions = ", ".join(f'"{name}"' for name in sorted(self.off_list_functions()))
@@ -107,7 +107,7 @@ class Outside:
         return replace(settings, competition_start=self.campaign_start_s, allowlist=added)
 
     def call_checks(self, settings: Settings, before: dict[str, CallChecks]) -> dict[str, CallChecks]:
-        """The counters of calls, by the limits of the key; they live as long as these are the same."""
+        """Return the call counters for the limits of the key; they are kept while these stay the same."""
         hiro = HIRO_KEYED if settings.hiro_api_key else HIRO_ANONYMOUS
         limits = {"hiro": {1.0: hiro.second, 60.0: hiro.minute}, "tenero": {60.0: TENERO_ANONYMOUS.minute}}
         made = {name: CallChecks(limit) for name, limit in limits.items()}
@@ -117,13 +117,13 @@ class Outside:
         }
 
     def recent(self, count: int, rng: Random) -> list[ChainTransaction]:
-        """Some of the newest transactions, mined or not."""
+        """Return some of the newest transactions, mined or not."""
         self.simulator.advance()
         newest = list(self.chain.transactions.values())[-60:]
         return rng.sample(newest, min(count, len(newest)))
 
     def promote(self, rng: Random) -> Wallet | None:
-        """Somebody becomes eligible, from any tier."""
+        """Make a wallet of any tier eligible."""
         others = [w for w in (*self.agents, *self.chain.strangers[:6]) if w.address not in self.eligible]
         if not others:
             return None
@@ -135,7 +135,7 @@ class Outside:
         return Wallet(chosen.address, "eligible", btc_address, erc8004_agent_id=number)
 
     def demote(self, rng: Random) -> Wallet | None:
-        """Somebody is eligible no more; one agent always is."""
+        """Make an agent ineligible; at least one stays eligible."""
         if len(self.eligible) < 2:
             return None
         address = rng.choice(sorted(self.eligible))
@@ -149,7 +149,7 @@ class Outside:
         )
 
     def counted_since_s(self, sender: str) -> float:
-        """Since when the rules in force and the sender's tier make its swaps count (unix s)."""
+        """Return since when the current rules and the sender's tier make its swaps count (unix s)."""
         return max(self._eligible_since[sender], self.time.start_ms / 1000 + self.rules_changed_s)
 
     def mined_s(self, txid: str) -> int:
@@ -158,7 +158,7 @@ class Outside:
         return block.time_s
 
     def move_market(self, what: str, rng: Random) -> None:
-        """A token becomes thin, or its price jumps; or it is as usual again."""
+        """Make a token thin or its price jump, or return it to normal."""
         tenero, token = self.simulator.tenero, rng.choice(TRADED_TOKENS)
         factors = {"spike": 20.0, "crash": 0.05}
         pools: dict[str, tuple[float | None, float | None]] = {"thin": (800.0, 20.0), "untold": (None, None)}
@@ -166,15 +166,15 @@ class Outside:
         tenero.set_pool(token.id, *pools.get(what, (LIQUIDITY_USD, VOLUME_USD)))
 
     def omit(self, share: float) -> None:
-        """From now on the network's list leaves out a share of what is on the chain."""
+        """Make the network's list leave out a share of the transactions from now on."""
         self.simulator.hiro.omitted_share = share
         self._omitted_max = max(self._omitted_max, share)
 
     def may_be_unseen(self, txid: str, listed_s: float = inf, lowest: int | None = None) -> bool:
-        """Whether the network's list may have left it out without a trace.
+        """Return whether the network's list may have left it out without a trace.
 
-        Any later transaction of its sender shows a gap in the nonces, if it was listed itself, and mined by `listed_s`.
-        Below the `lowest` nonce that was seen there is no gap.
+        A later transaction of its sender shows a gap in the nonces, if it was listed itself and mined by `listed_s`.
+        Below the `lowest` nonce seen there is no gap.
         """
         transaction = self.chain.transactions[txid]
         if not self._may_be_left_out(txid):
@@ -190,11 +190,11 @@ class Outside:
         )
 
     def _may_be_left_out(self, txid: str) -> bool:
-        """By the largest share so far; the simulator chooses by the id."""
+        """Judge by the largest share so far; the simulator chooses by the id."""
         return int(txid[2:14], 16) < self._omitted_max * 16**12
 
     def set_hook(self, state: str) -> None:
-        """As Hiro calls it; or it is `disabled` by hand, or `deleted`: Hiro does not know its id any more."""
+        """Set a state of Hiro's, or `disabled` by hand, or `deleted`: Hiro no longer knows its id."""
         hooks = self.simulator.hiro.hooks
         hooks.uuid = ANOTHER_HOOK if state == "deleted" else HOOK_UUID
         hooks.set_state("streaming" if state in {"deleted", "disabled"} else state)
@@ -202,7 +202,7 @@ class Outside:
         self._hook_changed_s = self.time.now_s
 
     def hook_is_broken(self) -> bool:
-        """Whether no push has come for some minutes, and no call about the hook is older than that."""
+        """Return whether no push has come for some minutes, and no call about the hook is older than that."""
         hooks = self.simulator.hiro.hooks
         streams = hooks.uuid == HOOK_UUID and hooks.enabled and hooks.state in {"new", "streaming"}
         return not streams and self.time.now_s - self._hook_changed_s > HOOK_RUN_S
@@ -212,7 +212,7 @@ class Outside:
         self.chain.reorg(depth, "mixed", rng)
 
     def calm(self) -> None:
-        """No faults, and a chain that stands still, so that there is one truth to compare with."""
+        """End all faults and stop the chain, so that there is one truth to compare with."""
         simulator = self.simulator
         simulator.faults.clear()
         simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0

@@ -1,6 +1,6 @@
-"""What goes wrong when: a list of events, drawn from a seed before anything runs.
+"""The plan of what goes wrong and when: a list of events, drawn from a seed before anything runs.
 
-Because the list is fixed, a part of it can be left out to see which events a failure needs.
+Because the list is fixed, parts of it can be left out to see which events a failure needs.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ DAY_S = 86_400.0
 NEVER_S = 10.0**9
 EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
-RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories with rounds from their beginning on
+RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories that have rounds from their start
 TIGHT_SHARE, MONTH_END_SHARE = 0.4, 0.25  # with few calls a month, at the end of a month
 SMALL_MONTHS = (600, 1_500)  # calls that an upstream grants, whatever the plan says
 UNUSUAL_PLAN_SHARE = 0.15
-USUAL_SHARE = 0.02  # of histories with the cadences of the defaults, which cost as much as all others
+USUAL_SHARE = 0.02  # of histories with the default cadences, which cost as much as all others
 # Minutes between two runs of the tasks `feed`, `tenero` and `sweep`.
 CADENCES = ((30, 120, 240), (60, 240, 360), (120, 480, 720))
 SLOW_CADENCES = ((120, 240), (240, 360), (480, 720))
@@ -54,7 +54,7 @@ RATES: Mapping[str, float] = {
     "strange_answer": 1.5,
     "visit": 4.0,
 }
-# Drawn by themselves, so that what else happens in the history of a seed does not depend on them.
+# Drawn separately, so that the rest of a seed's history does not depend on them.
 ROUND_RATES: Mapping[str, float] = {
     "round_rule": 0.7,
     "round_add": 1.2,
@@ -91,7 +91,7 @@ MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at a time of the history. `draw` seeds what is decided only then."""
+    """Something that happens at a time of the history. `draw` seeds the decisions made only then."""
 
     at_s: float
     kind: str
@@ -105,7 +105,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a history begins with."""
+    """The initial state of a history."""
 
     wallets: int
     swaps_per_hour: float
@@ -114,12 +114,12 @@ class World:
     look_every_s: float
     calm_s: float  # at the end
     idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
-    rounds_every_s: float = 3_600.0  # how often the service looks at rounds, besides at their ends
+    rounds_every_s: float = 3_600.0  # how often the service checks rounds, in addition to their ends
     start_ms: int = START_MS
     hiro_month: int | None = None  # how many calls the upstream really grants, if not the usual number
     tenero_month: int | None = None
-    earlier_service: Literal["none", "0.1.0", "today"] = "none"  # that has stored something
-    slow: bool = False  # only slow cadences, also when the settings change
+    earlier_service: Literal["none", "0.1.0", "today"] = "none"  # the release that has stored data
+    slow: bool = False  # only slow cadences, even when the settings change
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Plan:
 
 
 def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
-    """The history of this seed. Cadences are drawn, or the usual ones."""
+    """Draw the history of this seed. Cadences are drawn, or the default ones."""
     rng = Random(f"{seed}:plan")
     world = World(
         wallets=rng.randrange(3, 8),
@@ -179,7 +179,7 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
 
 
 def _with_other_plans(rng: Random, settings: Settings) -> Settings:
-    """Some plans have no limit for the month, and some keys are used by others too."""
+    """Draw plans: some have no monthly limit, and some keys are shared with others."""
     draws = [rng.random() < UNUSUAL_PLAN_SHARE for _ in range(4)]
     return replace(
         settings,
@@ -209,7 +209,7 @@ def _arrivals(rng: Random, per_day: float, days: float) -> list[float]:
 
 
 def drawn_settings(rng: Random, now: Settings, *, slow: bool = False) -> Settings:
-    """Other cadences, plans and slices; slow ones are drawn more often, so that days are cheap to simulate."""
+    """Draw other cadences, plans and slices. Slow ones are drawn more often, so that days are cheap to simulate."""
     if not slow and rng.random() < USUAL_SHARE:
         feed, prices, sweep = MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS
     else:
@@ -227,7 +227,7 @@ def drawn_settings(rng: Random, now: Settings, *, slow: bool = False) -> Setting
         hiro_api_key=key,
         hiro_plan_minute=rng.choice((50, 500, 500)),
         breaker_failures=rng.choice((0, 2, 6)),
-        chainhook_id=now.chainhook_id if key else None,  # Hiro shows a hook to its owner only
+        chainhook_id=now.chainhook_id if key else None,  # Hiro shows a hook only to its owner
         chainhook_reenable=now.chainhook_reenable and key is not None,
     )
 
@@ -238,7 +238,7 @@ def _values(kind: str, rng: Random) -> dict[str, Any]:
 
 
 def _down_s(rng: Random) -> float:
-    """Mostly a supervisor starts the process again at once; sometimes nobody does for hours."""
+    """Draw how long the process is down: usually a supervisor restarts it at once, sometimes it takes hours."""
     return round(rng.choice((0.1, 1.0, 5.0, 60.0, rng.uniform(60, 1800), rng.uniform(1800, 30_000))), 1)
 
 

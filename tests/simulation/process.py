@@ -1,4 +1,4 @@
-"""One process of the service, put together as `tocsin.service` does, with simulated time, disk and upstreams."""
+"""One process of the service, assembled as in `tocsin.service`, with simulated time, disk and upstreams."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ MIGRATIONS = load_migrations()
 
 
 class Observer(Protocol):
-    """What is told of everything that the process does."""
+    """Is notified of everything that the process does."""
 
     def failed(self, error: BaseException) -> None: ...
     def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...
@@ -58,7 +58,7 @@ class Observer(Protocol):
 
 
 class ProcessLog:
-    """A `Logger` that tells the observer, as long as the process lives."""
+    """A `Logger` that notifies the observer as long as the process lives."""
 
     def __init__(self, process: "SimulatedProcess", bound: Mapping[str, JSON]) -> None:
         self._process = process
@@ -126,7 +126,7 @@ class SimulatedProcess:
         self.logger = ProcessLog(self, {})
 
     async def open(self) -> None:
-        """As the service opens: everything, or nothing."""
+        """Open everything or nothing, as the service does."""
         try:
             self._open_stores()
             await self._open_scheduler()
@@ -218,7 +218,7 @@ class SimulatedProcess:
         ).look
 
     def _tasks(self) -> tuple[Task, ...]:
-        """As the settings want them. Rounds are looked at less often, so that days are cheap to simulate."""
+        """Return the tasks of the settings. Rounds are checked less often, so that days are cheap to simulate."""
         every_ms = self._rounds_every_ms
         return tuple(
             replace(task, cadence_ms=every_ms) if task.name == "rounds" else task
@@ -229,7 +229,7 @@ class SimulatedProcess:
         return SchedulerClient(self._namespace.get_by_name(instance or self.settings.instance))
 
     def effective_cadences(self) -> dict[str, int]:
-        """What the scheduler's object calculates with; empty while it is not there."""
+        """Return the effective cadences of the scheduler's object; empty while it does not exist."""
         for live in self.runtime._live.values():
             scheduler = live._instance
             if isinstance(scheduler, SchedulerDO) and live.id.name == self.settings.instance:
@@ -237,7 +237,7 @@ class SimulatedProcess:
         return {}
 
     async def reload(self, settings: Settings) -> None:
-        """As SIGHUP does with the settings that a reload applies."""
+        """Apply the settings that a reload applies, as SIGHUP does."""
         self.settings = settings
         self.env.tasks, self.env.request_jobs = self._tasks(), request_jobs(settings)
         await self.scheduler().reload()
@@ -269,7 +269,7 @@ class SimulatedProcess:
         await self._stack.aclose()
 
     def lose(self) -> None:
-        """The process was killed: nothing of it happens any more, and the system closes its files."""
+        """Kill the process: none of its code runs any more, and the system closes its files."""
         self.is_open = False
         self.disk.process_is_dead = True
         self.clock.lose_process()

@@ -1,4 +1,4 @@
-"""Who is told of alerts and heartbeats: it takes them, refuses them, or does not answer."""
+"""The receiver of alerts and heartbeats: it accepts them, refuses them, or does not answer."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ ALERTED_SHARE, HEARTBEAT_SHARE, HOOK_SHARE = 0.6, 0.3, 0.9  # of histories
 
 
 def with_receivers(rng: Random, settings: Settings) -> Settings:
-    """Some settings name a receiver of alerts, one of heartbeats, or a hook to watch."""
+    """Draw settings: some name a receiver of alerts, one of heartbeats, or a hook to watch."""
     form = rng.choice(ALERT_FORMATS)
     alerted, beats, hooked = rng.random(), rng.random(), rng.random()
     if alerted < ALERTED_SHARE:
@@ -41,7 +41,7 @@ def with_receivers(rng: Random, settings: Settings) -> Settings:
 
 @dataclass
 class AlertReceiver:
-    """`says_ready`: what the last alert said that it took."""
+    """Receives alerts. `says_ready`: whether the last accepted alert said that the service is ready."""
 
     clock: TrueClock
     mode: ReceiverMode = "takes"
@@ -67,7 +67,7 @@ class AlertReceiver:
 
 
 def _says_ready(alert: Mapping[str, Any]) -> bool:
-    """In any of the formats."""
+    """Read an alert in any of the formats."""
     if "text" in alert:
         return "ready again" in alert["text"].partition("\n")[0]
     return alert.get("event") == "ready" or alert.get("event_action") == "resolve"

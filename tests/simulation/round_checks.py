@@ -1,4 +1,4 @@
-"""What must hold of rounds, of the history and of the news; docs/guarantees.md explains each by its name."""
+"""The invariants of rounds, of the history and of the news; docs/guarantees.md explains each by its name."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from simulation.history import History
 
 HOUR_MS = 3_600_000
-LISTED_AFTER_S = 600  # an upstream lists a transaction at most so long after its block
+LISTED_AFTER_S = 600  # an upstream lists a transaction at most this long after its block
 
 _ROUNDS = "SELECT * FROM competition_rounds"
 _FILES = """
@@ -46,21 +46,21 @@ AND p.at <= ? ORDER BY p.at DESC LIMIT 1"""
 
 
 class RoundChecks:
-    """Looks at the database beside the service."""
+    """Reads the database while the service runs."""
 
     def __init__(self, history: "History") -> None:
         self._history = history
-        self._final: dict[tuple[str, int], str] = {}  # what each version's file was when it was seen first
+        self._final: dict[tuple[str, int], str] = {}  # each version's file when it was first seen
         self._files: dict[tuple[str, int], RoundFile] = {}
         self._ended: set[tuple[str, int]] = set()
         self._snapshot_hours: set[int] = set()
         self._last_news = 0
-        self._answers: dict[str, list[tuple[Any, ...]]] = {}  # of the last look, by the question
+        self._answers: dict[str, list[tuple[Any, ...]]] = {}  # of the last check, by query
         self._rounds: dict[str, dict[str, Any]] = {}
         self._right_days: set[tuple[Any, ...]] = set()
-        self._told: set[str] = set()  # the swaps that the news have told of
+        self._told: set[str] = set()  # the swaps that the news has reported
         self._refusals_told: set[str] = set()
-        self.clock_wrong_s = -1.0  # when the machine's clock was wrong last
+        self.clock_wrong_s = -1.0  # when the machine's clock was last wrong
 
     # By the log
 
@@ -98,7 +98,7 @@ class RoundChecks:
             history.broken("round-on-time", f"{round_id} was closed {late_s:.1f} s late")
 
     def _captured(self, round_id: str) -> None:
-        """What was mined before the grace ended, and listed, was captured."""
+        """Check that everything mined before the grace ended, and listed, was captured."""
         history, outside = self._history, self._history.outside
         with self._history.reader.at_one_instant() as database:
             round_ = self._round(database, round_id)
@@ -141,18 +141,18 @@ class RoundChecks:
             self._on_time(round_)
 
     def _are_new(self, database: sqlite3.Connection, *questions: str) -> bool:
-        """Whether an answer is another one than at the last look: what was right and is the same is right."""
+        """Return whether an answer differs from the last check: an unchanged correct answer is still correct."""
         before = [self._answers.get(sql) for sql in questions]
         now = [database.execute(sql).fetchall() for sql in questions]
         self._answers.update(zip(questions, now, strict=True))
         return before != now
 
     def connection_closed(self) -> None:
-        """Another one numbers what it sees of changes in another way."""
+        """Forget the last answers: a new connection numbers changes differently."""
         self._answers.pop(_CHANGES, None)
 
     def _on_time(self, round_: dict[str, Any]) -> None:
-        """It closes when its grace is over; then it ends, or says what it waits for."""
+        """Check that it closes when its grace is over, and then ends or states what it waits for."""
         history = self._history
         task = history.checks.tasks.get("rounds")
         if round_["closed_at"] is not None and _ms(round_["closed_at"]) < round_["grace_ends_at"] * 1000:
@@ -166,7 +166,7 @@ class RoundChecks:
         due_ms = max(round_["grace_ends_at"] * 1000, _ms(round_["closed_at"] or round_["created_at"]))
         late_s = (history.clock.now() - due_ms) / 1000 - task.cadence_s
         since_s = history.time.now_s - late_s - task.cadence_s
-        was_reopened = round_["note"] is not None  # nobody notes when
+        was_reopened = round_["note"] is not None  # the time is not stored
         if late_s <= LATE_S or was_reopened or self._clock_was_wrong_since(due_ms):
             return
         if history.checks.excuse(task, since_s, history.time.now_s) is None:
@@ -212,7 +212,7 @@ class RoundChecks:
             self._prices_of_end(database, round_, file)
 
     def _same_rows(self, version: tuple[str, int]) -> None:
-        """The stored results and prizes are those of the file."""
+        """Check that the stored results and prizes are those of the file."""
         round_id, outcome = version[0], self._files[version].outcome
         results = [json.loads(text) for of_round, text in self._answers[_RESULTS] if of_round == round_id]
         wanted = [result.to_json() for result in outcome.results]
@@ -224,7 +224,7 @@ class RoundChecks:
             self._history.broken("round-final", f"the prizes of {version} are not those of its file")
 
     def _prices_of_end(self, database: sqlite3.Connection, round_: dict[str, Any], file: RoundFile) -> None:
-        """They are the median of the last hour, looked up in the series one by one."""
+        """Check that they are the median of the last hour, looked up in the series one by one."""
         end_ms = round_["ends_at"] * 1000
         if self._clock_was_wrong_since(end_ms):
             return
@@ -244,7 +244,7 @@ class RoundChecks:
     # The history and the news
 
     def _news(self, news: list[tuple[int, str, str]]) -> None:
-        """Told in order, they lead to what is recorded."""
+        """Check that the news, applied in order, gives the record."""
         broken = self._history.broken
         for number, kind, txid in news:
             self._last_news = number
@@ -271,7 +271,7 @@ class RoundChecks:
                 self._history.broken("history", f"a point of an hour without a snapshot: {hours}")
 
     def _capital(self, database: sqlite3.Connection) -> None:
-        """Of who is eligible: the largest net amount given of each token, counted from the swaps."""
+        """Check that it is the largest net amount given of each token, counted from eligible agents' swaps."""
         tiers = dict(database.execute("SELECT stx_address, tier FROM agent_tiers"))
         due = {sender for (sender,) in database.execute("SELECT sender FROM outlays_due")}
         swaps = rows_of(database, "SELECT * FROM swaps ORDER BY block_height, tx_index, txid")
@@ -291,7 +291,7 @@ class RoundChecks:
     # At the end
 
     def ending(self) -> None:
-        """Everything that differs from what was captured is listed, and nothing else."""
+        """Check that exactly the differences from what was captured are listed."""
         self.look()
         with self._history.reader.at_one_instant() as database:
             self._capital(database)
@@ -326,7 +326,9 @@ class RoundChecks:
             result.stx_address: "agent_ineligible"
             for result in file.outcome.results
             if tiers.get(result.stx_address) != "eligible"
-            and (round_["status"] != "paid" or result.stx_address in listed)  # then nobody looks any more
+            and (
+                round_["status"] != "paid" or result.stx_address in listed
+            )  # a paid round is not checked again
         }
         if listed != expected:
             other = {
@@ -340,7 +342,7 @@ class RoundChecks:
     def _is_late(
         round_: dict[str, Any], live: dict[str, Any] | None, agents: set[str], listed: dict[str, str]
     ) -> bool:
-        """A swap of the round that was not captured. Of who was not eligible then, it may have been there."""
+        """Return whether a swap of the round was not captured. One of an ineligible sender need not be new."""
         if live is None or not round_["starts_at"] <= live["burn_block_time"] < round_["ends_at"]:
             return False
         return live["sender"] in agents or live["txid"] in listed

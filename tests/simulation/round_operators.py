@@ -1,4 +1,4 @@
-"""What operators do with rounds, mostly at bad moments, and what they see to when everything is calm."""
+"""What operators do with rounds, mostly at bad moments, and what they fix when everything is calm."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ class RoundOperators(Crowds):
     """Add, void, reopen, price, flag, pay, and every step by hand."""
 
     def _round_rule(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
-        """The rule starts a part of its period ago, so that its first round ends soon."""
+        """Set a rule that started a part of its period ago, so that its first round ends soon."""
         values = event.values
         starts_at = process.clock.now() // 1000 - int(values["period_s"] * values["begun"])
         self._act(
@@ -55,7 +55,7 @@ class RoundOperators(Crowds):
         )
 
     def _round_act(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
-        """Something with one of the rounds, whatever its status is."""
+        """Do something with one of the rounds, whatever its status."""
         rounds = self._rounds()
         if not rounds:
             return
@@ -82,7 +82,7 @@ class RoundOperators(Crowds):
         self.spawn(self._price_waiting(process))
 
     async def _price_waiting(self, process: SimulatedProcess) -> None:
-        """A price where the series has none."""
+        """Set a price where the series has none."""
         for each in self._rounds():
             if (each["waiting_reason"] or "").startswith("the price of stx"):
                 await self._care(process, "price", each, tokenId="stx", priceUsd="0.85", decimals=6)
@@ -104,7 +104,7 @@ class RoundOperators(Crowds):
     # When everything is calm
 
     async def care_for_rounds(self, process: SimulatedProcess) -> None:
-        """No further rounds, and a price where the series has none. Everything else comes by itself."""
+        """End the rule, and set a price where the series has none. Everything else happens by itself."""
         await self._do_act(process, {"action": "rule"}, dry_run=False)
         while True:
             now = process.clock.now() // 1000

@@ -1,4 +1,4 @@
-"""Leaves events out of a plan for as long as it breaks the same promise: what remains is what matters."""
+"""Removes events from a plan as long as it still breaks the same promise."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ TRIES_MAX = 80
 def shrunk(
     plan: Plan, broken: str, run: Callable[[Plan], Report] = run_history, tries_max: int = TRIES_MAX
 ) -> tuple[Plan, Report]:
-    """The smallest plan that was found within so many tries, and how its history went.
+    """Return the smallest plan found within this many tries, and how its history went.
 
-    First it ends shortly after the violation. Then ever smaller parts of its events are left out.
+    First the plan is cut off shortly after the violation. Then smaller and smaller parts of its events are left out.
     """
     report = run(plan)
     tries = 1

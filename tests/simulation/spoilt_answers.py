@@ -1,6 +1,6 @@
-"""Answers of an upstream that mean nothing: an odd status, a value of another type, or a contradiction.
+"""Invalid answers of an upstream: an odd status, a value of another type, or a contradiction.
 
-None of them can be mistaken for a true answer with other values: an upstream that lies cannot be noticed.
+None of them can be mistaken for a true answer with other values: nobody could notice an upstream that lies.
 """
 
 import json
@@ -25,10 +25,10 @@ class SpoiltAnswers:
     upstream: UpstreamName = "hiro"
     share: float = 0.0
     until_s: float = 0.0
-    only: str | None = None  # of the kinds
+    only: str | None = None  # the only kind to use
 
     def spoil(self, answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
-        """What arrives instead of this answer."""
+        """Return what arrives instead of this answer."""
         if rng.random() >= self.share:
             return answer
         kind = self.only or rng.choice(KINDS)
@@ -53,7 +53,7 @@ class SpoiltAnswers:
 
 
 def with_odd_part(value: Any, rng: Random) -> Any:
-    """The value with one part, at any depth, that is of another type."""
+    """Return the value with one part, at any depth, of another type."""
     if isinstance(value, dict) and value and rng.random() < 0.95:
         name = rng.choice(list(value))
         return {**value, name: with_odd_part(value[name], rng)}

@@ -17,12 +17,12 @@ def object_of(instance: str) -> str:
 
 
 def stored_texts(directory: Path, instance: str) -> dict[str, str]:
-    """Each entry as JSON text."""
+    """Return each entry as JSON."""
     with closing(sqlite3.connect(directory / OBJECTS_FILE)) as file:
         return dict(file.execute(_ALL, (object_of(instance),)))
 
 
 def write_texts(directory: Path, instance: str, texts: Mapping[str, str]) -> None:
-    """While no process has the file open."""
+    """Write entries while no process has the file open."""
     with closing(sqlite3.connect(directory / OBJECTS_FILE)) as file, file:
         file.executemany(_WRITE, [(object_of(instance), key, text) for key, text in texts.items()])

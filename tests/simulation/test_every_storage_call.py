@@ -1,7 +1,7 @@
-"""A short history, once for each call of its storage: that one fails, or the process dies before or after it.
+"""A short history, once for each storage call: that call fails, or the process dies before or after it.
 
-Here a few calls have their turn, to test that such a history works; CI takes every fourth with `make sim
-EVERY_CALL=4`, and `EVERY_CALL=1` all of them.
+This test uses a few calls, to check that such a history works. CI uses every fourth call with `make sim EVERY_CALL=4`;
+`EVERY_CALL=1` uses all of them.
 """
 
 import pytest
@@ -15,13 +15,13 @@ STEP = 48
 
 @pytest.fixture(scope="module")
 def calls() -> int:
-    """How many there are when none fails."""
+    """Return how many calls there are if none fails."""
     return run_history(short_plan()).counts["storage calls before the calm"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_call_is_one_too_many(fault: CallFault, calls: int) -> None:
-    """Whatever becomes of any one call, every promise is kept."""
+    """Every promise is kept, whatever happens to any one call."""
     assert calls > 100
     assert broken_by(fault, range(5, calls, STEP)) == {}

@@ -1,4 +1,4 @@
-"""What operators and readers of the simulation notice: a defect is put in, and the promise with its name is broken."""
+"""Operators and readers of the simulation notice defects: each defect breaks the promise with its name."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tocsin.scheduler.scheduler_do import SchedulerDO
 
 
 def busy_plan() -> Plan:
-    """Half a day without faults, in which operators and readers have much to do."""
+    """Return half a day without faults, with busy operators and readers."""
     plan = draw_plan(1, 0.5)
     events = [
         Event(3_600.0 + 600 * number, "follow", number, {"what": what})
@@ -63,12 +63,12 @@ def page_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def events_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for newer events gets all."""
+    """A client that asks for newer events gets all."""
     monkeypatch.setattr(EventLog, "_since", lambda self, _seq: list(self._kept))
 
 
 def two_instances(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instance takes itself for the active one."""
+    """Every instance considers itself the active one."""
     monkeypatch.setattr(SchedulerDO, "_is_drained", lambda _: False)
 
 

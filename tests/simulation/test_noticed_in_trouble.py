@@ -1,4 +1,4 @@
-"""What the simulation notices in trouble with stores and upstreams: a defect is put in, and its promise is broken."""
+"""The simulation notices defects while stores and upstreams have faults: each defect breaks its promise."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def troubled_plan() -> Plan:
-    """Half a day: entries are damaged, a hook is deleted, others use up the month, many ask at once."""
+    """Return half a day: entries are damaged, a hook is deleted, others use up the month, many ask at once."""
     plan = draw_plan(1, 0.5)
     damage = {"what": "state", "count": 12, "whole": True, "down_s": 70.0}
     events = (
@@ -51,7 +51,7 @@ def troubled_plan() -> Plan:
 
 
 def not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read is replaced by its default, and nobody is told."""
+    """An unreadable value is replaced by its default without a report."""
     real = EntryReader.value
 
     def value(self: EntryReader, key: str, stored: Any, read: Any, default: Any) -> Any:
@@ -74,7 +74,7 @@ def lines_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A month that is used up is asked for whenever somebody wants a call."""
+    """An upstream whose month is used up is called whenever somebody wants a call."""
     monkeypatch.setattr(Month, "_probe_wait_ms", lambda _: 0)
 
 
@@ -89,7 +89,7 @@ def call_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hook_always_fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hook that is not enabled is no problem."""
+    """A disabled hook is not reported as a problem."""
     monkeypatch.setattr(hook_watch, "problem_of", lambda _: None)
 
 

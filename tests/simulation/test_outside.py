@@ -1,4 +1,4 @@
-"""What the world around the service knows: which swap a list may have left out without a trace."""
+"""The model of the world knows which swap a list may have left out without a trace."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from simulation.time_and_loop import SimulatedTime
 
 
 def test_a_swap_is_unseen_only_if_nothing_after_it_was_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the three newest transactions of a wallet: a later one shows it, if that was listed itself and in time."""
+    """A later transaction of a wallet reveals an omitted one, if it was listed itself and in time."""
     time = SimulatedTime()
     outside = Outside(draw_plan(1, 1.0), time)
     time.now_s = 86_400.0
@@ -18,7 +18,7 @@ def test_a_swap_is_unseen_only_if_nothing_after_it_was_listed(monkeypatch: pytes
     first, second, last = sorted(mined, key=lambda each: each.nonce)[-3:]
 
     def unseen(left_out: set[str], listed_s: float = 10.0**12) -> list[bool]:
-        monkeypatch.setattr(outside, "_may_be_left_out", left_out.__contains__)  # as a list may do it
+        monkeypatch.setattr(outside, "_may_be_left_out", left_out.__contains__)  # as a list may do
         return [outside.may_be_unseen(each.tx_id, listed_s) for each in (first, second, last)]
 
     assert unseen(set()) == [False, False, False]

@@ -38,7 +38,7 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", [draw_plan, draw_long_plan])
 def test_every_promise_is_kept(draw: Callable[[int, float], Plan]) -> None:
-    """Bad days and a calm."""
+    """Every promise is kept through bad days and a calm."""
     report = run_history(draw(9_001, 3.0))
 
     assert [str(each) for each in report.violations] == []
@@ -48,7 +48,7 @@ def test_every_promise_is_kept(draw: Callable[[int, float], Plan]) -> None:
 
 @pytest.mark.slow
 def test_a_seed_repeats_itself_in_another_process() -> None:
-    """To the last byte of the trace, whatever order the other process gives its sets."""
+    """The traces are equal to the last byte, whatever the order of sets in the other process."""
     code = "from simulation.test_simulation import digest_of; print(digest_of(11), end='')"
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # ours is random, or the other one
     other = subprocess.run(
@@ -66,7 +66,7 @@ def test_a_seed_repeats_itself_in_another_process() -> None:
 
 
 def digest_of(seed: int) -> str:
-    """A bad day, and a short calm: its faults, not the calm, make a history differ."""
+    """Run a bad day and a short calm: the faults, not the calm, make histories differ."""
     plan = draw_plan(seed, 1.0)
     return run_history(replace(plan, world=replace(plan.world, calm_s=7_200.0))).digest
 
@@ -94,7 +94,7 @@ def plan_with_rounds() -> Plan:
 
 
 def test_shrinking_keeps_what_matters() -> None:
-    """Of 60 events two together break a promise: they remain, and nothing else does."""
+    """If two of 60 events together break a promise, exactly these two remain."""
     plan = draw_plan(5, 3.0)
     guilty = {plan.events[17], plan.events[40]}
 
@@ -109,7 +109,7 @@ def test_shrinking_keeps_what_matters() -> None:
 
 
 def without_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The object deletes its alarm now and then instead of setting it."""
+    """The object sometimes deletes its alarm instead of setting it."""
     real = SchedulerDO._set_alarm
     calls = iter(range(10**9))
 
@@ -129,7 +129,7 @@ def late_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def always_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No task is ever called overdue or failing, and none runs to its end."""
+    """No task is ever reported as overdue or failing, and none runs to its end."""
     monkeypatch.setattr(service_health, "is_overdue", lambda _: False)
     monkeypatch.setattr(service_health, "is_failing", lambda _: False)
 
@@ -140,7 +140,7 @@ def always_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every task is called overdue."""
+    """Every task is reported as overdue."""
     monkeypatch.setattr(service_health, "is_overdue", lambda _: True)
 
 
@@ -157,7 +157,7 @@ def never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_notices_a_broken_promise(
     broken: Callable[[pytest.MonkeyPatch], None], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect is put in: the check with this name finds it, without any fault from outside."""
+    """The check with this name finds the defect, without any fault from outside."""
     broken(monkeypatch)
     report = run_history(quiet_plan())
 
@@ -186,7 +186,7 @@ def captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def later_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round is valued at prices of before its end."""
+    """A round is valued at prices from before its end."""
 
     def asked(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
         return ask_for_closing_prices(db, token_ids, ends_at - 3_600)

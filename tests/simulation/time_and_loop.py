@@ -1,9 +1,9 @@
-"""Simulated time, and an event loop in it whose only source of chance is a seed.
+"""Simulated time, and an event loop whose only source of randomness is a seed.
 
-Each process of the service gets a loop of its own. Nothing runs in a thread: the jobs that asyncio would hand to one
-run on the loop after a drawn delay, in the order that a pool of threads allows. Timers fire a drawn moment late, as
-real ones do, so that what is due at the same time happens in a drawn order. `kill_in` ends the process between two
-callbacks, wherever its code then is.
+Each process of the service gets its own loop. Nothing runs in a thread: the jobs that asyncio would hand to one run on
+the loop after a random delay, in an order that a thread pool allows. Timers fire slightly late, as real ones do, so
+timers due at the same time fire in a random order. `kill_in` ends the process between two callbacks, wherever its code
+is at that point.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 START_MS = 1_778_716_800_000  # a midnight of 2026, in the first days of the campaign
 TIMER_LATE_S = 0.0001  # the longest that a timer fires late
-WRITER = "-w"  # how the name of a thread ends that writes
+WRITER = "-w"  # the suffix of the name of a thread that writes
 STATEMENTS = "_run_whole"  # the job that runs them; another one closes the file
-RESOLUTION_S = 1e-9  # what is due so soon is due
+RESOLUTION_S = 1e-9  # a timer due this soon is due now
 CLOSED = "Event loop is closed"
 JOB_S = (0.0001, 0.002)  # how long a job in a thread takes
 
 
 class ProcessKilled(KeyboardInterrupt):
-    """The process is gone. No code of it runs any more: asyncio passes this exception on at once."""
+    """The process is gone. None of its code runs any more: asyncio passes this exception on at once."""
 
 
 class Stuck(RuntimeError):
@@ -48,7 +48,7 @@ class SimulatedTime:
 
 
 class TrueClock:
-    """For the upstreams: the true time."""
+    """The true time, for the upstreams."""
 
     boot_id = "true"
 
@@ -66,7 +66,7 @@ class TrueClock:
 
 
 class MachineClock(VirtualClock):
-    """The clock of the machine: `jump` sets its wall clock, `reboot` begins its monotonic clock again."""
+    """The clock of the machine: `jump` sets its wall clock, `reboot` restarts its monotonic clock."""
 
     def __init__(self, time: SimulatedTime) -> None:
         super().__init__(start_ms=0, boot_id="boot 1")
@@ -85,7 +85,7 @@ class MachineClock(VirtualClock):
         return self._wall_ms != 0
 
     def reboot(self) -> bool:
-        """The wall clock of a machine is right again when it has started; returns whether it was not."""
+        """Restart the machine, which sets its wall clock right; return whether it was wrong."""
         was_wrong = self._wall_ms != 0
         self._boots += 1
         self.boot_id = f"boot {self._boots}"
@@ -93,7 +93,7 @@ class MachineClock(VirtualClock):
         return was_wrong
 
     def set_right(self) -> None:
-        """While no process runs."""
+        """Set the clock right while no process runs."""
         self._wall_ms = 0
 
     def lose_process(self) -> None:
@@ -138,7 +138,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _at(
         self, when: float, callback: Any, args: tuple[Any, ...], context: Any = None
     ) -> asyncio.TimerHandle:
-        """As the loop of asyncio does, without what finds mistakes of callers: this is half of the loop's work."""
+        """Schedule a timer like asyncio's loop, without its checks of the caller: this is half of the loop's work."""
         if self._closed:  # type: ignore[attr-defined]  # of BaseEventLoop, as below
             raise RuntimeError(CLOSED)
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -203,7 +203,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             timer = heapq.heappop(scheduled)
             timer._scheduled = False
             ready.append(timer)
-        for _ in range(len(ready)):  # what they make ready has its turn next time
+        for _ in range(len(ready)):  # callbacks that they add run in the next iteration
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
@@ -218,8 +218,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._scheduled.clear()  # type: ignore[attr-defined]
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is meant to be lost
-            with suppress(BaseException):  # what its `finally` would do needs a loop, and there is none
-                task.get_coro().close()  # if it waited for the collector, it would get the next one
+            with suppress(BaseException):  # its `finally` would need a loop, and there is none
+                task.get_coro().close()  # if the collector closed it later, it would use the next loop
         self.close()
 
 

@@ -1,4 +1,4 @@
-"""What the upstreams grant for our keys: months that others use up or that begin again, and keys that are ignored."""
+"""The quotas of our keys at the upstreams: months that others use up or that start over, and ignored keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ HEADERS: Mapping[str, str] = {
     "tenero": "x-ratelimit-month-remaining",
 }
 PROBE_S = 3_600.0  # between two calls while the month is used up
-UNDER_WAY_S = 10.0  # a call that was permitted before the news came is on its way for so long at most
+UNDER_WAY_S = 10.0  # how long a call permitted before the month was known to be used up may be under way
 
 
 class UpstreamAccounts:
@@ -64,11 +64,11 @@ def _keys(limit: UpstreamRateLimit) -> list[str]:
 
 @dataclass
 class MonthChecks:
-    """While an upstream says that the month is used up, it is asked once an hour."""
+    """Checks that an upstream which reports its month as used up is called once an hour."""
 
     used_up_s: float | None = None  # since when we know
     used_up_ms: int = 0  # the same by the clock of the machine
-    called_s: float | None = None  # the last call since
+    called_s: float | None = None  # the last call since then
     left: int = 10**9
     offsets_ms: set[int] = field(default_factory=lambda: {0})  # of its months, that we may know of
 
@@ -85,11 +85,11 @@ class MonthChecks:
             self.used_up_s, self.used_up_ms = now_s, wall_ms
 
     def forget(self) -> None:
-        """What is stored of the budget was lost, it is another key's, or the clock was set."""
+        """Start over: the stored budget was lost, the key changed, or the clock was set."""
         self.used_up_s = self.called_s = None
 
     def called(self, now_s: float, wall_ms: int) -> str | None:
-        """A sentence if this call comes too soon."""
+        """Return a sentence if this call comes too soon."""
         if self.used_up_s is None or now_s - self.used_up_s < UNDER_WAY_S:
             return None
         if any(_starts_ms(wall_ms - by) != _starts_ms(self.used_up_ms - by) for by in self.offsets_ms):
@@ -102,6 +102,6 @@ class MonthChecks:
 
 
 def _starts_ms(wall_ms: int) -> int:
-    """When the calendar's month began."""
+    """Return when the calendar month began."""
     at = datetime.fromtimestamp(wall_ms / 1000, UTC)
     return int(datetime(at.year, at.month, 1, tzinfo=UTC).timestamp()) * 1000

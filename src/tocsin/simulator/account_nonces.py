@@ -1,7 +1,7 @@
 """The nonces of accounts, as on a real chain: those of an account's mined transactions are 0, 1, 2 and so on.
 
-The real nonce is part of the signed transaction. Here a transaction gets it when it is mined, so that a dropped
-transaction leaves no gap. Until then it has the one that it would get if it were mined next.
+On a real chain the nonce is part of the signed transaction. Here a transaction gets it when it is mined, so a dropped
+transaction leaves no gap. Until then it has the nonce that it would get if it were mined next.
 """
 
 from collections import defaultdict
@@ -11,13 +11,13 @@ from tocsin.simulator.chain_records import ChainTransaction
 
 
 class AccountNonces:
-    """The next nonce of every account. A sponsored transaction uses one of its sender and one of its sponsor."""
+    """The next nonce of every account. A sponsored transaction uses a nonce of its sender and one of its sponsor."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = defaultdict(int)
 
     def preview(self, tx: ChainTransaction) -> None:
-        """Give a waiting transaction the nonces that it would get now, and do not use them up."""
+        """Give a waiting transaction the nonces that it would get now, without using them up."""
         tx.nonce = self._next.get(tx.sender, 0)
         if tx.sponsor:
             tx.sponsor_nonce = self._next.get(tx.sponsor, 0)
@@ -29,7 +29,7 @@ class AccountNonces:
             tx.sponsor_nonce = self._take(tx.sponsor)
 
     def take_back(self, orphans: Iterable[ChainTransaction]) -> None:
-        """Make the nonces of the newest transactions free again. The transactions still show them."""
+        """Free the nonces of the newest transactions again. The transactions still show them."""
         for tx in orphans:
             self._next[tx.sender] -= 1
             if tx.sponsor:

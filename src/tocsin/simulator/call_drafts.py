@@ -20,7 +20,7 @@ AMOUNT_MIN = 1000  # large enough to take fees and refunds out of it, for every 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrade:
-    """A swap that a wallet is going to make, and the parts of its transaction."""
+    """A swap that a wallet will make, and the parts of its transaction."""
 
     rng: Random
     wallet: str
@@ -49,7 +49,7 @@ class PlannedTrade:
         return ContractLogEvent(contract or self.pool.contract, self.function)
 
     def draft(self, *events: ChainEvent, swap: IntendedSwap | None) -> "CallDraft":
-        """A plain call of the pool's own contract, with these events."""
+        """Draft a plain call to the pool's own contract, with these events."""
         arguments = (
             CallArgument("x-amount", self.amount_in),
             CallArgument("min-dy", self.amount_out * 99 // 100),
@@ -79,7 +79,7 @@ def draw_trade(
     amount_in: int | None = None,
     amount_out: int | None = None,
 ) -> PlannedTrade:
-    """A plausible trade at current prices. Arguments that are given are kept."""
+    """Draw a plausible trade at current prices. Given arguments are kept."""
     pool, sold, bought = rng.choice(_directions(token_in, token_out))
     target_usd = min(5_000.0, 8.0 * rng.paretovariate(1.1))
     slippage = 1.0 - rng.uniform(-0.004, 0.012)

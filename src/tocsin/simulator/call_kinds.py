@@ -1,9 +1,9 @@
-"""The kinds of contract calls: one function per kind, which also gives the swap that the call really is.
+"""The kinds of contract calls: one function per kind, which also states the swap that the call really is.
 
 The function turns a `PlannedTrade` (wallet, pool, amounts) into a `CallDraft`: the call, its events in order,
 and its swap, or None if it is not a swap. The rule is netting: over all events, exactly one asset left the
-wallet and exactly one came in. The transaction fee does not count, and neither does what only went to somebody who
-gave nothing.
+wallet and exactly one came in. The transaction fee does not count, and neither does an asset that only went to
+somebody who gave nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from tocsin.simulator.contracts import (
 )
 from tocsin.simulator.simulated_tokens import AEUSDC, DIKO, STX, WELSH, SimulatedToken
 
-BINS_MAX = 350  # the most bins that a DLMM router goes through in one call
+BINS_MAX = 350  # the most bins that a DLMM router uses in one call
 
 CallKind: TypeAlias = Callable[[PlannedTrade], CallDraft]
 
@@ -37,7 +37,7 @@ def simple(trade: PlannedTrade) -> CallDraft:
 
 
 def provider(trade: PlannedTrade) -> CallDraft:
-    """A call of the helper that takes the referrer of the trade, an optional principal."""
+    """A call to the helper that takes the referrer of the trade, an optional principal."""
     draft = simple(trade)
     referrer = PROVIDER if trade.rng.random() < 0.5 else None
     call = SimulatedCall(
@@ -97,7 +97,7 @@ def third_token_fee(trade: PlannedTrade) -> CallDraft:
 
 
 def refund(trade: PlannedTrade) -> CallDraft:
-    """The wallet sends more than is needed and gets the rest back; the difference is the amount in."""
+    """The wallet sends more than needed and gets the rest back; the difference is the amount in."""
     rest = max(1, trade.amount_in // 3)
     paid, back, got = (
         trade.outgoing(trade.amount_in + rest),
@@ -157,7 +157,7 @@ def huge(trade: PlannedTrade) -> CallDraft:
 
 
 def small_stx(trade: PlannedTrade) -> CallDraft:
-    """The wallet gets less STX than the fee: in Hiro's net STX goes out, although the swap brought it in."""
+    """The wallet gets less STX than the fee: Hiro's net shows STX going out, although the swap brought it in."""
     pool = next(pool for pool in POOLS if pool.y == DIKO)
     small = replace(trade, pool=pool, token_in=DIKO, token_out=STX, amount_out=max(1, trade.fee // 3))
     return simple(small)
@@ -223,8 +223,8 @@ def no_events(trade: PlannedTrade) -> CallDraft:
     return trade.draft(swap=None)
 
 
-# These count when they succeed, are on the allow-list and have an eligible sender. Of the refused kinds, the
-# off-list ones count once the allow-list has their calls; the aborted ones never do.
+# These count if they succeed, are on the allow-list and have an eligible sender. Of the refused kinds, the
+# off-list ones count once their calls are on the allow-list; the aborted ones never do.
 SWAP_KINDS: Mapping[str, CallKind] = {
     kind.__name__: kind
     for kind in (

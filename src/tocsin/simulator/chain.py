@@ -1,6 +1,6 @@
 """One seeded, deterministic model of a chain, driven by the time passed in.
 
-A block comes every five seconds, a Bitcoin block every ten minutes. A broadcast transaction waits in the
+A block is mined every five seconds, a Bitcoin block every ten minutes. A broadcast transaction waits in the
 mempool until it is mined or dropped. A reorg removes the newest blocks. An empty block is only a height,
 so the cost of a month depends only on the transactions in it. The same seed, commands and times give the
 same chain to the last byte, no matter in how many steps it is advanced.
@@ -117,7 +117,7 @@ class Chain:
         amount_in: int | None = None,
         amount_out: int | None = None,
     ) -> ChainTransaction:
-        """Broadcast a call of that kind (see `call_kinds.CALL_KINDS`). What is not given is drawn."""
+        """Broadcast a call of that kind (see `call_kinds.CALL_KINDS`). Missing arguments are drawn."""
         if kind not in CALL_KINDS:
             raise UsageError(f"unknown kind of call {kind!r}; the kinds are {', '.join(CALL_KINDS)}")
         rng = rng or self._rng
@@ -154,12 +154,12 @@ class Chain:
         return self.broadcast(source, TokenTransfer(target, amount), (event,), fee=180, wait_ms=wait_ms)
 
     def dust(self, wallet: Wallet | str, count: int, *, wait_ms: int | None = 0) -> list[ChainTransaction]:
-        """Have strangers send `count` tiny transfers to a wallet; they push its own down in every list."""
+        """Have strangers send `count` tiny transfers to a wallet; they push its own transactions down in every list."""
         senders = self.strangers
         return [self.transfer(senders[n % len(senders)], wallet, 1, wait_ms=wait_ms) for n in range(count)]
 
     def burst(self, wallet: Wallet | str, count: int, kind: str = "simple") -> list[ChainTransaction]:
-        """Broadcast `count` calls of one wallet at the same moment."""
+        """Broadcast `count` calls of one wallet at the same time."""
         return [self.swap(wallet, kind) for _ in range(count)]
 
     def broadcast(
@@ -214,7 +214,7 @@ class Chain:
         tx.set_state("dropped", status)
 
     def mine(self, *chosen: ChainTransaction) -> Block:
-        """Mine an extra block now, with these transactions, or with all that wait when none is given."""
+        """Mine an extra block now, with these transactions, or with all waiting ones if none is given."""
         if mined := [tx.tx_id for tx in chosen if tx.state == "mined"]:
             raise UsageError(f"already mined: {', '.join(mined)}")
         waiting = chosen or tuple(tx for tx in self.transactions.values() if tx.state == "mempool")

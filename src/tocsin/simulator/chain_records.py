@@ -13,7 +13,7 @@ ChainPosition: TypeAlias = tuple[int, int, int]  # height, microblock sequence, 
 AssetKey: TypeAlias = tuple[int, str]  # one of the kinds below, and the asset; sorts as Hiro's rows do
 STX_KIND, FT_KIND, NFT_KIND = 1, 2, 3
 
-# mempool: it waits. mined: it is on the canonical chain. dropped: it left the mempool, its status has the
+# mempool: it waits. mined: it is on the canonical chain. dropped: it left the mempool, and its status has the
 # reason. forked: it is only on an abandoned fork, and v1 still shows that copy. vanished: no node has it.
 TxState: TypeAlias = Literal["mempool", "mined", "dropped", "forked", "vanished"]
 
@@ -207,7 +207,7 @@ class PrincipalIndex:
 
 
 def count_up_to(transactions: Sequence[ChainTransaction], position: ChainPosition) -> int:
-    """The number of transactions at or before this position, of a list that is oldest first."""
+    """Count the transactions at or before this position in a list that is oldest first."""
     return bisect_right(transactions, position, key=lambda tx: tx.position)
 
 

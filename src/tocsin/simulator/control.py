@@ -118,7 +118,7 @@ def limits(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
 def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     """Change how Tenero quotes a token, or fix its price (null: let it drift again).
 
-    `liquidity` and `volume` fix what its pools hold and trade in a day (null: Tenero does not tell).
+    `liquidity` and `volume` fix what its pools hold and trade in a day (null: Tenero does not report it).
     """
     _check_names(values, "token", "quoting", "usd", "liquidity", "volume")
     token = _get(values, "token", str, "")

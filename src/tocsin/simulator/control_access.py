@@ -1,7 +1,7 @@
-"""Who may control the simulator: somebody on this machine, who sends JSON, and in the demo the admin key.
+"""Decides who may control the simulator: a caller on this machine who sends JSON and, in the demo, the admin key.
 
-A web page that is open on this machine must not be able to. It cannot send JSON to another origin without asking first,
-and a name that it lets point to 127.0.0.1 is still in the Host header.
+A web page open on this machine must not control it. A page cannot send JSON to another origin without a preflight
+request, and if its own host name points to 127.0.0.1, that name is still in the Host header.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ class ControlRefusal:
 
 
 def refusal_of(request: Request, keys: Sequence[AccessKey]) -> ControlRefusal | None:
-    """Whether this request must not control the simulator. Without keys, none is asked for."""
+    """Return why this request must not control the simulator, or None. Without keys, no key is required."""
     if not _is_local(request.client.host if request.client else "") or not _is_local(_host_of(request)):
         return ControlRefusal(
             403,
             "not_local",
-            "The simulator is controlled from this machine only, by an address such as 127.0.0.1 or localhost.",
+            "The simulator can be controlled only from this machine, at an address such as 127.0.0.1 or localhost.",
         )
     if keys and matching_key(request.headers.get("x-admin-key", ""), keys) is None:
         return ControlRefusal(401, "unauthorised", "Send the value of ADMIN_KEY in the header X-Admin-Key.")
@@ -45,7 +45,7 @@ def refusal_of(request: Request, keys: Sequence[AccessKey]) -> ControlRefusal | 
 
 
 async def body_of(request: Request) -> bytes | None:
-    """The body; None when it is too large."""
+    """Return the body; None if it is too large."""
     body = b""
     try:
         async for piece in request.stream():

@@ -1,6 +1,6 @@
 """Faults between an upstream and its caller: on command, or by a seeded schedule of bad times.
 
-A fault replaces a good reply by something else. It can be limited to an `upstream`, a part of the `path`,
+A fault replaces a good reply with something else. It can be limited to an `upstream`, a part of the `path`,
 a number of `times`, a time (`from_ms`, `until_ms`) and a `share` of the requests that it matches.
 """
 
@@ -19,8 +19,8 @@ FaultKind: TypeAlias = Literal[
     "limited",  # 429; Retry-After is `retry_after` seconds, a date with `as_date`, and missing when None
     "status",  # `status`, with `body` and `extra_headers` when given: 5xx, 401, 403, a redirect elsewhere …
     "hang",  # no reply at all
-    "delay",  # the reply comes `seconds` late
-    "slow",  # the headers come at once, the body in small pieces over `seconds`
+    "delay",  # the reply arrives `seconds` late
+    "slow",  # the headers arrive at once, the body in small pieces over `seconds`
     "cut",  # the connection breaks before the status line
     "cut_body",  # the connection breaks in the middle of the body
     "truncated",  # a complete reply whose JSON ends too early
@@ -29,7 +29,7 @@ FaultKind: TypeAlias = Literal[
     "huge",  # valid JSON followed by `size` bytes of spaces
 ]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
-# From and to; null where a fault may go without it.
+# The least and the greatest value; null where a fault may do without it.
 NUMBERS: Mapping[str, tuple[int, int]] = {
     "times": (1, 10**6),
     "share": (0, 1),
@@ -160,7 +160,7 @@ class FaultInjector:
         rate_limit: UpstreamRateLimit,
         now_ms: int,
     ) -> tuple[Delivery, FaultKind | None]:
-        """What arrives of a good reply, and the kind of fault that was applied."""
+        """Return what arrives of a good reply, and the kind of fault that was applied."""
         fault = self._pick(upstream, request, now_ms)
         if fault is None:
             return Delivery(reply), None
@@ -180,7 +180,7 @@ class FaultInjector:
         return None
 
     def _draw(self, fault: SimulatedFault) -> bool:
-        """Whether a request that matches belongs to the fault's share."""
+        """Return whether a matching request belongs to the fault's share."""
         return fault.share >= 1.0 or self._rng.random() < fault.share
 
 
@@ -236,7 +236,7 @@ def _without(headers: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def _with_wrong_types(body: bytes, rng: Random) -> bytes:
-    """Replace about one value in six by a value of another type."""
+    """Replace about one value in six with a value of another type."""
     try:
         value = json.loads(body)
     except ValueError:  # a body that is not JSON has no types

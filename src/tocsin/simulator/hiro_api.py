@@ -2,10 +2,10 @@
 
 Modelled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
 404 and 410. `deprecated_gone` switches the deprecated v1 routes off (410), `v3_absent` makes it an older
-server without v3 (404), and `index_lag_ms` is how long look-ups by id do not find a new transaction.
+server without v3 (404), and `index_lag_ms` is how long lookups by id do not find a new transaction.
 
-The list of the whole network has its own switches: `network_list` switches it off, `omitted_share` is the share
-of transactions that it never shows, and `list_lag_ms` is how far it is behind, as a read replica can be.
+The network's list has its own switches: `network_list` switches it off, `omitted_share` is the share of transactions
+that it never shows, and `list_lag_ms` is how far it lags behind, as a read replica can.
 """
 
 import re
@@ -139,7 +139,7 @@ class HiroApi:
         if any(not tx_id.startswith("0x") for tx_id in ids):
             raise HiroHttpError(400, MULTIPLE_TX_ID_RULE)
         known = {tx.tx_id: tx for tx_id in ids if (tx := self._find_transaction(tx_id))}
-        # A transaction is found under its own id. The spelling of the request is looked up as it is.
+        # A transaction is found under its own id. The request's spelling of an id is looked up unchanged.
         entries = {
             tx_id: {"found": True, "result": _v1_row(tx, events, query)} for tx_id, tx in known.items()
         } | {tx_id: {"found": False, "result": {"tx_id": tx_id}} for tx_id in ids if tx_id not in known}
@@ -251,11 +251,11 @@ class HiroApi:
         return bisect_right(self.chain.index.all, newest_s, key=_block_time_s)
 
     def _is_listed(self, tx: ChainTransaction) -> bool:
-        """Whether the network's list shows it. The id decides: a larger share omits the same ones and more."""
+        """Return whether the network's list shows it. The id decides: a larger share omits the same ones and more."""
         return int(tx.tx_id[2:14], 16) >= self.omitted_share * 16**12
 
     def _principal_tag(self, principal: str) -> str:
-        """The newest id only: a transaction that is mined again in another block does not change it."""
+        """Return a tag of the newest id only: a transaction mined again in another block does not change it."""
         transactions = self.chain.index.of(principal)
         return transactions[-1].tx_id if transactions else ""
 

@@ -22,7 +22,7 @@ class HookApi:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self.uuid = HOOK_UUID  # of the hook that is registered
+        self.uuid = HOOK_UUID  # of the registered hook
         self.state: HookState = "streaming"
         self.enabled = True
 

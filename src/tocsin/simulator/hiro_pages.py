@@ -88,7 +88,7 @@ def v3_network_transactions(
     cursor: str | None,
     is_shown: Callable[[ChainTransaction], bool],
 ) -> HiroPage[ChainTransaction]:
-    """A page of the first `end` transactions of the chain. The total counts those that are not shown, too."""
+    """Return a page of the first `end` transactions of the chain. The total includes those not shown."""
     first = end if cursor is None else min(end, count_up_to(transactions, _position(cursor)))
     older = (transactions[at] for at in range(first - 1, -1, -1))
     newer = (transactions[at] for at in range(first, end))
@@ -138,7 +138,7 @@ def v3_events(tx: ChainTransaction, limit: int, first: int) -> HiroPage[tuple[Ch
 
 
 class _NewestFirst(Sequence[ChainTransaction]):
-    """A reversed view of a list, which is not copied: that of an old wallet is long."""
+    """A reversed view of a list. It does not copy the list, which is long for an old wallet."""
 
     def __init__(self, rows: Sequence[ChainTransaction]) -> None:
         self._rows = rows

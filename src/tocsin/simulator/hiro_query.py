@@ -41,7 +41,7 @@ class HiroQuery:
         return number
 
     def count(self, name: str, default: int, high: int) -> int:
-        """How many to return. v1 takes 0 for its default."""
+        """Return how many rows to return. v1 treats 0 as its default."""
         return self.integer(name, default, 0, high) or default
 
     def text(self, name: str, pattern: str) -> str | None:

@@ -189,6 +189,6 @@ def _leg(event: AssetEvent) -> HiroRow:
 
 
 def _sides(event: AssetEvent | NftEvent) -> HiroRow:
-    """The sender and the recipient. The field that a mint or a burn lacks is missing, not empty."""
+    """Return the sender and the recipient. A mint has no sender field and a burn no recipient field."""
     sides = {"sender": event.sender, "recipient": event.recipient}
     return {name: address for name, address in sides.items() if address}

@@ -23,7 +23,7 @@ from tocsin.simulator.http_messages import UPSTREAM_NAMES, Delivery, SimulatedRe
 from tocsin.simulator.simulator import Simulator
 from tocsin.simulator.wallets import import_lines
 
-CUT_CONNECTION = "tocsin.cut_connection"  # the key in the scope's state at which the server puts its function
+CUT_CONNECTION = "tocsin.cut_connection"  # the key of the server's function in the scope's state
 CHUNK_BYTES = 64 * 1024
 SLOW_CHUNKS = 20  # the number of pieces of a slow body
 
@@ -33,7 +33,7 @@ def simulator_app(
 ) -> Starlette:
     """The ASGI app. Setting `closing` ends hanging requests, so that the server can stop.
 
-    Only somebody on this machine may control it, and only with one of the keys if there are any.
+    It can be controlled only from this machine, and only with one of the keys if there are any.
     """
     control_routes = _ControlRoutes(simulator, control_keys)
     return Starlette(
@@ -153,7 +153,7 @@ def _start(delivery: Delivery, base: str) -> dict[str, object]:
     headers = dict(delivery.reply.headers)
     if headers.get("location", "").startswith("/"):
         headers["location"] = base + headers["location"]  # paths of an upstream are relative to its mount
-    if not delivery.padding:  # a huge body comes without its length
+    if not delivery.padding:  # a huge body is sent without its length
         headers["content-length"] = str(len(delivery.reply.body))
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     return {"type": "http.response.start", "status": delivery.reply.status, "headers": encoded}

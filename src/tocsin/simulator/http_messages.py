@@ -1,4 +1,4 @@
-"""Requests, replies and deliveries, as both upstreams and both ways to reach them use them."""
+"""Requests, replies and deliveries, shared by both upstreams and both ways to reach them."""
 
 import json
 from collections.abc import Mapping

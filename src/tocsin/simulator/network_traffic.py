@@ -1,7 +1,7 @@
 """Transactions of the rest of the network: strangers who pay each other and call contracts that are not listed.
 
-No swap is among them. They are made cheaply, because a real day has thousands of them. They have a random stream of
-their own, so other traffic draws the same with and without them.
+None of them is a swap. Creating them is cheap, because a real day has thousands of them. They have a random stream of
+their own, so other traffic is the same with and without them.
 """
 
 from random import Random
@@ -31,7 +31,7 @@ CALLS = tuple(
 
 
 class NetworkTraffic:
-    """Makes a number of transactions per hour, about half of them transfers and half of them calls."""
+    """Creates a number of transactions per hour, about half of them transfers and half calls."""
 
     def __init__(self, chain: Chain, hourly: float, stream: str) -> None:
         self._chain = chain

@@ -47,7 +47,7 @@ class LimitDecision:
 
 @dataclass(slots=True)
 class CallerUsage:
-    """What one caller has used in the current windows."""
+    """The use of one caller in the current windows."""
 
     windows: tuple[LimitWindow, ...]
     used: dict[LimitWindow, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class CallerUsage:
 
 
 class UpstreamRateLimit:
-    """The limits of one upstream. The key selects the plan and the windows; "" is all callers without one."""
+    """The limits of one upstream. The key selects the plan and the windows; "" stands for all callers without a key."""
 
     windows: tuple[LimitWindow, ...]
 

@@ -51,15 +51,15 @@ class SimulatorOptions:
     history_hours: float = 6.0  # how long before its start the chain begins
     traffic: Traffic = TRAFFIC  # from the beginning of the chain
     more_traffic: Traffic | None = None  # in addition, from the start of the simulator
-    network: float = 120.0  # other transactions per hour, from the start; few, because a chain only grows
+    network: float = 120.0  # other transactions per hour, from the start; few, as the chain never shrinks
     campaign_start_s: int | None = None  # None: the start of the real competition
     limits: bool = True
     bad_times: bool = False
-    began_at: int | None = None  # when it was started first (unix ms): the same chain again
+    began_at: int | None = None  # when it was first started (unix ms): gives the same chain again
 
 
 def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
-    """A simulator whose chain has a history and follows the clock from now on."""
+    """Build a simulator whose chain has a history and follows the clock from now on."""
     now_ms = clock.now() if options.began_at is None else options.began_at
     start_s = options.campaign_start_s
     chain = Chain(

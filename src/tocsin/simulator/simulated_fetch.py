@@ -1,7 +1,7 @@
 """A `Fetch` that calls the simulator in process, in the clock's time and without a socket.
 
-A hang lasts until the caller's timeout, a slow body takes its time, and a cut connection raises
-`FetchFailed`: the errors and the waiting times are the same as over a real connection.
+A hang lasts until the caller's timeout, a slow body takes its full time, and a cut connection raises
+`FetchFailed`: errors and waiting times are the same as over a real connection.
 """
 
 from collections.abc import Mapping

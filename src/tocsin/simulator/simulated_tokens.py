@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 from tocsin.simulator.addresses import address_of, digest
 
-# How Tenero quotes a token. number: a number. text: price and decimals are numeric text. zero and null: that
-# instead of a price. missing: 404, and not in the list. unlisted: found by its address but not in the list.
+# How Tenero quotes a token. number: a number. text: price and decimals are numeric strings. zero and null: that
+# value instead of a price. missing: 404, and not in the list. unlisted: found by its address but not in the list.
 Quoting: TypeAlias = Literal["number", "text", "zero", "null", "missing", "unlisted"]
 
 PRICE_STEP_MS = 60_000
@@ -64,7 +64,7 @@ VELAR = SimulatedToken(
 DIKO = SimulatedToken(
     "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token::diko", "DIKO", 6, 0.018, "unlisted"
 )
-# Two invented tokens: one with digits in its asset name, one with such small units that amounts exceed 2^63.
+# Two invented tokens: one with digits in its asset name, one with units so small that amounts exceed 2^63.
 B42 = SimulatedToken(f"{address_of('b42')}.b42-token::b42", "B42", 8, 0.0052, "text")
 DUST = SimulatedToken(f"{address_of('dust')}.dust-token::dust", "DUST", 18, 0.000_4)
 

@@ -33,8 +33,8 @@ class RecordedRequest:
 class Simulator:
     """A chain, its two APIs, their limits and their faults, on one clock.
 
-    The chain's time runs `speed` times as fast as the clock, from the chain's time when the simulator is
-    created, or from `since_ms` on. Limits and `Retry-After` follow the clock itself, because callers wait by the clock.
+    The chain's time runs `speed` times as fast as the clock. It starts at the chain's time when the simulator is
+    created, or at `since_ms`. Limits and `Retry-After` follow the clock itself, because callers wait by the clock.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ TENERO_PATH = "/v1/stacks"
 PAGE_DEFAULT = 50
 PAGE_MAX = 100
 DAY_MS = 86_400_000
-LIQUIDITY_USD = 250_000.0  # of a token whose pool nobody set
+LIQUIDITY_USD = 250_000.0  # of a token whose pool was not set
 VOLUME_USD = 18_000.0
 
 
@@ -55,7 +55,7 @@ class TeneroApi:
             self.fixed_prices[address] = usd
 
     def set_pool(self, token_id: str, liquidity_usd: float | None, volume_usd: float | None) -> None:
-        """Fix what a token's pools hold and trade in a day; None: Tenero does not tell."""
+        """Fix what a token's pools hold and trade in a day; None: Tenero does not report it."""
         self.pools[self._token(token_id).address] = (liquidity_usd, volume_usd)
 
     def price(self, token_id: str, now_ms: int) -> float:

@@ -64,7 +64,7 @@ class Traffic:
 
 
 def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
-    """Add traffic whenever the chain is advanced from now on. Each traffic needs its own stream."""
+    """Add traffic whenever the chain advances from now on. Each call needs its own stream."""
     generator = _TrafficGenerator(chain, traffic, stream)
     if generator.rate > 0:
         generator.schedule_next()

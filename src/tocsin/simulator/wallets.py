@@ -55,7 +55,7 @@ def registered_wallets(seed: int, count: int) -> tuple[Wallet, ...]:
 
 
 def strangers(seed: int, count: int) -> tuple[Wallet, ...]:
-    """Accounts that trade like the others and are not registered."""
+    """Return accounts that trade like the others but are not registered."""
     return tuple(Wallet(address_of(f"{seed}:stranger:{number}"), "stranger") for number in range(count))
 
 
