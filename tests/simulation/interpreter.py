@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from tocsin.platform.local.objects import live_object
 
-COLLECT_AFTER = 1_000_000  # new objects: a history makes few cycles; frequent searches take a sixth of the time
+COLLECT_AFTER = (
+    1_000_000  # new objects: a history makes few cycles; frequent searches take a sixth of the time
+)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Starts the service as systemd does with tocsin.socket: it holds the listening socket, the service borrows it."""
+"""Starts the service as systemd does with tocsin.socket: it holds the listening socket, and the service inherits it."""
 
 import os
 import socket

@@ -23,9 +23,9 @@ _documents: dict[str, Any] = {}  # the same for every app: only the version may 
 
 
 class CheckedApp:
-    """An app that raises AssertionError after a response that its document does not have.
+    """An app that raises AssertionError after a response that its document does not describe.
 
-    `broken` keeps the sentences, for servers that only log what an app raises. An app without a document is not
+    `broken` keeps the messages, for servers that only log what an app raises. An app without a document is not
     checked.
     """
 
@@ -87,7 +87,7 @@ def _patterns(paths: tuple[str, ...]) -> PathPatterns:
 
 
 def check_response(document: Any, method: str, path: str, start: Message, body: bytes) -> None:
-    """Assert that a response is one that the document lists, with a body that fits."""
+    """Assert that the document lists the response, and that the body fits its schema."""
     status = start["status"]
     headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
     media_type = headers.get("content-type", "").partition(";")[0]

@@ -33,7 +33,7 @@ async def ask(
     body: bytes | AsyncIterator[bytes] = b"",
     client: str = "192.0.2.1",
 ) -> Answer:
-    """Send one request; a body in pieces comes without a Content-Length.
+    """Send one request; a body in pieces is sent without a Content-Length.
 
     The response must be one that the app's own OpenAPI document lists, if it has one.
     """
@@ -77,7 +77,7 @@ async def ask(
 
 
 def unchecked(app: ASGIApp) -> ASGIApp:
-    """For requests that are made often: their responses are not compared with the API's document."""
+    """Return the app without the check against the API's document, for frequent requests."""
 
     async def passed_on(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)

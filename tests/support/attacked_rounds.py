@@ -1,7 +1,7 @@
-"""Rounds on simulated chains: honest agents on one, an attack on another, and the inputs that both give together.
+"""Rounds on simulated chains: honest agents on one, an attack on another, and the combined inputs.
 
-`unprotected_winners` is what a naive board would give: it counts every swap that was ever broadcast, takes each wallet
-for an agent, and values at the prices of the last moment. An attack that wins nothing there would prove nothing.
+`unprotected_winners` is the result of a naive board: it counts every swap that was ever broadcast, treats each wallet
+as an agent, and uses the prices of the last moment. An attack that wins nothing there would prove nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,8 +31,8 @@ from tocsin.simulator.truth import COMPETITION_START_S, Campaign
 from tocsin.simulator.wallets import Wallet
 
 STARTS_S = COMPETITION_START_S + 86_400
-ENDS_S = STARTS_S + 7 * 86_400 + 290  # in the middle between two Bitcoin blocks
-HONEST = 33  # of which the tiers leave 27
+ENDS_S = STARTS_S + 7 * 86_400 + 290  # halfway between two Bitcoin blocks
+HONEST = 33  # 27 of them are eligible
 ATTACKERS = 8
 CHAIN_START_MS = (STARTS_S - 7_200) * 1000
 SETTLED_MS = (ENDS_S + 7_200) * 1000
@@ -67,7 +67,7 @@ def honest_round(seed: int) -> HonestRound:
 
 @dataclass(frozen=True)
 class AttackedRound:
-    """The inputs of a round with an attack in it, and whose attack it is."""
+    """The inputs of a round with an attack in it, and the attackers."""
 
     inputs: RoundInputs
     attackers: frozenset[int]
@@ -77,7 +77,7 @@ class AttackedRound:
 
 
 def attacked_round(name: str, seed: int, *, protected: bool = True, richer: float = 1.0) -> AttackedRound:
-    """One attack on one round, with as much capital as the honest agent that used most, or `richer` times as much."""
+    """Run one attack on one round, with the capital of the honest agent that used most, or `richer` times as much."""
     honest = honest_round(seed)
     chain = Chain(
         seed=seed + 1_000_000, start_ms=CHAIN_START_MS, wallets=ATTACKERS, campaign=Campaign(STARTS_S, ENDS_S)
@@ -112,7 +112,7 @@ def attacked_round(name: str, seed: int, *, protected: bool = True, richer: floa
 
 
 def unprotected_winners(name: str, seed: int) -> set[RewardCategory]:
-    """What the attack wins on a naive board: without flags, floors, the allow-list and the end of the round."""
+    """Return what the attack wins on a naive board: without flags, floors, allow-list and end of the round."""
     attacked = attacked_round(name, seed, protected=False)
     results = [result for result in score(attacked.inputs).results if result.priced_trade_count]
     best = {
@@ -142,7 +142,7 @@ def agent_of(wallet: Wallet, first_funder: str | None = None) -> RoundAgent:
 
 
 def swap_of(tx: ChainTransaction) -> RoundSwap:
-    """A swap as it was captured; one that is not on the chain, as if it were in the middle of the round."""
+    """Return a swap as captured; one that is not on the chain is placed in the middle of the round."""
     assert tx.swap is not None
     assert isinstance(tx.payload, SimulatedCall)
     inside = tx.block is not None and STARTS_S <= tx.block.burn_time_s < ENDS_S and tx.state == "mined"
@@ -164,7 +164,7 @@ def swap_of(tx: ChainTransaction) -> RoundSwap:
 
 
 def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[RoundPrice]:
-    """Of the end: the lower median of thirteen instants of the last hour, or that of the last moment."""
+    """Return the prices of the end: the lower median of thirteen instants of the last hour, or the last price."""
     instants = [(ENDS_S - 300 * k) * 1000 for k in range(1 if at_once else 13)]
     return [
         RoundPrice(

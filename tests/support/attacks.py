@@ -1,8 +1,8 @@
-"""Twelve ways to win a prize without being the best trader. `docs/fair-play.md` says what stops each.
+"""Twelve ways to win a prize without being the best trader. `docs/fair-play.md` explains what stops each.
 
-A recipe schedules transactions on a chain for the time of a round, and says what else it does: which identities, owners
-and first funders its wallets have, and how it moves quotes. `ATTACKS` has them by name. The chain is then advanced as
-usual; nothing here knows how results are made.
+A recipe schedules transactions on a chain for the time of a round, and states what else it does: which identities,
+owners and first funders its wallets have, and how it moves quotes. `ATTACKS` has them by name. The chain is then
+advanced as usual; nothing here knows how results are computed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +31,13 @@ from tocsin.simulator.wallets import Wallet
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
-FEE = 0.003  # of a pool, and what the trade itself moves the price
+FEE = 0.003  # of a pool, including the effect of the trade on the price
 BETS = (SBTC, AEUSDC, STSTX, WELSH)  # each has a pool with STX
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteChange:
-    """From then on Tenero quotes a token so; None: as before."""
+    """How Tenero quotes a token from a time on; None: as before."""
 
     at_ms: int
     token: SimulatedToken
@@ -59,7 +59,7 @@ class Attack:
     quotes: list[QuoteChange] = field(default_factory=list)
 
     def moment(self, share: float) -> int:
-        """A moment of the round; 0 is its start, 1 its end."""
+        """Return a time in the round; 0 is its start, 1 its end."""
         return int(self.starts_ms + share * (self.ends_ms - self.starts_ms))
 
     def trade(
@@ -73,7 +73,7 @@ class Attack:
         kind: str = "simple",
         gain: float = 1 - FEE,
     ) -> None:
-        """Swap so many dollars at the market's price of that moment, less the fee."""
+        """Swap this many dollars at the market price of that time, less the fee."""
         self.chain.schedule(at_ms, partial(self._trade, wallet, sold, bought, usd, kind, gain))
 
     def _trade(
@@ -96,7 +96,7 @@ class Attack:
         self.trade(at_ms, wallet, sold, bought, usd)
 
     def fund(self, wallets: Sequence[Wallet], funder: str) -> None:
-        """One wallet sends all of these their first STX."""
+        """Have one wallet send all of these their first STX."""
         for wallet in wallets:
             self.first_funders[wallet.address] = funder
             self.chain.transfer(funder, wallet, 5_000_000)
@@ -145,7 +145,7 @@ def thin_token(attack: Attack) -> None:
 
 
 def dust(attack: Attack) -> None:
-    """The luckiest trade that there could be, and hundreds of tiny ones to reach the floors for the return."""
+    """Make the luckiest possible trade, and hundreds of tiny ones to reach the floors for the return."""
     wallet, *_ = attack.wallets
     token, at = max(_swings(attack), key=lambda swing: _growth(attack, *swing))
     attack.bet(at, wallet, token, 60, up=True)
@@ -156,7 +156,7 @@ def dust(attack: Attack) -> None:
 
 
 def sybil_funding(attack: Attack) -> None:
-    """Many wallets, funded by one, that bet on everything and against everything: one of them must be the luckiest."""
+    """Use many wallets, funded by one, that bet on and against everything: one of them must be the luckiest."""
     attack.fund(attack.wallets, address_of(f"{attack.chain.seed}:sybil"))
     usd = attack.capital_usd / len(attack.wallets) / 4
     bets = [(token, start, up) for token, start in _swings(attack) for up in (True, False)]
@@ -175,7 +175,7 @@ def late_submit(attack: Attack) -> None:
 
 
 def reorg_at_the_end(attack: Attack) -> None:
-    """Trade in the last blocks, and have them replaced: the trades come back after the end, or never."""
+    """Trade in the last blocks, and have them replaced: the trades return after the end, or never."""
     wallet, *_ = attack.wallets
     for number in range(4):
         attack.trade(attack.ends_ms - (50 - 10 * number) * 1000, wallet, STX, AEUSDC, 500, gain=1.4)
@@ -206,7 +206,7 @@ def clock(attack: Attack) -> None:
 
 
 def unlisted_contract(attack: Attack) -> None:
-    """Trade by a contract of one's own, at any price one likes."""
+    """Trade through one's own contract, at any price."""
     wallet, *_ = attack.wallets
     for number in range(10):
         kind = attack.rng.choice(("off_list_contract", "off_list_function"))
@@ -225,7 +225,7 @@ def price_spike(attack: Attack) -> None:
 
 
 def rotation(attack: Attack) -> None:
-    """Lose with one wallet, win with the next, and keep the identity of the winner only."""
+    """Lose with one wallet, win with the next, and keep only the identity of the winner."""
     first = attack.wallets[0]
     attack.wallets[:] = [
         replace(wallet, erc8004_agent_id=first.erc8004_agent_id) for wallet in attack.wallets[:2]
@@ -234,7 +234,7 @@ def rotation(attack: Attack) -> None:
 
 
 def double_identity(attack: Attack) -> None:
-    """One owner, two identities, opposite bets of different amounts at different hours."""
+    """Use two identities of one owner for opposite bets of different amounts at different hours."""
     attack.wallets[:] = [
         replace(wallet, owner=name)
         for wallet, name in zip(attack.wallets[:2], ("@Satoshi", "satoshi "), strict=True)
@@ -243,7 +243,7 @@ def double_identity(attack: Attack) -> None:
 
 
 def _opposites(attack: Attack, one: Wallet, other: Wallet) -> None:
-    """More than an hour apart, now the one first, now the other."""
+    """Make opposite bets more than an hour apart, in alternating order."""
     (token, start), *_ = _swings(attack)
     for number in range(6):
         at, usd = start + 10 * (number // 2) * MINUTE_MS, attack.capital_usd / 12
@@ -253,7 +253,7 @@ def _opposites(attack: Attack, one: Wallet, other: Wallet) -> None:
 
 
 def _swings(attack: Attack) -> list[tuple[SimulatedToken, int]]:
-    """For each token a moment from which its price moves far, one way or the other; the greatest move first."""
+    """Return for each token a time after which its price moves far in either direction, the greatest move first."""
     moments = [attack.moment(attack.rng.uniform(0, 0.8)) for _ in range(20)]
     moves = sorted(
         ((abs(log(_growth(attack, token, at))), token, at) for token in BETS for at in moments),
@@ -266,7 +266,7 @@ def _swings(attack: Attack) -> list[tuple[SimulatedToken, int]]:
 
 
 def _growth(attack: Attack, token: SimulatedToken, at_ms: int) -> float:
-    """How much a token gains against STX until the end."""
+    """Return how much a token gains against STX until the end."""
     then, end = (price_usd(token, at) / price_usd(STX, at) for at in (at_ms, attack.ends_ms))
     return end / then
 

@@ -33,8 +33,8 @@ ARGUMENTS = [
     "--renderer-process-limit=1",  # pages of one context share a process
     "--enable-features=NetworkServiceInProcess2",  # each of the many small files costs less
 ]
-# The headless shell first: it has the same engine, but no window and no profile. With them, a new context and its
-# first page take a second longer.
+# The headless shell comes first: it has the same engine, but no window and no profile. With those, a new context and
+# its first page take a second longer.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parents[1] / "pages" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 HAS_ANOTHER_CLOCK = "[Date.now, setTimeout].some((it) => !String(it).includes('[native code]'))"
@@ -43,16 +43,16 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def executable() -> str:
-    """Where Chromium is, or should be."""
+    """Return where Chromium is, or should be."""
     wanted = [name] if (name := os.environ.get("CHROMIUM")) else [*NAMES, "/usr/bin/chromium"]
     return next(filter(None, map(shutil.which, wanted)), wanted[-1])
 
 
 @contextlib.contextmanager
 def chromium(*, optimised: bool = False) -> Iterator[Browser]:
-    """While it is open, this thread has a running event loop: no `async def` test may run in it.
+    """Open Chromium. While it is open, this thread has a running event loop: no `async def` test may run in it.
 
-    Not `optimised`: to optimise scripts takes longer than they then run in a test.
+    Not `optimised`: optimising scripts takes longer than running them in a test.
     """
     expect.set_options(timeout=PATIENCE_S * 1000)
     arguments = ARGUMENTS if optimised else [*ARGUMENTS, "--js-flags=--no-opt"]
@@ -65,7 +65,7 @@ def chromium(*, optimised: bool = False) -> Iterator[Browser]:
 
 
 class Watch:
-    """What a page did that no page may do: script errors, broken policies, requests to other origins."""
+    """Records what no page may do: script errors, policy violations, requests to other origins."""
 
     def __init__(self, page: Page, origin: str) -> None:
         self.offences: list[str] = []
@@ -76,7 +76,7 @@ class Watch:
         page.on("request", self._request)
 
     def _console(self, message: ConsoleMessage) -> None:
-        # A failed request is reported by the browser as such; the pages are tested with many.
+        # The browser reports failed requests; many tests of the pages cause them.
         if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
             self.offences.append(f"console {message.type}: {message.text}")
 
@@ -88,7 +88,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watched_page(browser: Browser, origin: str, **options: Any) -> Iterator[Page]:
-    """A page with a context of its own; it must not do anything that `Watch` reports."""
+    """Open a page with its own context; it must not do anything that `Watch` reports."""
     context = _new_context(browser, origin, **options)
     page = context.new_page()
     watch = Watch(page, origin)
@@ -104,11 +104,11 @@ def _new_context(browser: Browser, origin: str, **options: Any) -> BrowserContex
 
 
 class SharedContext:
-    """One context for the pages of many tests: to open a page in a new one takes 40 % more CPU time.
+    """One context for the pages of many tests: opening a page in a new one takes 40 % more CPU time.
 
-    Each test has a new page, and finds no data and no files of the tests before. A page that runs on another clock
-    leaves it to its context, so the next page gets a new context. A test that changes its context in another way
-    needs one of its own: `watched_page`.
+    Each test has a new page, without data and files of earlier tests. A page that installs another clock leaves it
+    in its context, so the next page gets a new context. A test that changes its context in another way needs its
+    own: `watched_page`.
     """
 
     def __init__(self, browser: Browser, origin: str) -> None:
@@ -118,7 +118,7 @@ class SharedContext:
 
     def _open(self) -> None:
         self._context = _new_context(self._browser, self._origin)
-        self._blank = self._context.new_page()  # while it is open, the process of the pages lives
+        self._blank = self._context.new_page()  # keeps the process of the pages alive
         self._devtools = self._context.new_cdp_session(self._blank)
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class SharedContext:
 
     @contextlib.contextmanager
     def watched_page(self) -> Iterator[Page]:
-        """A page that must not do anything that `Watch` reports."""
+        """Open a page that must not do anything that `Watch` reports."""
         page = self._context.new_page()
         watch = Watch(page, self._origin)
         yield page
@@ -146,7 +146,7 @@ class SharedContext:
 
 
 def audit(page: Page, *rules: str) -> list[str]:
-    """What axe-core finds wrong, rule and element by rule and element; all rules if none are named."""
+    """Return what axe-core finds wrong, by rule and element; all rules if none are named."""
     require(AXE.exists(), NPM)
     if not page.evaluate("'axe' in globalThis"):
         page.evaluate(AXE.read_text())

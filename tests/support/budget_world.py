@@ -1,4 +1,4 @@
-"""A budget in a world where time, clocks, processes and headers change at will."""
+"""A budget in a world where a test controls time, clocks, processes and headers."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class BudgetWorld:
-    """One budget. Time passes, clocks jump, processes restart and headers arrive as a test wants it."""
+    """One budget. The test decides when time passes, clocks jump, processes restart and headers arrive."""
 
     plan: Quota
     wall_ms: int = MAY.starts_at
@@ -45,12 +45,12 @@ class BudgetWorld:
         self.wall_ms = max(0, self.wall_ms + ms)
 
     def reboot(self, new_monotonic_ms: int) -> None:
-        """The machine starts again, and with it its monotonic clock."""
+        """Restart the machine, and with it its monotonic clock."""
         self.booted_ms = self.true_ms - new_monotonic_ms
         self.restart()
 
     def restart(self) -> None:
-        """The process starts again."""
+        """Restart the process."""
         self.budget = (
             Budget.begin(self.plan, self.moment)
             if self.saved is None
@@ -89,7 +89,7 @@ class BudgetWorld:
         return (month.span.label, month.rolled_over_at)
 
     def check(self) -> None:
-        """No window is exceeded by this call: not in any stretch of true time, nor in the clock's month."""
+        """Check that this call exceeds no window, in any stretch of true time or in the clock's month."""
         limits = self.budget.limits
         for limit, length_ms in ((limits.second, 1_000), (limits.minute, 60_000)):
             if limit is not None:
@@ -102,7 +102,7 @@ class BudgetWorld:
 
 
 def spend_all_day_long(world: BudgetWorld, until_ms: int, request_every_ms: int = 0) -> list[int]:
-    """Tasks call as often as the budget allows, requests now and then; calls per day until `until_ms`."""
+    """Call for tasks as often as the budget allows, and sometimes for requests; return the calls per day."""
     per_day: Counter[int] = Counter()
     request_at = world.wall_ms
     while world.wall_ms < until_ms:

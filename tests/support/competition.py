@@ -58,7 +58,7 @@ class World:
     def run(
         self, *, stop_after: int | None = None, slice_s: float = 600.0, by_hand: bool = False
     ) -> TaskContext:
-        """A context for one run of a task; after this many checkpoints the next one stops it, as a pause does."""
+        """Return a context for one run of a task; after this many checkpoints the next one stops it, like a pause."""
         checkpoints = count(1)
 
         def stop_reason() -> str | None:
@@ -93,7 +93,7 @@ class World:
         return sum(part in request.path for request in self.simulator.requests)
 
     def paths(self, since: int = 0) -> list[str]:
-        """The paths of the requests after the first ones, as many as `calls` returned then."""
+        """Return the paths of the requests after the first `since` ones."""
         return [request.path for request in self.simulator.requests][since:]
 
 
@@ -113,7 +113,7 @@ async def open_world(
     wrap: Callable[[Database], Database] = lambda db: db,
     latency_s: float = 0.0,
 ) -> AsyncIterator[World]:
-    """A simulated chain whose wallets are registered; without one, a quiet one of three wallets."""
+    """Open a world on a chain whose wallets are registered; the default is a quiet chain with three wallets."""
     simulator = simulator or quiet_simulator(VirtualClock())
     log = CapturedLog()
     budget = restored_budget(plan, None, simulator.clock)
@@ -130,7 +130,7 @@ async def open_world(
 
 
 async def register(db: Database, wallets: Iterable[Wallet]) -> None:
-    """Make wallets agents of their tier, or change the tier of those that are."""
+    """Register wallets as agents of their tier, or change the tier of registered ones."""
     agents = json.dumps(
         [[w.btc_address or f"bc1{w.address}", w.address, w.erc8004_agent_id] for w in wallets]
     )
@@ -178,7 +178,7 @@ async def feed(
 
 
 async def follow(world: World, minutes: int) -> list[TaskResult]:
-    """The feed every minute and the sweep every fifteen, beginning a minute from now; the results of the feed."""
+    """Run the feed every minute and the sweep every fifteen, from the next minute on; return the feed's results."""
     results = []
     for minute in range(minutes):
         await world.clock.sleep(60)

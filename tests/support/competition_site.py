@@ -1,4 +1,4 @@
-"""The web app on a simulated chain: what it asks of the object is done by the object's own jobs."""
+"""The web app on a simulated chain: the object's own jobs handle what it asks of the object."""
 
 import json
 from collections.abc import AsyncIterator, Iterable
@@ -47,14 +47,14 @@ class JobStub:
 
 
 def _sent(value: JSON, name: str) -> JSON:
-    """The value after its way through RPC."""
+    """Return the value after passing through RPC."""
     arrived: JSON = decode(encode(value, name))
     return arrived
 
 
 @dataclass
 class CompetitionSite:
-    """The app, the world behind it, and ways to ask."""
+    """The app, the world behind it, and ways to send requests."""
 
     world: World
     site: WebDeps
@@ -90,7 +90,7 @@ async def healthy() -> HealthSnapshot:
 async def competition_site(
     directory: Path, wallets: int = 3, plan: Quota = ROOMY
 ) -> AsyncIterator[CompetitionSite]:
-    """Eligible agents on a quiet chain, and every traded token priced."""
+    """Open a site with eligible agents on a quiet chain, and prices of all traded tokens."""
     async with (
         open_world(directory, chain_of(wallets), plan=plan) as world,
         open_kv(directory, world.clock) as kv,

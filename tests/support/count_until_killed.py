@@ -10,7 +10,7 @@ from tocsin.platform.local.sqlite.sqlite_file import connect
 def main() -> None:
     connections = [connect(Path(path)) for path in sys.argv[1:]]
     for connection in connections:
-        connection.execute("PRAGMA synchronous = OFF")  # a process is killed here, no machine
+        connection.execute("PRAGMA synchronous = OFF")  # the process is killed here, not the machine
     for number in count(1):
         for connection in connections:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,7 +1,7 @@
 """A scripted run in a separate process that can be killed at any step of any commit.
 
-python crash.py count DISK DIR   run the script to its end, print how many crash points it passed
-python crash.py run DISK DIR N   for K from 1 to N, in DIR/K: a process that is killed at crash point K.
+python crash.py count DISK DIR   run the script to its end; print how many crash points it passed
+python crash.py run DISK DIR N   for K from 1 to N, in DIR/K: run a process that is killed at crash point K.
                                  Prints the signal, the acknowledged steps, and what the next process reads
 python crash.py read DIR...      open what is left in each, let a due alarm ring, print the state
 python crash.py record DIR       run to the end; at each crash point print what a power cut could leave
@@ -128,7 +128,7 @@ async def count_or_run(disk: str, directory: Path, kill_at: int | None) -> None:
 
 
 def run_and_read(disk: str, home: Path, points: int) -> None:
-    """Each run is a fork: a process of its own that need not import everything again."""
+    """Run each in a fork: a separate process that need not import everything again."""
     for point in range(1, points + 1):
         directory = home / str(point)
         directory.mkdir()
@@ -142,7 +142,7 @@ async def print_state(directory: Path) -> None:
 
 
 def forked(work: Coroutine[Any, Any, None]) -> tuple[int, str]:
-    """Do the work in a process of its own: the signal that ended it, or 0, and what it printed."""
+    """Do the work in a separate process; return the signal that ended it, or 0, and its output."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -151,10 +151,10 @@ def forked(work: Coroutine[Any, Any, None]) -> tuple[int, str]:
             asyncio.run(work)
             sys.stdout.flush()
             os._exit(0)
-        except BaseException:  # noqa: BLE001 - nothing of the parent may run in this process
+        except BaseException:  # noqa: BLE001 - no code of the parent may run in this process
             traceback.print_exc()
             os._exit(1)
-    work.close()  # it is the other process's
+    work.close()  # it belongs to the other process
     os.close(write_end)
     with os.fdopen(read_end) as output:
         text = output.read()
@@ -177,7 +177,7 @@ async def read(directory: Path) -> Any:
 
 
 async def record(directory: Path) -> None:
-    # A slow disk, synced in the thread: an acknowledgement that is too early comes long before the sync.
+    # A slow disk, synced in the thread: a premature acknowledgement would come long before the sync.
     object_store.QUICK_DISK_S = 0.0
     quick_sync = object_store._timed_sync
 

@@ -1,4 +1,4 @@
-"""The swap of the example answers: its ids, and the transaction as our own types have it."""
+"""The swap of the example answers: its ids, and the transaction in our own types."""
 
 from tocsin.chain_model import ContractCall, MinedAt, Transaction
 

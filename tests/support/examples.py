@@ -1,4 +1,4 @@
-"""Example answers of the real upstreams, and a comparer of shapes: the same keys, the same JSON types."""
+"""Example answers of the real upstreams, and a comparison of shapes: the same keys, the same JSON types."""
 
 import json
 from pathlib import Path
@@ -14,9 +14,9 @@ def example(name: str) -> dict[str, Any]:
 
 
 def shape_differences(expected: Any, actual: Any, *, more_allowed: bool = False, at: str = "$") -> list[str]:
-    """Where `actual` is shaped otherwise than `expected`; a null on either side says nothing of a type.
+    """Return where the shape of `actual` differs from `expected`; a null on either side matches any type.
 
-    Every item of a list must look like one of the expected items. `more_allowed` is for examples that are
+    Every item of a list must have the shape of one of the expected items. `more_allowed` is for examples that are
     older than some fields.
     """
     if expected is None or actual is None:

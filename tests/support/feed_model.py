@@ -29,7 +29,7 @@ def transaction(number: int, height: int, index: int, fork: int, time_s: int = S
 
 @dataclass
 class ModelChain:
-    """Blocks with transactions. `page` is what the list shows: positions are its cursors, as Hiro's are."""
+    """Blocks with transactions. `page` is what the list shows: its cursors are positions, like Hiro's."""
 
     page_rows: int = 5
     height: int = 100
@@ -38,7 +38,7 @@ class ModelChain:
     forks: int = 0
 
     def grow(self, *sizes: int, time_s: int = START_S) -> None:
-        """A block for each size."""
+        """Add a block for each size."""
         for size in sizes:
             self.height += 1
             for index in range(size):
@@ -46,14 +46,14 @@ class ModelChain:
                 self.rows.append(transaction(self.made, self.height, index, self.forks, time_s))
 
     def reorg(self, depth: int) -> None:
-        """The newest blocks are gone; some of their heights are used again by the blocks that follow."""
+        """Remove the newest blocks; the blocks that follow reuse some of their heights."""
         self.forks += 1
         self.height = max(100, self.height - depth)
         while self.rows and position(self.rows[-1])[0] > self.height:
             self.rows.pop()
 
     def page(self, cursor: str | None = None, lag: int = 0) -> Page[Transaction]:
-        """Fifty rows are five here. With a lag the newest blocks are not shown yet."""
+        """Return a page of five rows instead of fifty. With a lag the newest blocks are not shown yet."""
         end = bisect_right(self.rows, (self.height - lag, ALL), key=position)
         if cursor is not None:
             height, index = cursor.split(":")
@@ -63,7 +63,7 @@ class ModelChain:
         return Page(tuple(reversed(self.rows[first:end])), next_cursor)
 
     def has(self, anchor: Anchor) -> bool:
-        """Whether it is still in its block."""
+        """Return whether it is still in its block."""
         at = bisect_left(self.rows, anchor.position, key=position)
         return self.rows[at : at + 1] != [] and anchor_at(self.rows[at]) == anchor
 
@@ -87,13 +87,13 @@ class ModelReader:
     mark: FeedMark = field(default_factory=FeedMark)
     seen: set[tuple[str, str]] = field(default_factory=set)
     steps: list[FeedStep] = field(default_factory=list)
-    since: Position = (0, 0)  # below this the lists of contracts have everything
+    since: Position = (0, 0)  # the lists of contracts cover everything below this
     top: Position = (0, 0)  # of the newest look
     rows_read: int = 0
     looked: bool = False  # in the newest run
 
     def run(self, pages_max: int, lag: int = 0) -> None:
-        """After a run that left a gap, a page of it comes before the head."""
+        """Do a run. After a run that left a gap, a page of the gap comes before the head."""
         pages = 0
         if self.mark.gaps and self.looked:
             self._take(self.chain.page(self.mark.gaps[0].cursor, lag), self.mark.gaps[0])
@@ -108,12 +108,12 @@ class ModelReader:
             pages += 1
 
     def refuse_cursor(self) -> None:
-        """The newest gap's cursor is not accepted."""
+        """Refuse the newest gap's cursor."""
         if self.mark.gaps:
             self._read_again_above(self.mark.gaps[0])
 
     def _read_again_above(self, gap: FeedGap) -> None:
-        """Without the gap the mark knows nothing above it: that is unread until the next look at the head."""
+        """Mark everything above the gap as unread until the next look: without the gap, the mark covers none of it."""
         self.mark = self.mark.without(gap)
         self.top = self.mark.anchors[0].position if self.mark.anchors else self.since
 
@@ -133,7 +133,7 @@ class ModelReader:
             self.since = position(page.items[-1])
 
     def unread(self) -> list[Transaction]:
-        """What lies between the restart and the newest look, was never returned, and is in no gap."""
+        """Return transactions between the restart and the newest look that were never returned and are in no gap."""
         return [
             row
             for row in self.chain.rows
@@ -143,7 +143,7 @@ class ModelReader:
         ]
 
     def in_a_gap(self, at: Position) -> bool:
-        """Whether it is in a declared gap: below its bottom, and above the next anchor that is still there."""
+        """Return whether it is in a declared gap: below its bottom and above the next anchor that still exists."""
         anchors = [anchor for anchor in self.mark.anchors if self.chain.has(anchor)]
         for gap in self.mark.gaps:
             floor = next((anchor.position for anchor in anchors if anchor.position < gap.bottom), (0, 0))

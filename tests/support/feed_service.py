@@ -1,4 +1,4 @@
-"""What tests of the feed in the whole service share: a busy chain, how late swaps were, what the status says."""
+"""Helpers for tests of the feed in the whole service: a busy chain, the lateness of swaps, the feed's status."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from tocsin.simulator.traffic import Traffic, start_traffic
 
 
 def busy(*, swaps: float = 60, network: float = 600) -> Simulator:
-    """A chain on which everybody trades, without reorgs."""
+    """Return a chain on which everybody trades, without reorgs."""
     simulator = chain_of(3)
     traffic = Traffic(swaps=swaps, network=network, floods=0, reorgs=0, kinds={"simple": 1})
     start_traffic(simulator.chain, traffic)
@@ -24,7 +24,7 @@ def clock_of(simulator: Simulator) -> VirtualClock:
 
 
 async def lateness(made: Service) -> list[float]:
-    """Seconds from the block of each recorded swap until it was on record, the longest last."""
+    """Return the seconds from the block of each swap until it was recorded, the longest last."""
     rows = (await made.db.prepare("SELECT txid, recorded_at FROM swaps").all()).results
     blocks = {row["txid"]: made.simulator.chain.transactions[row["txid"]].block for row in rows}
     late = [row["recorded_at"] / 1000 - block.time_s for row in rows if (block := blocks[row["txid"]])]
@@ -32,7 +32,7 @@ async def lateness(made: Service) -> list[float]:
 
 
 async def feed_result(made: Service) -> FreeForm:
-    """What the status says of the feed's last run."""
+    """Return the result of the feed's last run from the status."""
     result = (await made.scheduler.client().status()).last_result["feed"]
     assert result is not None
     return result

@@ -1,4 +1,4 @@
-"""Seeded histories of a troubled upstream and of a process that keeps dying, and the sums to compare the end with."""
+"""Seeded histories with a failing upstream and a process that keeps dying, and the sums to compare the end with."""
 
 import asyncio
 from collections import Counter
@@ -38,7 +38,7 @@ class History:
         self._lane = SubmissionLane()
 
     async def slot(self) -> None:
-        """A quarter of an hour: something goes wrong, agents trade, tasks run and may be cut off or killed."""
+        """Simulate a quarter of an hour: faults occur, agents trade, tasks run and may be cut off or killed."""
         began = self._world.clock.monotonic()
         for chance, happening in (
             (0.25, self._outage),
@@ -63,7 +63,7 @@ class History:
         return await sweep(self._world, self._world.run(slice_s=self._rng.choice((1.0, 600.0, 600.0))))
 
     async def _run(self, *runs: Awaitable[object], kill: float, calls: int) -> None:
-        """Tasks at the same time; the process may be killed at one of so many calls of the database."""
+        """Run tasks concurrently; the process may be killed at one of the first `calls` calls of the database."""
         db = self._world.db
         assert isinstance(db, KillableDatabase)
         if self._rng.random() < kill:
@@ -109,7 +109,7 @@ class History:
         self._world.simulator.hiro.index_lag_ms = self._rng.choice((0, 30_000, 300_000))
 
     async def _promotion(self) -> None:
-        """Somebody becomes eligible, from any tier."""
+        """Make a wallet of any tier eligible."""
         others = [w for w in (*self._chain.wallets, *self._chain.strangers) if w.address not in self.eligible]
         wallet = self._rng.choice(others)
         btc_address = wallet.btc_address or f"bc1{wallet.address}"
@@ -127,9 +127,9 @@ class History:
 
 
 class FeedHistory(History):
-    """The same with the feed: every minute, in the first of them together with the sweep.
+    """The same with the feed every minute; in the first minute of a slot it runs together with the sweep.
 
-    In every fourth history the network's list comes and goes.
+    In every fourth history the network's list is available only some of the time.
     """
 
     def __init__(self, seed: int, world: World) -> None:
@@ -159,14 +159,14 @@ class FeedHistory(History):
 
 
 def frozen(simulator: Simulator) -> None:
-    """From now on the chain stands still, so that there is one truth to compare with."""
+    """Stop the chain, so that there is one truth to compare with."""
     simulator.advance()
     simulator._chain_origin_ms = simulator.chain.now_ms
     simulator.speed = 0.0
 
 
 def calmed(simulator: Simulator) -> None:
-    """No faults any more, and a chain that stands still."""
+    """End all faults and stop the chain."""
     simulator.faults.clear()
     simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
     simulator.hiro.set_network_list("served")

@@ -1,4 +1,4 @@
-"""Agents and swaps written straight into the database."""
+"""Agents and swaps written directly into the database."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ VALUES (?, ?, 'C.c', 'swap', ?, ?, ?, ?, ?, ?, '0x', ?, 'cron', 'v', 0)"""
 
 @dataclass(frozen=True)
 class PlainSwap:
-    """A swap; its number makes its id and, unless it says otherwise, its place in the chain."""
+    """A swap; its number determines its id and, by default, its position in the chain."""
 
     number: int
     sender: str

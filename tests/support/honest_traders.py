@@ -1,4 +1,4 @@
-"""Agents that trade for gain, in the mixes that agents have: what flags must leave alone."""
+"""Agents that trade for gain, with typical strategies: flags must not hit them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ TOKENS = (SBTC, AEUSDC, STSTX, WELSH, ALEX)  # each has a pool with STX
 
 @dataclass
 class Trader:
-    """One wallet and what it holds, in dollars as they were when it bought."""
+    """One wallet and its holdings, in dollars at the time of purchase."""
 
     chain: Chain
     wallet: Wallet
@@ -24,7 +24,7 @@ class Trader:
     capital_usd: float
 
     def swap(self, at_ms: float, sold: SimulatedToken, bought: SimulatedToken, amount: int) -> int:
-        """What it brings, at the market's price less a fee and what the pool's price moved meanwhile."""
+        """Swap at the market price, less a fee and the movement of the pool's price; return the amount received."""
         at = int(at_ms)
         usd = amount / 10**sold.decimals * price_usd(sold, at)
         cost = self.rng.uniform(-0.001, 0.008)
@@ -50,13 +50,13 @@ class Trader:
         return self.starts_ms + self.rng.uniform(low, high) * (self.ends_ms - self.starts_ms)
 
     def choice(self, at_ms: float, until_ms: float) -> SimulatedToken:
-        """The better of two tokens: they know a little."""
+        """Return the better of two tokens: traders know a little."""
         at, until = int(at_ms), int(min(until_ms, self.ends_ms))
         two = self.rng.sample(TOKENS, 2)
         return max(two, key=lambda token: price_usd(token, until) / price_usd(token, at))
 
     def trips(self, count: int, hold_hours: tuple[float, float], shares: tuple[float, float]) -> None:
-        """Buy a token and sell it later, all of it or nearly; then the next."""
+        """Buy a token and sell all or nearly all of it later; then the next."""
         at = self.moment(0, 0.1)
         for _ in range(count):
             usd, until = (
@@ -74,7 +74,7 @@ class Trader:
 
 
 def holder(trader: Trader) -> None:
-    """A few purchases, and most of them are kept."""
+    """Makes a few purchases and keeps most of them."""
     for _ in range(trader.rng.randrange(3, 7)):
         at, token = trader.moment(), trader.rng.choice(TOKENS)
         brought = trader.swap(
@@ -85,22 +85,22 @@ def holder(trader: Trader) -> None:
 
 
 def swing(trader: Trader) -> None:
-    """Positions of hours to days."""
+    """Holds positions for hours to days."""
     trader.trips(trader.rng.randrange(4, 12), (4, 40), (0.1, 0.6))
 
 
 def day_trader(trader: Trader) -> None:
-    """In and out within a day."""
+    """Buys and sells within a day."""
     trader.trips(trader.rng.randrange(5, 10), (1, 10), (0.3, 1))
 
 
 def scalper(trader: Trader) -> None:
-    """In and out within hours, sometimes minutes."""
+    """Buys and sells within hours, sometimes minutes."""
     trader.trips(trader.rng.randrange(6, 18), (0.3, 6), (0.2, 0.8))
 
 
 def saver(trader: Trader) -> None:
-    """The same round amount, at the same hours, of the same token."""
+    """Buys the same round amount of the same token at the same hours."""
     stx, every = trader.rng.choice((5, 10, 10, 20, 25, 50, 100)), trader.rng.choice((4, 6, 8, 12, 24))
     token = trader.rng.choice(TOKENS)
     for number in range(7 * 24 // every):
@@ -108,7 +108,7 @@ def saver(trader: Trader) -> None:
 
 
 def tiny(trader: Trader) -> None:
-    """Tries things out for cents."""
+    """Tries trades of a few cents."""
     for _ in range(trader.rng.randrange(3, 30)):
         at = trader.moment()
         trader.swap(at, STX, trader.rng.choice(TOKENS), trader.stx_of(trader.rng.uniform(0.2, 5), at))
@@ -125,7 +125,7 @@ KINDS: Mapping[Callable[[Trader], None], float] = {
 
 
 def start_honest(chain: Chain, wallets: list[Wallet], starts_ms: int, ends_ms: int, rng: Random) -> None:
-    """Everybody trades by themselves, few with much and many with little."""
+    """Let everybody trade independently, a few with much capital and many with little."""
     for wallet in wallets:
         (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
         capital_usd = min(5_000.0, 60 * rng.paretovariate(1.1))

@@ -1,4 +1,4 @@
-"""A database whose process is killed at a chosen call: before it takes effect or after. Nothing follows."""
+"""A database whose process is killed at a chosen call, before or after the call takes effect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ class Killed(BaseException):
 
 
 class KillableDatabase:
-    """Passes calls on until its fuse is burnt down. `fuse` counts calls; None burns never."""
+    """Passes calls on until the kill. `fuse` is the number of calls left; None means no kill."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -1,11 +1,11 @@
-"""Decides whether a history of concurrent operations is linearizable: history in, verdict out.
+"""Decides whether a history of concurrent operations is linearizable.
 
-It is, when every operation can be given one instant between its call and its end, so that all results are those of a
-single copy that does one operation after the other. An operation whose caller never learned the result, because the
-process was killed, may have taken effect at some instant until then, or not at all.
+It is linearizable if each operation can be assigned an instant between its call and its end such that all results are
+those of a single copy that does one operation after the other. An operation whose caller never learned the result,
+because the process was killed, may have taken effect at any instant until then, or not at all.
 
-The search is that of Wing and Gong: take any operation that no unplaced one precedes, and go back when its result does
-not fit. What was tried is remembered, as Lowe proposes: the same operations placed and the same state lead nowhere
+The search is that of Wing and Gong: take any operation that no unplaced one precedes, and backtrack if its result does
+not fit. As Lowe proposes, failed combinations of placed operations and state are remembered, so that none is tried
 twice.
 """
 
@@ -18,9 +18,9 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`called` and `ended` are places in one order of all calls and ends.
+    """An operation. `called` and `ended` are positions in one order of all calls and ends.
 
-    Where it is not `known` what the operation returned, `ended` is when it can have taken effect at the latest.
+    If the result is not `known`, `ended` is the latest time at which the operation can have taken effect.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LinearizabilityVerdict:
-    """`order` is one that explains the history, or the longest that was found; `unplaced` is what did not fit."""
+    """`order` explains the history, or is the longest one found; `unplaced` are the operations that did not fit."""
 
     linearizable: bool
     order: tuple[Operation, ...]
@@ -50,7 +50,7 @@ class LinearizabilityVerdict:
 
 @dataclass(frozen=True, slots=True)
 class _Step(Generic[S]):
-    """What is placed, as a set of bits, what state that leaves, and the way here."""
+    """The placed operations as a bit set, the resulting state, and the previous step."""
 
     placed: int
     state: S
@@ -69,7 +69,7 @@ class _Step(Generic[S]):
 def check_history(
     history: Sequence[Operation], start: S, apply: Callable[[S, Operation], tuple[S, Hashable]]
 ) -> LinearizabilityVerdict:
-    """`apply` is what a single copy does: the state and the operation in, the next state and the result out."""
+    """Check a history. `apply` is what a single copy does: from state and operation to next state and result."""
     operations = sorted(history, key=lambda each: each.called)
     complete = (1 << len(operations)) - 1
     todo, seen = [_Step(0, start, None, None)], {(0, start)}
@@ -91,7 +91,7 @@ def check_history(
 def _following(
     operations: Sequence[Operation], step: _Step[S], apply: Callable[[S, Operation], tuple[S, Hashable]]
 ) -> list[_Step[S]]:
-    """Everything that can come next: no unplaced operation may have ended before its call."""
+    """Return all possible next steps: no unplaced operation may have ended before the call of the next one."""
     steps: list[_Step[S]] = []
     first_end = min(each.ended for number, each in enumerate(operations) if not step.placed >> number & 1)
     for number, operation in enumerate(operations):

@@ -43,7 +43,7 @@ def make_objects_file(directory: Path) -> Path:
 
 
 def migrated(path: Path, migrations: Path) -> Path:
-    """A file with these migrations: new, or one that was there and may have had fewer."""
+    """Return a file with these migrations: a new one, or an existing one that may have had fewer."""
     if path.exists():
         with closing(sqlite_file.connect(path)) as connection:
             if last_applied(connection) != _loaded(migrations)[-1].name:
@@ -59,7 +59,7 @@ _loaded = functools.cache(load)
 
 @functools.cache
 def _new_file(migrations: Path) -> bytes:
-    """The content of a new file: to migrate one takes ten times as long as to copy it."""
+    """Return the content of a new file: migrating takes ten times as long as copying."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "new.sqlite"
         sqlite_file.create(path)

@@ -1,4 +1,4 @@
-"""What a test needs besides Python. Where it is missing the test is skipped, or fails where all must run."""
+"""Requirements of tests other than Python. If one is missing, the test is skipped, or fails where all must run."""
 
 import os
 
@@ -20,7 +20,7 @@ NGINX = "nginx is missing: install it (`apt-get install nginx-light`)"
 
 
 def require(there: bool, reason: str) -> None:
-    """Skip unless it is there. All tests that need the same give the same reason: it is printed once."""
+    """Skip unless it exists. All tests with the same requirement give the same reason, so it is printed once."""
     if there:
         return
     if os.environ.get("CI") == "true" or os.environ.get("TOCSIN_REQUIRE_ALL") == "1":

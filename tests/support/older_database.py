@@ -65,7 +65,7 @@ DELETE FROM competition_state WHERE key = 'competition_feed';
 
 
 def downgrade(path: Path, to: int) -> None:
-    """The database as the migrations up to this one left it, with its rows."""
+    """Turn the database into what the migrations up to this one produced, keeping its rows."""
     newer = load(COMPETITION_MIGRATIONS)[to:]
     assert [migration.name for migration in newer] == [
         "0004_follow_the_network_list",

@@ -1,4 +1,4 @@
-"""Every state that the pages can show, and how to get there: for audits and for screenshots."""
+"""Every state that the pages can show, and how to reach it: for audits and for screenshots."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,7 +109,7 @@ State: TypeAlias = Callable[[Page, World], None]
 
 
 def console_of_a_viewer(page: Page, world: World) -> None:
-    """With the audit log open: an action that ended, and one whose end is not known."""
+    """Open the audit log: an action that ended, and one whose end is unknown."""
     begun = AuditRecord("operator-2", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
     ended = replace(
         begun, id="operator-1", reason="Hiro was down", outcome="done", detail="run 7 of sweep: ok"
@@ -121,7 +121,7 @@ def console_of_a_viewer(page: Page, world: World) -> None:
 
 
 def view(name: str, query: str) -> State:
-    """A view of the console, when it has loaded."""
+    """Open a view of the console and wait until it has loaded."""
 
     def opened(page: Page, world: World) -> None:
         open_console(page, world.key)
@@ -136,7 +136,7 @@ def view(name: str, query: str) -> State:
 
 
 def console_run(page: Page, world: World) -> None:
-    """One that failed and refused something."""
+    """Open a run that failed and refused something."""
     world.runs[0].update(
         error={"class": "Unavailable", "message": "hiro answered 503"},
         outcome="failed",

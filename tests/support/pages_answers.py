@@ -13,14 +13,14 @@ from tocsin.shapes.responses import ErrorBody
 
 
 def shaped(shape: type[SnakeShape], body: Json) -> Json:
-    """The body, which must be exactly what the service would send as this shape."""
+    """Return the body, which must be exactly what the service would send for this shape."""
     sent: Json = shape.from_json(body).to_json()
     assert sent == body, f"this is not a {shape.__name__}: {_difference(sent, body)}"
     return sent
 
 
 def _difference(sent: Any, body: Any) -> Any:
-    """The part of the body that the shape does not have, or has otherwise."""
+    """Return the part of the body that the shape lacks or has differently."""
     if isinstance(sent, dict) and isinstance(body, dict):
         names = [name for name in {**sent, **body} if sent.get(name) != body.get(name)]
         return {name: _difference(sent.get(name), body.get(name)) for name in names}

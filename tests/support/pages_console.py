@@ -1,4 +1,4 @@
-"""What the console's views ask for: runs, one run, refusals, the audit log, prices of the past, a demo's simulator."""
+"""The data of the console's views: runs, one run, refusals, the audit log, past prices, a demo's simulator."""
 
 from collections.abc import Callable
 from random import Random
@@ -35,7 +35,7 @@ class ConsoleWorld(Protocol):
 
 
 def sample_refusals(now: int) -> list[Json]:
-    """Newest first, of three reasons."""
+    """Return refusals for three reasons, newest first."""
     codes = (Code.CONTRACT_NOT_ALLOWLISTED, Code.SENDER_NOT_REGISTERED, Code.TX_FAILED)
     return [
         RecentRefusal(
@@ -54,7 +54,7 @@ def sample_refusals(now: int) -> list[Json]:
 
 
 def sample_history(now: int) -> list[Json]:
-    """A day of prices with a gap, and a time without any."""
+    """Return a day of prices with a gap and a time without any."""
     random, price, points = Random(5), 0.85, []
     for number in range(288, 0, -1):
         price *= 1 + random.uniform(-0.004, 0.0042)
@@ -64,7 +64,7 @@ def sample_history(now: int) -> list[Json]:
 
 
 class ConsoleApi:
-    """The routes. Each responds with the data as it is at that moment."""
+    """The routes. Each responds with the current data."""
 
     def __init__(self, world: Callable[[], ConsoleWorld]) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""What a visitor and an operator do with the pages. Works with any service at the page's base URL."""
+"""The actions of visitors and operators on the pages. They work with any service at the page's base URL."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ ROWS = "#rows tr"
 
 
 def stop_time(page: Page) -> None:
-    """A minute passes at once, and then the page does nothing by itself until `page.clock.resume()`.
+    """Let a minute pass at once; then the page does nothing by itself until `page.clock.resume()`.
 
-    Before the page is opened, `page.clock.install()` is needed.
+    Call `page.clock.install()` before opening the page.
     """
     page.clock.pause_at(page.evaluate("Date.now() / 1000") + 60)
 
 
 def press(button: Locator) -> None:
-    """Click at once, also if the button has just been hidden."""
+    """Click at once, even if the button has just been hidden."""
     button.dispatch_event("click")
 
 
@@ -50,7 +50,7 @@ def sort_by(page: Page, sort: str) -> None:
 
 
 def sorted_column(page: Page) -> tuple[str, str]:
-    """Which column is sorted, and how, as assistive technology reads it."""
+    """Return the sorted column and its direction, as assistive technology reads them."""
     header = page.locator(f"{BOARD} th[aria-sort]:not([aria-sort=none])")
     direction = header.get_attribute("aria-sort") or ""
     return header.locator("button").get_attribute("data-sort") or "", direction

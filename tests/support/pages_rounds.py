@@ -91,7 +91,7 @@ def no_past() -> Json:
 
 
 def sample_rounds(now_ms: int) -> tuple[Json, Json, Json]:
-    """What everybody sees now, what operators see, and the rounds with a result."""
+    """Return what everybody sees now, what operators see, and the rounds with a result."""
     now_s = now_ms // 1000
     running = round_row(3, now_s - 86_400)
     waiting = replace(

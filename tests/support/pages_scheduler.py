@@ -112,12 +112,12 @@ def sample_runs(now: int, seed: int = 3) -> list[Json]:
 
 @lru_cache(maxsize=2)
 def _runs_until(now: int, seed: int) -> list[Json]:
-    """They are the same for a minute, and take longer to make than most tests take to look at them."""
+    """Build the runs, cached: they stay the same for a minute, and building them takes longer than most tests."""
     random = Random(seed)
     runs: list[RunRecord] = []
     for name, task in TASKS.items():
         started = now - (now % task.cadence_ms)
-        while started > now - DAY + 2 * MINUTE:  # none that turns a day old while a test looks
+        while started > now - DAY + 2 * MINUTE:  # no run becomes a day old during a test
             outage = name == "tenero" and 3 * HOUR < now - started < 4 * HOUR
             runs.append(_run(random, name, started, outage=outage))
             started -= task.cadence_ms

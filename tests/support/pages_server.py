@@ -1,6 +1,6 @@
-"""The pages on loopback, with an API whose data a test may change at any moment.
+"""The pages on loopback, with an API whose data a test may change at any time.
 
-Run it by hand to look at the pages: `cd tests && ../.venv/bin/python -m support.pages_server 8788`.
+Run it by hand to see the pages: `cd tests && ../.venv/bin/python -m support.pages_server 8788`.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class World:
         return world
 
     def health(self) -> Json:
-        """What the service would say of this status, if its tasks' flags are true."""
+        """Return what the service would report for this status, if its tasks' flags are true."""
         status = Status.from_json(self.status)
         tasks = {name: _judged(name, task, status) for name, task in status.tasks.items()}
         for name, task in tasks.items():
@@ -115,7 +115,7 @@ class World:
         return health_of(HealthSnapshot(0.1, self.store_error, judged), now_ms()).to_json()
 
     def hold(self, path: str) -> threading.Event:
-        """Responses to this path wait until the event is set."""
+        """Make responses to this path wait until the event is set."""
         self.held[path] = threading.Event()
         return self.held[path]
 
@@ -132,7 +132,7 @@ class World:
 
 
 def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
-    """The task with the condition that its flags give it; others are as the test has set them."""
+    """Return the task with the condition that follows from its flags; other conditions stay as set by the test."""
     facts = TaskFacts(
         name,
         task.enabled,
@@ -151,13 +151,13 @@ def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
 
 
 class PagesServer:
-    """A server that can go away and come back at the same address."""
+    """A server that can stop and start again at the same address."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.running = False
         self._port = 0
-        self._held = contextlib.ExitStack()  # while it is away, nobody else gets its port
+        self._held = contextlib.ExitStack()  # while it is stopped, nobody else gets its port
 
     @property
     def url(self) -> str:
@@ -199,7 +199,7 @@ def serving_pages(world: World) -> Iterator[PagesServer]:
 
 
 class ScriptedApi:
-    """The routes. Each responds with the data as it is at that moment, in the service's shapes."""
+    """The routes. Each responds with the current data, in the service's shapes."""
 
     def __init__(self, server: PagesServer) -> None:
         self._server = server
@@ -274,7 +274,7 @@ class ScriptedApi:
         return JSONResponse(Refreshed("v1", query["task"], result).to_json())
 
     async def _refresh(self, task: str) -> FreeForm:
-        """A run of three steps; the second waits for the event named after the task, if there is one."""
+        """Do a run of three steps; the second waits for the event named after the task, if there is one."""
         started, number = now_ms(), 5000 + len(self.world.events)
         outcome, reason = self.world.refresh_outcome
         record = run_record(

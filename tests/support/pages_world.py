@@ -120,7 +120,7 @@ def with_trades(row: BoardRow, trades: list[Trade]) -> BoardRow:
 
 
 def with_past(row: BoardRow, random: Random) -> BoardRow:
-    """With a curve that ends where the agent is now; some are younger than seven days, some have a gap."""
+    """Add a curve that ends at the agent's current value; some are shorter than seven days, some have a gap."""
     if row.pnl_usd is None:
         return row
     steps = [0.0]

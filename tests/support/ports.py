@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """A port on which nothing listens, and which the system gives to nobody else.
+    """Hold a port on which nothing listens and which the system gives to nobody else.
 
-    A server that is told this number can listen there, stop, and listen again.
+    A server that is given this number can listen there, stop, and listen again.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
 """A process that writes through the whole local platform until it is killed, and one that reads what is left.
 
-python -m support.power_cut write DIR    every line on standard output is a write that was acknowledged: name, number
+python -m support.power_cut write DIR    every line on standard output is an acknowledged write: name, number
 python -m support.power_cut read DIR…    opens each directory as a start does; prints the number of every name
 """
 
@@ -29,7 +29,7 @@ FAR_MS = 3 * 10**12
 
 
 class Counter(DurableObject):
-    """Counts calls: in an entry and, where that is asked for, in the time of its alarm."""
+    """Counts calls: in an entry and, if requested, in the time of its alarm."""
 
     async def add(self, number: int) -> None:
         await self.ctx.storage.put("number", number)
@@ -63,7 +63,7 @@ class Platform:
         await self.kv.put("number", str(number))
 
     async def numbers(self) -> dict[str, int]:
-        """What is stored, by the names under which it was acknowledged."""
+        """Return the stored numbers, by the names under which they were acknowledged."""
         numbers = {
             "db": int(await get_value(self.db, "number") or 0),
             "kv": int(await self.kv.get("number") or 0),

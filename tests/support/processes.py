@@ -25,7 +25,7 @@ SERVE = (sys.executable, "-m", "tocsin", "serve")  # for measurements: a process
 
 
 def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) -> tuple[int, Any]:
-    """Status and JSON body; a POST when there is a body."""
+    """Return status and JSON body; sends a POST if there is a body."""
     data = None if body is None else json.dumps(body).encode()
     sent = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
     request = urllib.request.Request(url, data, sent)
@@ -37,7 +37,7 @@ def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) ->
 
 
 def until(look: Callable[[], Any], wait_s: float = PATIENCE_S) -> Any:
-    """Look again and again, for another process's event, until it is true."""
+    """Poll for an event of another process until it is true."""
     ends = time.monotonic() + wait_s
     while time.monotonic() < ends:
         try:
@@ -51,13 +51,13 @@ def until(look: Callable[[], Any], wait_s: float = PATIENCE_S) -> Any:
 
 
 class Process:
-    """A command of ours. Its environment is only what a test gives, so that it is the same everywhere.
+    """A Tocsin command. Its environment has only what a test gives, so it is the same everywhere.
 
     `PYTHONPATH` names the source: `make mutants` runs the tests in a copy of it.
     """
 
     def __init__(self, *arguments: str, command: Sequence[str] = (), **environment: str) -> None:
-        """`tocsin` with the arguments, or another command. It gets the descriptors that may be inherited."""
+        """Start `tocsin` with the arguments, or another command. It gets the inheritable descriptors."""
         kept = {
             name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ
         }
@@ -91,7 +91,7 @@ class Process:
         self._process.communicate()
 
     def end_unread(self) -> int:
-        """Wait for its end without reading what it writes."""
+        """Wait for its end without reading its output."""
         return self._process.wait(PATIENCE_S)
 
     def end(self) -> tuple[int, str, str]:
@@ -106,7 +106,7 @@ class ServiceProcess(Process):
         with_defaults = {
             "ADMIN_KEY": ADMIN_KEY,
             "TOCSIN_PORT": "0",
-            "TOCSIN_READS_PER_MINUTE": "0",  # tests look again and again, from one address
+            "TOCSIN_READS_PER_MINUTE": "0",  # tests poll from one address
             "TOCSIN_DATA_DIR": str(data_dir),
             **settings,
         }
@@ -131,7 +131,7 @@ class ServiceProcess(Process):
 
 @contextmanager
 def calling(url: str) -> Iterator[None]:
-    """A POST without a response, because its server dies."""
+    """Make a POST that gets no response, because its server dies."""
 
     def call() -> None:
         with suppress(OSError, ValueError, http.client.HTTPException):
@@ -146,11 +146,11 @@ def calling(url: str) -> Iterator[None]:
 
 
 def import_agents(data_dir: Path, lines: str) -> None:
-    """`tocsin import`, as an operator would."""
+    """Run `tocsin import`, as an operator would."""
     file = data_dir.with_name(f"{data_dir.name}-agents.jsonl")
     file.write_text(lines)
     arguments = ("import", str(file), "--data-dir", str(data_dir))
-    with ThreadPoolExecutor(1) as thread:  # in this one, the loop of a browser may run
+    with ThreadPoolExecutor(1) as thread:  # this thread may be running the loop of a browser
         done = thread.submit(tocsin_here, *arguments, environment={}).result()
     assert done.returncode == 0, done.stdout + done.stderr
 

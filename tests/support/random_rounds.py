@@ -1,4 +1,4 @@
-"""Random competitions: the inputs of a round, with everything in them that makes counting hard."""
+"""Random competitions: inputs of rounds with everything that makes counting hard."""
 
 from itertools import permutations
 from typing import Any
@@ -18,7 +18,7 @@ from tocsin.shapes.rounds import (
 STARTS_AT, ENDS_AT = 1_000, 2_000
 TOKENS = ("stx", "SP1.sbtc::sbtc", "SP2.usd::usd", "SP3.new::new", "SP4.none::none")
 AMOUNTS = (1, 2, 10**6, 2**53 - 1, 2**53 + 1, 2**63, 2**64 + 1, 2**128 - 1, 10**39, 10**40 - 1)
-# Few digits make ties, many make rounding errors.
+# Few digits cause ties, many cause rounding errors.
 PRICES = ("1", "0.5", "2", "0.85", "0.000000000000000001", "1000000000000", "0.3333333333333333")
 FIGURES = (None, "0", "499.99", "500", "9999.999999999999999", "10000", "123456.78")
 
@@ -29,7 +29,7 @@ small_amounts = st.integers(1, 6).map(str)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 txids = st.integers(0, 2**256 - 1).map(lambda number: f"0x{number:064x}")
 prices = st.one_of(st.sampled_from(PRICES), st.floats(1e-18, 1e12).map(lambda price: _plain(repr(price))))
-# Made once, not for each swap: to make a strategy takes as long as to draw from it.
+# Created once, not for each swap: creating a strategy takes as long as drawing from it.
 pairs = st.sampled_from(list(permutations(TOKENS, 2)))
 few_pairs = st.sampled_from(list(permutations(TOKENS[:3], 2)))
 times = st.one_of(st.sampled_from([999, 1_000, 1_999, 2_000]), st.integers(1_000, 1_003))
@@ -41,7 +41,7 @@ refused_times = st.integers(1_000, 1_003)
 
 
 def _plain(text: str) -> str:
-    """A float's text without an exponent. Written by hand, not with the code under test."""
+    """Format a float without an exponent, independently of the code under test."""
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     shift = int(exponent or "0")
@@ -55,9 +55,9 @@ def _plain(text: str) -> str:
 
 @st.composite
 def round_inputs(draw: st.DrawFn) -> RoundInputs:
-    """Some wallets share an identity, some swaps have a stranger as sender or the wrong time.
+    """Draw inputs. Some wallets share an identity; some swaps have an unknown sender or the wrong time.
 
-    Half of the competitions have small, round numbers: there, much is equal, or exactly at a limit.
+    Half of the competitions have small, round numbers, so that many values are equal or exactly at a limit.
     """
     round_numbers = draw(st.booleans())
     rules = RoundRules(

@@ -22,7 +22,7 @@ NOT_FOUND = response(
 
 
 def completed(tx: Mapping[str, Any]) -> dict[str, Any]:
-    """A case's transaction with the fields that Hiro always sends and the cases leave out."""
+    """Return a case's transaction with the fields that Hiro always sends and the cases omit."""
     mined = {
         "canonical": True,
         "microblock_canonical": True,
@@ -38,7 +38,7 @@ def completed(tx: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answering(case: Mapping[str, Any], request: Request) -> FetchResponse:
-    """What Hiro would send: `case` is a case's `hiro` field."""
+    """Return what Hiro would send: `case` is a case's `hiro` field."""
     if "network_error" in case:
         raise FetchFailed(case["network_error"])
     if case["status"] not in {200, 404}:

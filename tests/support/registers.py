@@ -1,6 +1,6 @@
-"""Registers in a durable object, what a single copy of them does, and callers who use them at the same time.
+"""Registers in a durable object, the behaviour of a single copy, and callers that use them concurrently.
 
-python registers.py DIRECTORY SEED   callers in a process of their own, until it is killed; prints calls and ends
+python registers.py DIRECTORY SEED   runs callers in a separate process until it is killed; prints calls and ends
 """
 
 import asyncio
@@ -29,7 +29,7 @@ EMPTY: Registered = ()
 
 
 class Registers(DurableObject):
-    """A few keys with numbers. What must be one step is a turn or a transaction."""
+    """A few keys with numbers. Each atomic step is a turn or a transaction."""
 
     async def put(self, key: str, value: int) -> None:
         await self.ctx.storage.put(key, value)
@@ -68,7 +68,7 @@ class Registers(DurableObject):
 
 
 def apply_to_registers(state: Registered, operation: Operation) -> tuple[Registered, Hashable]:
-    """What a single copy does."""
+    """Apply an operation to a single copy."""
     values: dict[str, Any] = dict(state)
     result: Hashable = None
     match operation.name, operation.arguments:
@@ -95,7 +95,7 @@ def apply_to_registers(state: Registered, operation: Operation) -> tuple[Registe
 
 
 def draw_operation(random: Random, numbers: Callable[[], int]) -> tuple[str, tuple[Any, ...]]:
-    """Any operation. A number is written once only, so that a read tells which write it saw."""
+    """Draw any operation. Each number is written only once, so a read shows which write it saw."""
     key = random.choice(KEYS)
     expected = None if random.random() < 0.3 else max(0, numbers() - random.randrange(1, 6))
     return random.choice(
@@ -113,7 +113,7 @@ def draw_operation(random: Random, numbers: Callable[[], int]) -> tuple[str, tup
 
 @dataclass
 class HistoryRecorder:
-    """Operations as their callers see them. After `kill` nothing that returns is believed any more."""
+    """Records operations as their callers see them. Results that arrive after `kill` are ignored."""
 
     operations: list[Operation] = field(default_factory=list)
     _places: int = 0
@@ -133,7 +133,7 @@ class HistoryRecorder:
         self.operations.append(Operation(name, arguments, called, self._places, shown, known))
 
     def kill(self) -> None:
-        """Everything under way has taken effect by now, or never will."""
+        """Note the kill: every operation under way has taken effect by now, or never will."""
         self._places += 1
         for called, (name, arguments) in self._under_way.items():
             self.operations.append(Operation(name, arguments, called, self._places, known=False))
@@ -141,7 +141,7 @@ class HistoryRecorder:
 
 
 class Numbers:
-    """1, 2, 3 and so on; in another process, others."""
+    """Counts 1, 2, 3 and so on; another process uses other numbers."""
 
     def __init__(self, first: int = 0) -> None:
         self._next = first
@@ -152,7 +152,7 @@ class Numbers:
 
 
 async def use_registers(stub: Any, random: Random, numbers: Numbers, recorder: Any, count: int) -> None:
-    """One caller: one operation after the other."""
+    """Act as one caller that does one operation after the other."""
     for _ in range(count):
         name, arguments = draw_operation(random, numbers)
         called = recorder.call(name, arguments)
@@ -164,7 +164,7 @@ async def use_registers(stub: Any, random: Random, numbers: Numbers, recorder: A
 
 
 class PrintingRecorder:
-    """Prints each call and end at once: what was printed is known, whatever happens to the process."""
+    """Prints each call and end at once, so the output survives whatever happens to the process."""
 
     def __init__(self) -> None:
         self._calls = 0

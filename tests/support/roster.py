@@ -1,4 +1,4 @@
-"""Agents for imports, and the reference's tables as its exports contain them."""
+"""Agents for imports, and the reference's tables as in its exports."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.simulator.addresses import address_of
 
-# Stricter than ours, and in another order: exports without names of columns follow it.
+# Stricter than ours, and in another order: exports without column names follow it.
 REFERENCE_SCHEMA = """
 CREATE TABLE agents (
   btc_address TEXT PRIMARY KEY, stx_address TEXT NOT NULL UNIQUE, stx_public_key TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""What may change while a result is prepared, or after it was: each as one step in a world with a round."""
+"""Changes that may happen while a result is prepared or afterwards, each as one step in a world with a round."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, txid
 
 PREPARE_S = (END_S + GRACE_S) // 2
-LATER = "SP3FBR2AGK5H9QBDH3EEN6DF8EK8JY7RX8QJ5SVTE"  # registered, and without a claim
+LATER = "SP3FBR2AGK5H9QBDH3EEN6DF8EK8JY7RX8QJ5SVTE"  # registered, without a claim
 STRANGER = "SP2J6ZY48GV1EZ5V2V5RB9MP66SW86PYKKNRV9EJ7"
 OTHER_TOKEN = f"{AGENTS[0]}.other::other"
 
@@ -35,7 +35,7 @@ _TABLES = {
 
 
 async def published(world: RoundWorld) -> dict[str, list[dict[str, Any]]]:
-    """Every column of all that is kept of rounds: results, prizes, flags, file, digest, what was captured, times."""
+    """Return every stored column of rounds: results, prizes, flags, file, digest, captured inputs, times."""
     return {
         table: await world.all(f"SELECT * FROM {table} ORDER BY round_id, {order}")
         for table, order in _TABLES.items()
@@ -61,7 +61,7 @@ async def claim(world: RoundWorld, agent: int, status: str) -> None:
 
 
 async def populate(world: RoundWorld) -> None:
-    """A wallet that may become eligible, with a swap; and refusals, of it, of an agent and of a stranger."""
+    """Add a wallet that may become eligible, with a swap; and refusals of it, of an agent and of a stranger."""
     await run_sql(world, _REGISTER, "bc1q3", LATER, 13)
     await world.swap(30, LATER, ("stx", 30), (STSTX, 33), at_s=START_S + 70)
     for number, sender in ((101, AGENTS[1]), (102, STRANGER), (103, LATER)):
@@ -92,7 +92,7 @@ async def moved_out(world: RoundWorld) -> None:
 
 
 async def other_token(world: RoundWorld) -> None:
-    """It has a price of the end, of which nobody knew that it is needed."""
+    """Trade a token that has a price of the end which was not needed before."""
     for at_s in range(END_S - 3_600, END_S + 1, 600):
         await world.price(OTHER_TOKEN, "2", at_s)
     await world.swap(60, 0, ("stx", 3), (OTHER_TOKEN, 4), at_s=START_S + 5)

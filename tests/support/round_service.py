@@ -1,4 +1,4 @@
-"""Data of a real service with rounds that end soon. It needs no upstream: all that the rounds wait for is there."""
+"""Data of a real service with rounds that end soon. It needs no upstream: the rounds have all the data they need."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ ALONE = {
 
 
 def make_data(data: Path, ends: Sequence[int]) -> None:
-    """A round for each end, without a grace. The first is `ROUND_ID`, and a sweep begins at its very end."""
+    """Add a round for each end, without a grace. The first is `ROUND_ID`, and a sweep begins exactly at its end."""
     data.mkdir(mode=0o700)
     asyncio.run(_fill(data, ends))
 

@@ -1,4 +1,4 @@
-"""Small rounds, written by hand: agents, trades in dollars, and what comes out."""
+"""Small rounds, written by hand: agents, trades in dollars, and the results."""
 
 from collections.abc import Iterable, Sequence
 
@@ -32,7 +32,7 @@ def agent(
 
 
 class Trades:
-    """Swaps in the order in which they are made, in dollars."""
+    """Swaps in order, in dollars."""
 
     def __init__(self) -> None:
         self.swaps: list[RoundSwap] = []
@@ -93,7 +93,7 @@ HONEST = agent(3)
 
 
 def with_honest(trades: Trades) -> Trades:
-    """A third agent that gains a little, and less than the first."""
+    """Add a third agent that gains a little, but less than the first."""
     for at in range(3):
         trades.swap("SP3", STX, 100, BTC, 101, 500 * at)
     return trades

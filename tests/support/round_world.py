@@ -50,7 +50,7 @@ def txid(number: int) -> str:
 
 
 class SetClock:
-    """A `Clock` that stands until a test moves it."""
+    """A `Clock` that stands still until a test moves it."""
 
     boot_id = "a boot"
 
@@ -69,7 +69,7 @@ class SetClock:
 
 @dataclass
 class RoundWorld:
-    """`run` is one run of the task, `act` what an operator does."""
+    """A competition with a round. `run` is one run of the task, `act` an operator's action."""
 
     db: Database
     clock: SetClock = field(default_factory=SetClock)
@@ -102,7 +102,7 @@ class RoundWorld:
         return await self.act("add", **{**wanted, **fields})
 
     async def swept(self, at_s: float, rules: Rules = RULES) -> None:
-        """A complete sweep of all contracts' lists, and of those of new wallets, began then."""
+        """Record that a complete sweep of all contracts' lists and of new wallets' lists began then."""
         at_ms = int(at_s * 1000)
         await self.db.batch(
             [
@@ -120,7 +120,7 @@ class RoundWorld:
         gotten: tuple[str, int],
         at_s: int = START_S + 60,
     ) -> None:
-        """One more swap of an agent, or of another wallet, in units of a millionth."""
+        """Add a swap of an agent, or of another wallet, in units of a millionth."""
         sender = AGENTS[agent] if isinstance(agent, int) else agent
         sides = (given[0], str(given[1] * 10**6), gotten[0], str(gotten[1] * 10**6))
         await self.db.prepare(_SWAP).bind(txid(number), sender, *sides, at_s, 1_000 + number).run()
@@ -134,7 +134,7 @@ class RoundWorld:
         )
 
     async def prices_around(self, end_s: int, **prices: str) -> None:
-        """These prices in force during the last hour."""
+        """Put these prices in force during the last hour."""
         for at_s in range(end_s - 3_600, end_s + 1, 600):
             for token, price in prices.items():
                 await self.price(STSTX if token == "ststx" else token, price, at_s)
@@ -147,7 +147,7 @@ class RoundWorld:
         return str(rows[0]["status"])
 
     async def everything(self) -> dict[str, list[dict[str, Any]]]:
-        """All that was published of rounds, but for times at which it was computed."""
+        """Return everything published about rounds, except the times of computation."""
         tables = {
             "competition_rounds": "round_id, status, version, digest",
             "competition_round_results": "round_id, stx_address, rank, exact_json, volume_usd, pnl_usd",
@@ -162,7 +162,7 @@ class RoundWorld:
 
 
 async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) -> None:
-    """Three eligible agents, of whom the first gains 85 - 75 USD, the second loses, and the third breaks even."""
+    """Add three eligible agents: the first gains 85 - 75 USD, the second loses, and the third breaks even."""
     db = world.db
     for number, address in enumerate(AGENTS):
         await db.batch(
@@ -185,7 +185,7 @@ async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) ->
 async def round_world(
     directory: Path, wrap: Callable[[Database], Database] | None = None
 ) -> AsyncIterator[RoundWorld]:
-    """With a round that runs."""
+    """Open a world with a running round."""
     async with open_competition(directory) as db:
         world = RoundWorld(db, wrapped=None if wrap is None else wrap(db))
         await seed(world)

@@ -1,4 +1,4 @@
-"""SchedulerDO in virtual time, with tasks of the test's own and a wire that is scripted or simulated."""
+"""SchedulerDO in virtual time, with the test's own tasks and a scripted or simulated wire."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ async def no_wire(url: str, **_options: Any) -> FetchResponse:
 
 @dataclass
 class Job:
-    """A task for tests: what each run does is put in from outside, and when each began is kept."""
+    """A task for tests: the test supplies what each run does, and the start times are kept."""
 
     name: str
     cadence_ms: int
@@ -95,7 +95,7 @@ class Scheduler:
         self.runtime.live(owner).reset(ObjectReset("The test has reset the object."))
 
     def entries(self, name: str = "v1") -> dict[str, Any]:
-        """What the object has stored."""
+        """Return the entries that the object has stored."""
         rows = self.runtime.store.read_range(self.namespace.id_from_name(name).hex, "", b"")
         return {key: decode(text) for key, text in rows}
 
@@ -114,7 +114,7 @@ async def scheduler(
     arm: bool = True,
     **config: Any,
 ) -> AsyncIterator[Scheduler]:
-    """A scheduler with Hiro and Tenero, of these quotas and without keys; `upstreams` adds or replaces some."""
+    """Open a scheduler with Hiro and Tenero, with these quotas and no keys; `upstreams` adds or replaces some."""
     clock, log = clock or VirtualClock(), CapturedLog()
     env = SchedulerEnv(
         fetch=fetch,
@@ -146,7 +146,7 @@ def keyless_upstreams(quotas: Mapping[str, Quota]) -> dict[str, UpstreamSource]:
 
 
 class _EntryWriter(DurableObject):
-    """In the place of the scheduler, before it is started."""
+    """Takes the place of the scheduler before it is started."""
 
     async def write(self, entries: FreeForm) -> None:
         await self.ctx.storage.put(entries)

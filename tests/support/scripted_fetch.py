@@ -1,4 +1,4 @@
-"""A `Fetch` that is a plain function: the fake is at the wire, and nothing inside is patched."""
+"""A `Fetch` that is a plain function: the fake is at the wire, and no code under test is patched."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def in_turn(answers: Iterator[FetchResponse]) -> Handler:
 
 
 class ScriptedFetch:
-    """Answers with what `handler` gives, `latency_s` later, and remembers what was asked."""
+    """Answers with the result of `handler` after `latency_s`, and remembers the requests."""
 
     def __init__(self, handler: Handler, latency_s: float = 0.0) -> None:
         self._handler = handler

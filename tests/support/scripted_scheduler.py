@@ -1,4 +1,4 @@
-"""A double of the scheduler's stub that a test scripts, and a site around it on real stores."""
+"""A test double of the scheduler's stub, scripted by the test, and a site around it on real stores."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -66,7 +66,7 @@ class ScriptedScheduler:
     audited: dict[str, AuditRecord] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     measured: Measurements = field(default_factory=Measurements)
-    statuses_per_refresh: int = 0  # a refresh ends when the status was asked for this often meanwhile
+    statuses_per_refresh: int = 0  # a refresh ends after this many requests for the status
     _asked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def show(self, **changes: Any) -> None:
@@ -202,7 +202,7 @@ class ScriptedScheduler:
 
 @dataclass
 class Scene:
-    """A site: what the routes are given, and what a test may change about it."""
+    """A site: what the routes are given, and what a test may change."""
 
     site: WebDeps
     scheduler: ScriptedScheduler

@@ -1,4 +1,4 @@
-"""`tocsin serve`, killed with -9 at a commit of a step of a round: right before it, or right after it.
+"""`tocsin serve`, killed with -9 at a commit of a step of a round, right before or right after it.
 
 python -m support.serve_until_killed before|after NUMBER    the NUMBER counts these commits, from 1
 """

@@ -1,4 +1,4 @@
-"""Every state that the service can be in, as the scheduler's stored entries, and what it then says of itself."""
+"""Every state that the service can be in, as the scheduler's stored entries, and what it then reports."""
 
 import re
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True)
 class Case:
-    """Changes of the entries of a service that is well, and what follows."""
+    """Changes to the entries of a healthy service, and the expected report."""
 
     state: ServiceState
     ready: bool
@@ -23,7 +23,7 @@ class Case:
 
 
 def entries_of(case: Case) -> dict[str, Any]:
-    """What the object has stored."""
+    """Return the entries that the object has stored."""
     well = {"tenero": "ok", "feed": "ok", "sweep": "ok"}
     entries: dict[str, Any] = {
         "version": 3,
@@ -40,7 +40,7 @@ def entries_of(case: Case) -> dict[str, Any]:
         "lastSlotAt": NOW,
         "lastSuccessAt": NOW - MINUTE,
         "lastOutcome": "ok",
-    }  # tasks that are always well
+    }  # tasks that are always healthy
     return entries | {
         name: {"snapshot": value, "rounds": value, **entries[name]} for name, value in others.items()
     }
@@ -148,7 +148,7 @@ CASES = {
 
 
 def check(case: Case, readyz: Answer, overview: Any, board: Any, metrics: str) -> None:
-    """All four say what the table says."""
+    """Check that all four report what the table says."""
     health = {name: readyz.json()[name] for name in ("ready", "state", "reasons", "notes")}
     assert (health["state"], health["ready"]) == (case.state, case.ready)
     assert readyz.status == (200 if case.ready else 503)

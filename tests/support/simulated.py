@@ -1,4 +1,4 @@
-"""Simulators and chains for tests, and shorthands to send requests to them."""
+"""Simulators and chains for tests, and helpers to send requests to them."""
 
 import json
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def quiet_simulator(clock: Clock | None = None, *, seed: int = 1, wallets: int =
 
 
 def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0, start_ms: int = START_MS) -> Chain:
-    """A chain after hours of traffic of every kind."""
+    """Return a chain after hours of traffic of every kind."""
     chain = Chain(seed=seed, start_ms=start_ms, wallets=wallets)
     start_traffic(chain, Traffic(swaps=400, floods=2, reorgs=4))
     chain.advance(start_ms + int(hours * 3_600_000))

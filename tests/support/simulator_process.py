@@ -8,7 +8,7 @@ from support.warm_process import WarmProcess
 
 
 def root_of(upstreams: dict[str, str]) -> str:
-    """The URL below which the simulator's own routes are: `/_control`, `/_truth`, `/_agents`."""
+    """Return the base URL of the simulator's own routes: `/_control`, `/_truth`, `/_agents`."""
     return upstreams["HIRO_API_URL"].removesuffix("/hiro")
 
 

@@ -56,7 +56,7 @@ def task_status(**changes: Any) -> TaskStatus:
 def budget_status(
     *, minute: tuple[int, int | None], month: tuple[int, int | None], **changes: Any
 ) -> BudgetStatus:
-    """A budget with calls spent of a limit, which may be None, in this minute and this month."""
+    """Return a budget with calls spent in this minute and this month; a limit may be None."""
     quota = QuotaStatus(second=None, minute=minute[1], month=month[1], request_share=0.1)
     left = None if month[1] is None else month[1] - month[0]
     status = BudgetStatus(
@@ -136,7 +136,7 @@ def run_record(**changes: Any) -> RunRecord:
 
 
 def refresh_result(record: RunRecord, *, paused_until: int | None = None) -> RefreshResult:
-    """What a refresh returns that started this run."""
+    """Return what a refresh that started this run returns."""
     run = RefreshRun(
         id=record.id,
         outcome=record.outcome,

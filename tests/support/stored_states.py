@@ -1,7 +1,7 @@
-"""States of the scheduler as releases have stored them, in `tests/data/states`, and the one that this release writes.
+"""States of the scheduler stored by releases, in `tests/data/states`, and the one that this release writes.
 
-A file has the entries of one object, key to value. Once a release is out, its file is never changed. Nor is that of a
-layout which it had before it was out. To write the file of this release:
+A file has the entries of one object, key to value. Once a release is published, its file never changes, and neither
+does the file of a layout from before the release. To write the file of this release:
 `PYTHONPATH=tests python -m support.stored_states`.
 """
 
@@ -44,7 +44,7 @@ async def refresh_prices(context: TaskContext) -> TaskResult:
 
 
 async def sweep_slowly(context: TaskContext) -> TaskResult:
-    """More units of work than fit into the slice."""
+    """Do more units of work than fit into the slice."""
     hiro = context.upstream("hiro", HiroClient)
     for done in range(100):
         context.checkpoint()
@@ -60,7 +60,7 @@ def jobs() -> tuple[Job, Job]:
 
 
 async def write_state(directory: Path) -> dict[str, Any]:
-    """What this release stores: runs of every outcome, one of them under way, a pause, a back-off, two budgets."""
+    """Store what this release stores: runs of every outcome, one under way, a pause, a back-off, two budgets."""
     price = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})
     limited = response({}, status=429, headers={"retry-after": "100"})
     no_rows = response({"total": 0, "limit": 50, "cursor": {"next": None}, "results": []})

@@ -1,7 +1,7 @@
-"""A month of submissions in virtual time: greedy clients, honest ones, and the scheduler's own calls, on one budget.
+"""A month of submissions in virtual time: greedy and honest clients and the scheduler's own calls, on one budget.
 
-Nobody's transaction is known to Hiro: so nothing is given back to the honest ones either. A greedy client submits as
-often as it is let. While it is refused it looks once a minute at most, which gets it as much as every second would.
+Hiro knows none of the transactions, so even the honest clients get nothing back. A greedy client submits as often as
+it can. While it is refused it tries at most once a minute, which gains as much as trying every second.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ SWEEP_CALLS = 40
 HONEST_CLIENTS = 30
 HONEST_A_DAY = 144
 DAY_S = 86_400
-BURST = 60  # posts that the web application takes from one client at once
+BURST = 60  # posts that the web application accepts from one client at once
 LOOK_S = 60.0
 
 
@@ -49,11 +49,11 @@ class LaneFigures:
     task_calls: int = 0
     task_refused: int = 0
     request_calls: int = 0
-    left_min: float = field(default=float("inf"))  # of the request lane, whenever an honest client submitted
+    left_min: float = field(default=float("inf"))  # calls of the request lane when an honest client submitted
 
 
 class LaneWorld:
-    """One object's lane and budget. Without `shares` everybody has all of it, as an operator has."""
+    """One object's lane and budget. Without `shares` every client may use all of it, like an operator."""
 
     def __init__(self, plan: Quota = PLAN, *, shares: bool = True) -> None:
         self.clock = VirtualClock(MAY.starts_at)
@@ -73,7 +73,7 @@ class LaneWorld:
         return f"0x{next(self._numbers):064x}"
 
     async def submit(self, host: str) -> None:
-        """Raises what a submission is refused with."""
+        """Submit; raises the error with which a submission is refused."""
         bindings = ContextBindings(self.clock, {"hiro": self.hiro})
         context = WorkContext(bindings, request_session(self._log))
         client = client_networks(host) if self._shares else ()
@@ -96,7 +96,7 @@ class LaneWorld:
             await asyncio.sleep(max(1.0, min(LOOK_S, await self._attempt(host))))
 
     async def _attempt(self, host: str) -> float:
-        """Returns how long to wait."""
+        """Try a submission; return how long to wait."""
         try:
             await self.submit(host)
         except ShareUsed as refusal:
@@ -137,7 +137,7 @@ def hiro_knows_nothing(request: Request) -> FetchResponse:
 
 
 def addresses(kind: str) -> list[str]:
-    """Where greedy clients come from."""
+    """Return the addresses of greedy clients."""
     return {
         "none": [],
         "one address": ["192.0.2.1"],

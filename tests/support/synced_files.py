@@ -1,8 +1,8 @@
-"""What a power cut leaves: the files of a directory as far as they were synced, from a log of `syscall_recorder.c`.
+"""What a power cut leaves: the synced parts of the files of a directory, from a log of `syscall_recorder.c`.
 
-A file keeps the bytes that were written before a sync of it began that has ended, a name the file that it had when such
-a sync of the directory began. Of what came later the disk may have any part: of names the first ones, of each write
-all, a part or nothing.
+A file keeps the bytes that were written before the start of its last completed sync. A name keeps the file that it had
+before the start of the last completed sync of the directory. Later changes may reach the disk in part: of the name
+changes, the first ones; of each write, all, a part or nothing.
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ class Record:
 
 @dataclass(slots=True)
 class _File:
-    """What is on the disk for sure, and what was written since, with the place in the log."""
+    """The bytes certainly on the disk, and the later writes with their positions in the log."""
 
     synced: bytearray = field(default_factory=bytearray)
     later: list[tuple[int, Change]] = field(default_factory=list)
 
 
 def read_log(log: bytes) -> Iterator[Record]:
-    """All records; a last one that was cut off by a kill is left out."""
+    """Yield all records; a last one that was cut off by a kill is left out."""
     at = 0
     while (end := log.find(b"\n", at)) >= 0:
         kind, inode, offset, length, path = log[at:end].decode().split(" ", 4)
@@ -48,7 +48,7 @@ def read_log(log: bytes) -> Iterator[Record]:
 
 
 class Disk:
-    """The disk under one directory, after the records so far."""
+    """The disk state of one directory after the records so far."""
 
     def __init__(self, directory_inode: int) -> None:
         self._directory = directory_inode
@@ -99,14 +99,14 @@ class Disk:
         file.later = [entry for entry in file.later if entry[0] >= begun]
 
     def leave(self, directory: Path, chance: Random | None) -> None:
-        """Write what a power cut leaves: only what was synced, or with `chance` some of the rest as well."""
+        """Write what a power cut leaves: only synced data, or with `chance` some of the rest as well."""
         names = dict(self._names)
         reached = chance.randint(0, len(self._later_names)) if chance else 0
         for _, (name, target) in self._later_names[:reached]:
             _rename(names, name, target)
         for name, inode in names.items():
             if name.endswith("-shm"):
-                continue  # an index in memory, which SQLite makes again
+                continue  # an index in memory, which SQLite rebuilds
             file = self._files.get(inode, _File())
             content = bytearray(file.synced)
             for _, change in file.later if chance else ():
@@ -122,7 +122,7 @@ def _rename(names: dict[str, int], name: str, inode: int | None) -> None:
 
 
 def _reached(change: Change, chance: Random | None) -> Change:
-    """What of a change reached the disk: all, nothing, or the first sectors of a write."""
+    """Return the part of a change that reached the disk: all, nothing, or the first sectors of a write."""
     offset, content = change
     draw = chance.random() if chance else 0.0
     if draw < 0.4:

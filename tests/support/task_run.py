@@ -21,7 +21,7 @@ _COUNT = "INSERT INTO token_totals VALUES (?, 1) ON CONFLICT (token) DO UPDATE S
 
 @dataclass
 class TaskBench:
-    """Stores, a Tenero client and a clock that live longer than one run."""
+    """Stores, a Tenero client and a clock that outlive one run."""
 
     db: Database
     kv: KV
@@ -31,7 +31,7 @@ class TaskBench:
     )  # every report: done, total, counters
 
     def context(self, task: Task, stop_after: int | None = None) -> TaskContext:
-        """A context for one run; after this many checkpoints the next one stops it, as a pause does."""
+        """Return a context for one run; after this many checkpoints the next one stops it, like a pause."""
         checkpoints = count(1)
 
         def stop_reason() -> str | None:

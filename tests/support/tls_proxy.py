@@ -1,4 +1,4 @@
-"""A proxy with TLS and a path prefix, in front of a service on loopback, with a CA of its own making."""
+"""A proxy with TLS and a path prefix, in front of a service on loopback, with its own CA."""
 
 import http.client
 import shutil
@@ -17,7 +17,7 @@ from support.patience import PATIENCE_S
 
 @dataclass
 class Proxy:
-    """What was asked of it: the paths as they came in, and whether a key came with them."""
+    """The requests it got: their paths, and whether they carried a key."""
 
     port: int
     asked: list[tuple[str, bool]] = field(default_factory=list)
@@ -50,7 +50,7 @@ def _openssl(*arguments: str | Path) -> None:
 
 @contextmanager
 def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterator[Proxy]:
-    """Passes on what is below the prefix, without it. Everything else is 404."""
+    """Pass on requests below the prefix, without the prefix. Everything else gets a 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -72,12 +72,12 @@ def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterato
         do_POST = do_GET  # noqa: N815 - the name that http.server calls
 
         def log_message(self, *_: object) -> None:
-            """Nothing on stderr."""
+            """Write nothing to stderr."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key)
     with _Server(("127.0.0.1", 0), Handler) as server:
-        # The handshake takes place in the thread of the request: one that fails must not stop the server.
+        # The handshake happens in the thread of the request: a failed one must not stop the server.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         proxy = Proxy(server.server_port)
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -91,4 +91,4 @@ def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterato
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """A handshake that the client gave up is what some tests want."""
+        """Ignore errors: some tests make the client abandon the handshake."""

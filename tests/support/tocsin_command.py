@@ -1,4 +1,4 @@
-"""The command, as a process of its own or in this one."""
+"""Runs the `tocsin` command in a separate process or in this one."""
 
 import io
 import os
@@ -27,7 +27,7 @@ def tocsin(*arguments: str, port: int, **environment: str) -> "subprocess.Comple
 def tocsin_process(
     *arguments: str, port: int, directory: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """The same in a process of its own, whose start takes most of the time."""
+    """Do the same in a separate process, whose start takes most of the time."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     known = {**kept, "TZ": "UTC", "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
     return subprocess.run(
@@ -65,7 +65,7 @@ def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.
 
 @contextmanager
 def _time_zone() -> Iterator[None]:
-    """In the end the zone is again what the environment says."""
+    """Restore the time zone of the environment at the end."""
     try:
         yield
     finally:

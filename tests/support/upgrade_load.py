@@ -1,4 +1,4 @@
-"""Clients that keep asking while the service is replaced, and count what they get."""
+"""Clients that keep sending requests while the service is replaced, and count the responses."""
 
 import http.client
 import threading
@@ -13,7 +13,7 @@ CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 
 @dataclass
 class Tally:
-    """What all clients got together. `repeated`: an idle connection had been closed, and a new one was used."""
+    """The responses of all clients. `repeated`: an idle connection had been closed, and a new one was used."""
 
     answered: int = 0
     repeated: int = 0
@@ -23,7 +23,7 @@ class Tally:
 class UpgradeLoad:
     """Some clients open a connection for each request, others keep theirs.
 
-    Together they ask at least `wanted` times, and until `finish`.
+    Together they send at least `wanted` requests, and continue until `finish`.
     """
 
     def __init__(self, address: tuple[str, int], *, wanted: int, clients: int = 4) -> None:
@@ -41,14 +41,14 @@ class UpgradeLoad:
             thread.start()
 
     def wait_for(self, count: int) -> None:
-        """Until so many requests have ended."""
+        """Wait until this many requests have ended."""
         until(lambda: self.tally.answered + len(self.tally.failed) >= count, 600)
 
     def _is_done(self) -> bool:
         return self._stop.is_set() and self.tally.answered + len(self.tally.failed) >= self._wanted
 
     def finish(self) -> Tally:
-        """Wait until everything was asked."""
+        """Wait until all requests have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -66,7 +66,7 @@ class UpgradeLoad:
         connection.close()
 
     def _ask(self, connection: http.client.HTTPConnection, path: str) -> None:
-        """Ask once; again if a connection that was used before turns out to be closed, as every client does."""
+        """Send a request; like every client, repeat it if a reused connection turns out to be closed."""
         is_used = connection.sock is not None
         try:
             status = self._status(connection, path)

@@ -23,7 +23,7 @@ ROOMY = Quota(second=1_000, minute=10_000, month=10_000_000)
 
 @dataclass(slots=True)
 class Wired:
-    """A client and everything around it that a test may look at."""
+    """A client and everything around it that a test may inspect."""
 
     upstream: Upstream
     handler: Handler

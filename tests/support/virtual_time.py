@@ -1,9 +1,9 @@
 """Virtual time: an event loop that jumps to the next timer instead of waiting for it.
 
-Jobs for an executor of our own, such as SQLite's, run on the loop, one iteration later: time stands still while a
-thread works, so a test sees no difference, and a switch to a thread and back costs more than most jobs. A test marked
-`real_threads` gets the threads. The default executor and sockets of this machine are always real and are waited for.
-When nothing at all is left to wait for, the loop says so instead of hanging.
+Jobs for our own executors, such as SQLite's, run on the loop one iteration later. Time stands still while a thread
+works, so a test sees no difference, and switching to a thread and back costs more than most jobs. A test marked
+`real_threads` gets the threads. The default executor and the machine's sockets are always real, and the loop waits for
+them. When nothing is left to wait for, the loop raises an error instead of hanging.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 START_MS = 1_778_700_600_000  # an arbitrary, round instant of 2026
-THREAD_WAIT_S = 150.0  # real time granted to a thread before a test is called stuck
-SOCKET_GRACE_S = 0.002  # real time granted to bytes on their way through loopback
+THREAD_WAIT_S = 150.0  # real time that a thread gets before a test counts as stuck
+SOCKET_GRACE_S = 0.002  # real time that bytes get to pass through loopback
 
 
 class _Selector(selectors.DefaultSelector):

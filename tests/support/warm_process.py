@@ -1,4 +1,4 @@
-"""`python -m tocsin` in a process of its own that need not import anything: see `support.warm_template`."""
+"""`python -m tocsin` in a separate process that need not import anything: see `support.warm_template`."""
 
 import atexit
 import functools
@@ -45,7 +45,7 @@ def _end(channel: socket.socket, template: "subprocess.Popen[bytes]") -> None:
 
 
 class WarmProcess:
-    """What tests use of `subprocess.Popen`, with text in pipes."""
+    """The part of `subprocess.Popen` that tests use, with text in pipes."""
 
     def __init__(
         self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None
@@ -63,7 +63,7 @@ class WarmProcess:
         message = f"{json.dumps(request)}\n".encode()
         with _STARTING:
             socket.send_fds(_template(), [message], [its_out, its_error, reply.fileno()])
-            reply.close()  # or the end of the template would not be noticed
+            reply.close()  # otherwise the end of the template would go unnoticed
             self.pid = self._told()
         os.close(its_out)
         os.close(its_error)
@@ -97,7 +97,7 @@ class WarmProcess:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Read all that it writes, and wait for its end."""
+        """Read all its output and wait for its end."""
         with ThreadPoolExecutor(2) as readers:
             texts = [readers.submit(pipe.read) for pipe in (self.stdout, self.stderr) if not pipe.closed]
             try:

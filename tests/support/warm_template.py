@@ -1,9 +1,9 @@
 """A process that has imported the service and the simulator, and forks itself into `tocsin` commands.
 
-To start Python, to import everything and to write the code that converts the shapes takes longer than most of what
-tests ask such a process. What is forked here is a real process with a memory of its own: only that is done already. It
-runs `python -m tocsin` as a new one would, with its own arguments, environment, directory and output, and ends as
-Python does. `support.warm_process` asks for it.
+Starting Python, importing everything and generating the code that converts shapes takes longer than most of what
+tests ask of a process. A fork is a real process with its own memory in which only this start-up is already done. It
+runs `python -m tocsin` as a new process would, with its own arguments, environment, directory and output, and ends as
+Python does. `support.warm_process` requests it.
 """
 
 import gc
@@ -24,8 +24,8 @@ from tocsin.shapes.base import SnakeShape
 
 OUTPUT = (1, 2)
 REQUEST_MAX = 65_536
-NUMBER = struct.Struct("i")  # what is told of a process: first its number, in the end its exit code
-# What commands import when they run, and what uvicorn does then.
+NUMBER = struct.Struct("i")  # what is reported about a process: first its number, at the end its exit code
+# What commands, and uvicorn, import when they run.
 IMPORTED = (
     *("tocsin.cli", "tocsin.service", "tocsin.commands.demo", "tocsin.simulator.serve"),
     *("uvicorn.loops.uvloop", "uvicorn.lifespan.on", "uvicorn.protocols.http.httptools_impl"),
@@ -34,7 +34,7 @@ IMPORTED = (
 
 
 def fork_on_request(channel: socket.socket) -> None:
-    """Returns in each forked process, ready to run. Ends when the other end of the channel is closed."""
+    """Fork on request; return in each forked process, ready to run. Ends when the channel is closed."""
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -73,7 +73,7 @@ def _tell_ends(replies: dict[int, socket.socket]) -> None:
 
 
 def _become(request: Any, output: list[int]) -> None:
-    """Take arguments, environment, directory and output of the new process; close everything else."""
+    """Adopt the arguments, environment, directory and output of the new process; close everything else."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -89,9 +89,9 @@ def _become(request: Any, output: list[int]) -> None:
 
 
 def make_conversions(shape: type[SnakeShape]) -> None:
-    """Have the code written that converts the shapes: otherwise each process writes it on first use."""
+    """Generate the code that converts the shapes: otherwise each process generates it on first use."""
     for each in shape.__subclasses__():
-        with suppress(Exception):  # what is converted here is nothing
+        with suppress(Exception):  # there is no real value to convert
             each.from_dict({})
         with suppress(Exception):
             object.__new__(each).to_dict()
@@ -103,6 +103,6 @@ if __name__ == "__main__":
         importlib.import_module(module)
     make_conversions(SnakeShape)
     gc.collect()
-    gc.freeze()  # a collection in a forked process would copy every page that is shared
+    gc.freeze()  # a collection in a forked process would copy every shared page
     fork_on_request(socket.socket(fileno=int(sys.argv[1])))
     runpy.run_module("tocsin", run_name="__main__", alter_sys=True)

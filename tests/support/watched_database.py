@@ -15,7 +15,7 @@ class Killed(BaseException):
 
 @dataclass
 class WatchedDatabase:
-    """`hook` is given the number of the call, from 1, and the moment: before it, or after it was committed."""
+    """Calls `hook` with the number of the call, from 1, and the moment: before it, or after its commit."""
 
     db: Database
     hook: Callable[[int, Moment], Awaitable[None]]
@@ -69,7 +69,7 @@ def counting(db: Database) -> WatchedDatabase:
 
 
 def killed_at(db: Database, dies_at: int, at: Moment) -> WatchedDatabase:
-    """Its process dies at the call of a number."""
+    """Return a database whose process dies at the call with this number."""
 
     async def die(number: int, moment: Moment) -> None:
         if (number, moment) == (dies_at, at):

@@ -11,7 +11,7 @@ from tocsin.platform.local.http.http_server import HttpServer
 
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[int]:
-    """The port. Every response must be one that the app's own OpenAPI document lists, if it has one."""
+    """Serve the app; yield the port. The app's OpenAPI document, if any, must list every response."""
     server, checked = HttpServer("127.0.0.1", 0), CheckedApp(app)
     await server.start(checked)
     try:

@@ -1,4 +1,4 @@
-"""The web app with a scripted scheduler on a real port, in a thread of its own, for commands to call."""
+"""The web app with a scripted scheduler on a real port, in its own thread, for commands to call."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -43,7 +43,7 @@ class Running:
     site: WebDeps
 
     def do(self, work: Callable[[], object]) -> None:
-        """Run it on the server's loop, and wait until it is done."""
+        """Run a function on the server's loop, and wait until it is done."""
         done: Future[None] = Future()
 
         def run() -> None:
@@ -54,19 +54,19 @@ class Running:
         done.result(PATIENCE_S)
 
     def wait_for(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run this on the server's loop, and wait until it is done."""
+        """Run a coroutine on the server's loop, and wait until it is done."""
         asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
 
 async def another_trade(db: Database, number: int) -> None:
-    """One more of the same agent, in a later block."""
+    """Add another trade of the same agent, in a later block."""
     row = _SWAP.replace("'0x' || hex(zeroblob(32))", "?").replace("1778700600, 1,", "1778700700, ?,")
     txid = f"0x{number:064x}"
     await db.prepare(row).bind(txid, address_of("deployer"), next(iter(PEGS)), number).run()
 
 
 async def one_trade(db: Database) -> None:
-    """An agent whose name contains terminal commands, and its trade."""
+    """Add an agent whose name contains terminal commands, and its trade."""
     sender = address_of("deployer")
     await db.batch(
         [

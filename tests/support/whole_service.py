@@ -41,7 +41,7 @@ ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
 
 @dataclass
 class Throttle:
-    """In front of an upstream: this many calls in each window of time, then a 429 with a truthful Retry-After."""
+    """Limits an upstream to this many calls per window of time, then answers 429 with a correct Retry-After."""
 
     fetch: Fetch
     clock: VirtualClock
@@ -64,7 +64,7 @@ class Throttle:
 
 @dataclass
 class Spy:
-    """Notes when each call was made, and may change what an upstream answers."""
+    """Records when each call was made, and may change the answers of an upstream."""
 
     fetch: Fetch
     clock: VirtualClock
@@ -116,19 +116,19 @@ class Service:
         return health_of(HealthSnapshot(0.0, None, status), self.scheduler.clock.now())
 
     async def runs(self, task: str) -> list[RunRecord]:
-        """Those that ended, oldest first."""
+        """Return the runs that ended, oldest first."""
         runs = (await self.scheduler.client().runs(task, 500)).runs
         return [run for run in reversed(runs) if run.outcome != "running"]
 
     async def missing(self) -> int:
-        """How many true swaps are not recorded. None may be recorded that is not true."""
+        """Return how many true swaps are not recorded. No swap that is not true may be recorded."""
         found = {row["txid"] for row in (await self.db.prepare("SELECT txid FROM swaps").all()).results}
         true = {row["txid"] for row in as_rows(self.simulator.chain.truth())}
         assert found <= true
         return len(true - found)
 
     async def until_not_ready(self, within_s: int, *, alerted: bool = True) -> int:
-        """Seconds until the service says that it is not ready, and has told the webhook."""
+        """Return the seconds until the service reports that it is not ready and has sent the alert."""
         return await self._until(False, within_s, alerted)
 
     async def until_ready(self, within_s: int, *, alerted: bool = True) -> int:
@@ -154,7 +154,7 @@ async def service(
     wallets: int = 3,
     arm: bool = True,
 ) -> AsyncIterator[Service]:
-    """One process; open it again with the same simulator for the next one. `SWEEP_ALONE` leaves the feed out."""
+    """Open one process; open it again with the same simulator for the next. `SWEEP_ALONE` leaves the feed out."""
     simulator = simulator or chain_of(wallets)
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)

@@ -91,9 +91,9 @@ class Workerd:
         from_snapshot: bool = True,
         optimised: bool = False,
     ) -> None:
-        """`bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings.
+        """Prepare a process. `bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings.
 
-        Not `optimised`: V8 compiles Pyodide once, quickly. To optimise it takes longer than most tests run.
+        Not `optimised`: V8 compiles Pyodide once, quickly. Optimising it takes longer than most tests run.
         """
         self._directory = directory
         self._log = directory / "log"
@@ -179,12 +179,12 @@ class Workerd:
         self._do(do="subrequests", limit=limit)
 
     def scheduler_calls(self) -> list[str]:
-        """The methods of the scheduler that were called since the last time."""
+        """Return the methods of the scheduler that were called since the last time."""
         called: list[str] = self._do(do="scheduler_calls")
         return called
 
     def trigger_example(self) -> None:
-        """The cron trigger of the Worker in examples/."""
+        """Fire the cron trigger of the Worker in examples/."""
         self._do(do="trigger_example")
 
     def set_clock(self, at: int | None) -> None:
@@ -202,7 +202,7 @@ class Workerd:
         return self._do(do="native", namespace=namespace, name=name, method=method, arguments=arguments)
 
     def recounted_files(self, files: list[str]) -> list[str]:
-        """The files of rounds, counted again from their inputs."""
+        """Return the files of rounds, recounted from their inputs."""
         recounted: list[str] = self._do(do="recount", files=files)
         return recounted
 
@@ -309,7 +309,7 @@ def _config(directory: Path, settings: Mapping[str, str], bound: Bound, v8_flags
 
 
 def _pyodide_modules(directory: Path) -> list[str]:
-    """What pyodide_start.js imports, and itself; project.zip is in the directory."""
+    """Return pyodide_start.js and its imports; project.zip is in the directory."""
     pyodide, embed = MODULES / "pyodide", partial(_embed, directory)
     return [
         f'(name = "pyodide_start.js", esModule = {embed(RIG / "pyodide_start.js")})',
@@ -327,7 +327,7 @@ def _embed(directory: Path, path: Path) -> str:
 
 @functools.cache
 def snapshot() -> bytes:
-    """The memory of Pyodide with the libraries and our core imported. Made once, until one of these changes."""
+    """Return the memory of Pyodide with the libraries and our core imported. Rebuilt only when one of these changes."""
     made_from = [RIG / name for name in ("package-lock.json", "pyodide_start.js", "snapshot.js")]
     with zipfile.ZipFile(io.BytesIO(_project())) as archive:
         content = [f"{file.filename} {file.CRC}" for file in archive.infolist()]
@@ -336,7 +336,7 @@ def snapshot() -> bytes:
     file = SNAPSHOTS / f"{key}.bin"
     SNAPSHOTS.mkdir(exist_ok=True)
     with (SNAPSHOTS / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests' processes all start at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of tests all start at the same time
         if not file.exists():
             for old in SNAPSHOTS.glob("*.bin"):
                 old.unlink()
