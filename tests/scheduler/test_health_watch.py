@@ -59,14 +59,14 @@ NOON = 1_778_673_600_000
         ({"paused_until": NOON}, ("paused", "tenero is paused until 2026-05-13 12:00 UTC", False)),
         (
             {"complete_ago_ms": 600_001},
-            ("overdue", "tenero is overdue, not complete for 10m at a cadence of 5 minutes", True),
+            ("overdue", "tenero is overdue, no complete run for 10m at a cadence of 5 minutes", True),
         ),
         ({"complete_ago_ms": 600_000}, ("ok", "tenero was complete 10m ago", False)),
         (
             {"complete_ago_ms": 660_000, "last_outcome": "limited", "last_reason": "no calls are left"},
             (
                 "overdue",
-                "tenero is overdue, not complete for 11m at a cadence of 5 minutes: no calls are left",
+                "tenero is overdue, no complete run for 11m at a cadence of 5 minutes: no calls are left",
                 True,
             ),
         ),
@@ -74,13 +74,13 @@ NOON = 1_778_673_600_000
             {"complete_ago_ms": 660_000, "paused_until": NOON},
             (
                 "overdue",
-                "tenero is overdue, not complete for 11m at a cadence of 5 minutes: the scheduler is paused",
+                "tenero is overdue, no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
                 True,
             ),
         ),
         (
             {"complete_ago_ms": None, "armed_ago_ms": 600_001},
-            ("overdue", "tenero is overdue, not complete yet at a cadence of 5 minutes", True),
+            ("overdue", "tenero is overdue, no complete run yet at a cadence of 5 minutes", True),
         ),
         (
             {
@@ -196,7 +196,7 @@ async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
     await silent.look()
 
     assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
-    assert (await silent.snapshot()).scheduler_error == "the scheduler does not answer within 2 s"
+    assert (await silent.snapshot()).scheduler_error == "the scheduler did not answer within 2 s"
 
 
 async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
@@ -312,7 +312,7 @@ async def test_an_alarm_that_is_gone_is_set_again(
 async def test_before_the_first_look_the_scheduler_is_a_problem() -> None:
     health = watch(scheduler_status(), Store(), VirtualClock())
 
-    assert health.seen().scheduler_error == "the scheduler has not been looked at yet"
+    assert health.seen().scheduler_error == "the scheduler has not been checked yet"
     assert (health.seen().store_error, health.seen().file_problem) == (None, None)
 
 

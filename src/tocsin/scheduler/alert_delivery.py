@@ -12,7 +12,7 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 
 async def post_alert(fetch: Fetch, target: AlertTarget, alert: Alert, instance: str) -> str | None:
-    """Why the receiver did not take it; None when it did."""
+    """Post an alert. Returns why the receiver did not accept it; None if it did."""
     post = message(target, alert, instance)
     return await exchange(fetch, target.url, method="POST", headers=post.headers, body=post.body)
 
@@ -25,7 +25,7 @@ async def exchange(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> str | None:
-    """Why it did not work, without the URL: that is a secret. None when it did."""
+    """Make one call. Returns why it failed, without the URL, which is a secret; None if it succeeded."""
     try:
         response = await fetch(
             url, method=method, headers=headers, body=body, timeout_s=TIMEOUT_S, body_max=ANSWER_BYTES_MAX

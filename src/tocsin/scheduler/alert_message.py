@@ -1,4 +1,4 @@
-"""An alert as its receiver wants it: generic JSON, Slack, or PagerDuty's Events API v2. Pure."""
+"""Formats an alert for its receiver: generic JSON, Slack, or PagerDuty's Events API v2. Pure."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ SUMMARY_MAX = 1_000  # PagerDuty accepts 1024 characters
 
 @dataclass(frozen=True, slots=True)
 class AlertTarget:
-    """Where alerts go, and what they call the service. The URL and the key are secret."""
+    """Where alerts are sent, and the name of the service in them. The URL and the key are secret."""
 
     url: str = field(repr=False)
     format: str = "json"
@@ -23,14 +23,14 @@ class AlertTarget:
 
 @dataclass(frozen=True, slots=True)
 class AlertMessage:
-    """A POST."""
+    """The headers and the body of a POST."""
 
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)
 
 
 def message(target: AlertTarget, alert: Alert, instance: str) -> AlertMessage:
-    """What is posted to the target's URL."""
+    """Build the message to post to the target's URL."""
     write = {"slack": _slack, "pagerduty": _pagerduty}.get(target.format, _generic)
     headers = {"content-type": "application/json"}
     if target.format == "json" and target.key is not None:
@@ -39,7 +39,7 @@ def message(target: AlertTarget, alert: Alert, instance: str) -> AlertMessage:
 
 
 def _generic(target: AlertTarget, alert: Alert, instance: str) -> JSON:
-    """`id` is the same for every attempt: a receiver that gets an alert twice can tell."""
+    """`id` is the same for every attempt, so a receiver can recognise a duplicate."""
     return {
         "event": "ready" if alert.ready else "not_ready",
         "id": f"{target.name}-{instance}-{alert.at}",
@@ -60,7 +60,7 @@ def _slack(target: AlertTarget, alert: Alert, instance: str) -> JSON:
 
 
 def _pagerduty(target: AlertTarget, alert: Alert, instance: str) -> JSON:
-    """One incident per instance: the resolving event closes the one that the trigger opened."""
+    """One incident per instance: the `resolve` event closes the incident that `trigger` opened."""
     event: dict[str, JSON] = {
         "routing_key": target.key,
         "event_action": "resolve" if alert.ready else "trigger",

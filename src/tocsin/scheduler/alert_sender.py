@@ -1,8 +1,8 @@
-"""Calls out: alerts when readiness changes, heartbeats while all is well. The decisions are in `alerts.py`.
+"""Sends alerts when readiness changes, and heartbeats while the service is ready. `alerts.py` makes the decisions.
 
-Everything is sent in the background: no run and no alarm waits for a receiver, and no failure of one is theirs. What is
-known of a receiver is stored first, so a
-process that dies here neither forgets an alert nor repeats one that was taken.
+Everything is sent in the background: no run and no alarm waits for a receiver or fails because of one. The state of a
+receiver is stored before each attempt, so a process that dies here neither forgets an alert nor repeats a delivered
+one.
 
 Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
 """
@@ -27,7 +27,7 @@ Background = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class AlertSender:
-    """The alerts and heartbeats of one scheduler. `on_sent` is called when the attempts of now have ended."""
+    """The alerts and heartbeats of one scheduler. `on_sent` is called when the attempts that were due have ended."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class AlertSender:
         self._storage = storage
         self._state = state
         self._facts = facts
-        self._running = running  # the tasks that run at any time
+        self._running = running  # the tasks that are running now; the scheduler updates it
         self._spawn = spawn
         self._on_sent = on_sent
         self._sending = False
 
     def look(self) -> None:
-        """Learn how the tasks are, and send what is due."""
+        """Check the health of the tasks, and send the alert that is due."""
         if self._target is None:
             return
         tasks = self._tasks()
@@ -61,7 +61,7 @@ class AlertSender:
         self._send_due(self._target)
 
     def beat(self) -> None:
-        """Send a heartbeat, if all is well and the last one was long enough ago."""
+        """Send a heartbeat if the service is ready and the last one was long enough ago."""
         url, now = self._heartbeat_url, self._env.clock.now()
         if (
             url is None
@@ -73,11 +73,11 @@ class AlertSender:
         self._spawn(self._send_heartbeat(url))
 
     def ring_at(self) -> int | None:
-        """When the alarm must ring for an alert; None when it need not."""
+        """When the alarm must ring for an alert; None if it need not."""
         if self._target is None:
             return None
         state, now = self._state.alert, self._env.clock.now()
-        if self._sending and state.pending is not None:  # it waits for the one that is being sent
+        if self._sending and state.pending is not None:  # it waits for the attempt under way
             try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
             state = replace(state, pending=replace(state.pending, try_at=try_at))
         return alerts.ring_at(state, self._facts().values(), now)
@@ -86,7 +86,7 @@ class AlertSender:
         return {name: task_health(facts) for name, facts in self._facts().items()}
 
     def _health(self, tasks: Mapping[str, TaskHealth]) -> Health:
-        """Of the tasks: what is wrong with the process itself, `process_alerts.py` tells."""
+        """The health of the tasks only: `process_alerts.py` reports problems of the process itself."""
         health = tasks_health(tasks.values())
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
 
@@ -112,9 +112,9 @@ class AlertSender:
             self._env.logger.info("alert.sent", **fields)
         elif alert.attempts + 1 >= alerts.ATTEMPTS_MAX:
             self._keep(alerts.delivered(self._state.alert, alert))
-            fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; the next change is sent again"
+            fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; Tocsin will send the next change"
             self._env.logger.error("alert.given_up", **fields, reason=problem, fix=fix)
-        elif alert.attempts == 0:  # the first failure; the rest follows from it
+        elif alert.attempts == 0:  # log only the first failure
             self._env.logger.warn("alert.send_failed", **fields, reason=problem)
 
     async def _send_heartbeat(self, url: str) -> None:

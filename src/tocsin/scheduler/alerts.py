@@ -1,16 +1,16 @@
-"""What to tell the outside about readiness, and when. Pure: state, health and time come in, a new state comes out.
+"""Decides which alerts to send, and when. Pure: takes state, health and time, and returns a new state.
 
-An alert is an edge: the service became not ready, or ready again. The receiver is told each edge once; `told_ready` is
-what it was told last, and is stored, so that a restart neither repeats an alert nor loses one.
+An alert is an edge: the service became not ready, or ready again. Each edge is sent once. `told_ready` is the last
+readiness that the receiver was sent. It is stored, so a restart neither repeats an alert nor loses one.
 
-    an alert that could not be delivered  is tried again after 1, 2, 4 … minutes, an hour at most, 30 times
-    a newer edge                          replaces an undelivered one; two that cancel out before the first attempt
-                                          are not told at all
-    a task that is overdue and runs now   is judged when that run has ended, which is within its time slice
-    flapping                              six alerts in an hour at most; then the newest edge waits until the oldest of
-                                          them is an hour old, and is told if it is still news by then
+    an undelivered alert                  is retried after 1, 2, 4 … minutes, an hour at most, up to 30 attempts
+    a newer edge                          replaces an undelivered one; two edges that cancel out before the first
+                                          attempt are not sent
+    an overdue task that is running       is judged when its run has ended, which is within its time slice
+    flapping                              at most six alerts an hour; after that, the newest edge waits until the
+                                          oldest of the six is an hour old, and is sent if it still applies
 
-Times are wall-clock times. One that lies too far in the future belongs to a clock that was set back; it counts as now.
+Times are wall-clock times. A time too far in the future means that the clock was set back; it counts as now.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -31,7 +31,7 @@ HEARTBEAT_EVERY_MS = MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class Alert(Shape):
-    """An edge on its way to the receiver. `at` is when it happened, `try_at` when it is sent or sent again."""
+    """An edge that is to be delivered. `at` is when it happened, `try_at` is the time of the next attempt."""
 
     ready: bool
     state: str
@@ -43,7 +43,7 @@ class Alert(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AlertState(Shape):
-    """What the receiver was told last, what it is to be told, and when alerts were sent in the last hour."""
+    """The readiness sent last, the alert to send next, and the times of the alerts of the last hour."""
 
     told_ready: bool = True
     pending: Alert | None = None
@@ -59,11 +59,11 @@ class HeartbeatState(Shape):
 
 
 def observed(state: AlertState, health: Health, now: int) -> AlertState:
-    """The state after a look at the service."""
+    """The state after a health check."""
     pending = state.pending
     if pending is None:
         return state if health.ready == state.told_ready else replace(state, pending=_edge(health, now))
-    if pending.ready == health.ready:  # the same edge; its newest reasons are what counts
+    if pending.ready == health.ready:  # the same edge: keep its newest reasons
         same = replace(pending, state=health.state, reasons=_shortened(health.reasons))
         return replace(state, pending=same)
     if health.ready == state.told_ready and pending.attempts == 0:
@@ -72,7 +72,7 @@ def observed(state: AlertState, health: Health, now: int) -> AlertState:
 
 
 def is_undecided(state: AlertState, tasks: Mapping[str, TaskHealth], running: Collection[str]) -> bool:
-    """Whether the runs under way decide if there is something to tell: all that is wrong is overdue and runs now.
+    """Whether to wait for runs under way: every task that is not ready is overdue and running.
 
     After a long downtime, or after one bad run, such a run often completes within seconds.
     """
@@ -87,7 +87,7 @@ def due(state: AlertState, now: int) -> Alert | None:
 
 
 def send_at(state: AlertState, now: int) -> int | None:
-    """When the pending alert is to be sent; None when there is none."""
+    """When to send the pending alert; None if there is none."""
     if state.pending is None:
         return None
     at = state.pending.try_at if state.pending.try_at <= now + HOUR_MS else now
@@ -98,7 +98,7 @@ def send_at(state: AlertState, now: int) -> int | None:
 
 
 def attempted(state: AlertState, alert: Alert, now: int) -> AlertState:
-    """The state before an attempt: if this process dies during it, the next one waits and then tries again."""
+    """The state before an attempt: if this process dies during it, the next process waits and then retries."""
     sent_at = _recent(state.sent_at, now) + ([now] if alert.attempts == 0 else [])
     wait_ms = min(MINUTE_MS * 2**alert.attempts, HOUR_MS)
     pending = replace(alert, attempts=alert.attempts + 1, try_at=now + wait_ms)
@@ -106,7 +106,7 @@ def attempted(state: AlertState, alert: Alert, now: int) -> AlertState:
 
 
 def delivered(state: AlertState, alert: Alert) -> AlertState:
-    """The state after the receiver took an alert, or we gave up on it. An edge that came meanwhile stays."""
+    """The state after the receiver accepted an alert, or we gave up on it. An edge that came up since then stays."""
     pending = state.pending
     is_news = pending is not None and pending.ready != alert.ready
     return replace(state, told_ready=alert.ready, pending=pending if is_news else None)

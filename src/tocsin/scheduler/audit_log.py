@@ -1,8 +1,8 @@
 """The audit log: the newest actions of operators, in the object's own storage.
 
-An action is recorded before it is done and again when it has ended. It is stored where the pause and the runs are, so
-there is no state in which an action can be done and not be recorded. What `CRON_SECRET` starts is kept apart: a caller
-that comes every few minutes must not push out what people did.
+An action is recorded before it is done and again when it has ended. The records are stored next to the pause and the
+runs, so no action can be done without being recorded. Actions of `CRON_SECRET` are kept separately: a caller that acts
+every few minutes must not push out the actions of people.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome, AuditRecord
 
 AUDIT_PREFIX = "audit:"
-AFTER_AUDIT = "audit;"  # the first key after all that begin with the prefix
+AFTER_AUDIT = "audit;"  # the first key after all keys with the prefix
 KEPT_MAX = {"operator": 1_000, "cron": 100}
 EVENT_FIELDS = ("key", "client", "action", "target", "reason", "outcome", "detail")
 TEXT_MAX = 300  # characters of a record's detail
 
 
 class Emit(Protocol):
-    """Writes an event, to the log and to those who watch."""
+    """Writes an event to the log and to watchers."""
 
     def __call__(self, event: str, fields: FreeForm, *, level: Level) -> None: ...
 
 
 class AuditLog:
-    """Emits `admin.acted` when an action has ended, and `audit.record_unreadable` for a record that is left out."""
+    """Emits `admin.acted` when an action has ended, and `audit.record_unreadable` for a record that it skips."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class AuditLog:
         self._newest: dict[str, int] = {}  # the number of the newest record, by role
 
     async def begin(self, entry: AuditEntry) -> AuditRecord:
-        """Record an action that is about to be done; the oldest record makes room for it."""
+        """Record an action that is about to be done. If the log is full, the oldest record is removed."""
         role = entry.role
         if role not in self._newest:
             stored = await self._storage.list(prefix=_prefix(role), reverse=True, limit=1)
@@ -95,13 +95,13 @@ class AuditLog:
 
     def _read(self, key: str, value: object) -> AuditRecord | None:
         try:
-            return self._masked(AuditRecord.from_json(value))  # type: ignore[arg-type]  # it says what does not fit
+            return self._masked(AuditRecord.from_json(value))  # type: ignore[arg-type]  # it reports a wrong type
         except MalformedShape as error:
             self._logger.error("audit.record_unreadable", key=key, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
             return None
 
     def _masked(self, record: AuditRecord) -> AuditRecord:
-        """Without secrets: somebody may paste a key as a reason, also one that a later reload makes known."""
+        """The record without secrets: somebody may paste a key as a reason, even one that only a later reload adds."""
         texts = {name: self._clean(getattr(record, name)) for name in ("target", "reason", "detail")}
         return replace(record, **texts)  # type: ignore[arg-type]  # all three are texts or None
 

@@ -1,7 +1,7 @@
-"""Does an action of an operator and records it: before it is done, and when it has ended.
+"""Does an action of an operator and records it, before it is done and when it has ended.
 
 An action that cannot be recorded is not done: the caller gets the store's error instead. If only its end cannot be
-recorded, its record stays `begun`, and `audit.end_failed` in the log has the outcome.
+recorded, its record stays `begun`, and `audit.end_failed` in the log shows the outcome.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ async def audited(
     work: Callable[[], Awaitable[T]],
     detail_of: Callable[[T], str | None],
 ) -> T:
-    """What `work` returns. `detail_of` says in a few words what was done."""
+    """Do `work`, record it, and return its result. `detail_of` describes the result in a few words."""
     record_id = await scheduler().audit_begin(entry)
 
     async def end(outcome: AuditOutcome, detail: str | None) -> None:

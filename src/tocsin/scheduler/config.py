@@ -1,4 +1,4 @@
-"""What the platforms hand to the scheduler, and what an operator may set. `settings.py` validates the settings."""
+"""What the platforms pass to the scheduler, and what an operator can set. `settings.py` validates the settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,32 +33,32 @@ class UpstreamSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """`instance` names the one object that runs; others of the class drain. 0 breaker failures: no breaker."""
+    """`instance` names the active object; other objects of the class drain. 0 `breaker_failures`: no breaker."""
 
     instance: str = "v1"
     backoff_max_ms: int = HOUR_MS
     pause_max_ms: int = 7 * 24 * HOUR_MS
     breaker_failures: int = 0
     breaker_pause_ms: int = HOUR_MS
-    failing_after: int = 3  # failures in a row from which on a task counts as failing
+    failing_after: int = 3  # consecutive failures that make a task count as failing
     alert_target: AlertTarget | None = None
     heartbeat_url: str | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
 class ProcessMemory:
-    """What outlives an evicted or reset object, but not its process."""
+    """State that outlives an evicted or reset object, but not its process."""
 
     budgets: dict[str, Budget] = field(default_factory=dict)
-    begun_runs: set[int] = field(default_factory=set)  # that this process started and did not end
-    reported: set[str] = field(default_factory=set)  # sentences that were logged already
+    begun_runs: set[int] = field(default_factory=set)  # started by this process and not ended
+    reported: set[str] = field(default_factory=set)  # sentences that are already logged
 
 
 @dataclass(slots=True)
 class SchedulerEnv:
     """The environment of SchedulerDO: Cloudflare's bindings by name, and what the platforms add to them.
 
-    `mask` takes the secrets out of a text that leaves the process.
+    `mask` removes the secrets from a text that leaves the process.
     """
 
     fetch: Fetch
@@ -76,7 +76,7 @@ class SchedulerEnv:
 
 
 def scheduler_config(settings: Settings) -> SchedulerConfig:
-    """The scheduler as the settings want it."""
+    """Build the scheduler's configuration from the settings."""
     target = None
     if settings.alert_url is not None:
         target = AlertTarget(

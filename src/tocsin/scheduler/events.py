@@ -1,4 +1,4 @@
-"""The newest events of the scheduler, for those who watch, and a way to wait for more."""
+"""The newest events of the scheduler, for watchers, and a way to wait for more."""
 
 import asyncio
 from collections import deque
@@ -7,15 +7,15 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.scheduler import EventBatch, SchedulerEvent
 
 KEPT_MAX = 400
-TAIL_MAX = 50  # for a watcher that has seen none yet
+TAIL_MAX = 50  # for a new watcher
 WAIT_MAX_S = 25.0
 
 
 class EventLog:
-    """Numbered events in memory; a watcher asks for those after the last one it saw, a new one for those after 0."""
+    """Numbered events in memory. A watcher asks for those after the last one it saw; a new watcher passes 0."""
 
     def __init__(self, first: int) -> None:
-        # Numbers go on over restarts, so that a watcher's last number never means another event.
+        # Numbers keep growing across restarts, so a watcher's last number never refers to a different event.
         self._next = first
         self._kept: deque[SchedulerEvent] = deque(maxlen=KEPT_MAX)
         self._waiting: set[asyncio.Future[None]] = set()
@@ -28,7 +28,7 @@ class EventLog:
                 future.set_result(None)
 
     async def after(self, seq: int, wait_s: float) -> EventBatch:
-        """Events after this number; waits for the first when there is none yet."""
+        """Events after this number; waits for the first if there is none yet."""
         events = self._since(seq)
         if not events and wait_s > 0:
             future = asyncio.get_running_loop().create_future()

@@ -1,10 +1,10 @@
-"""Looks at the scheduler, the store and its files every second, and remembers what it saw.
+"""Checks the scheduler, the store and its files every second, and keeps the results in memory.
 
-`/readyz` reads only what is remembered here, and how long ago the last look was: a loop that is stuck cannot hide
-behind an old, good answer.
+`/readyz` reads only these results and the age of the last check, so a stuck event loop cannot hide behind an old, good
+result.
 
-When the store can be written again, the alarm is set again: its retries may have moved it minutes ahead. It is set,
-too, when there is none.
+When the store becomes writable again, the alarm is set again, because retries may have moved it minutes ahead. It is
+also set if there is none.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ WRITE_KEY = "tocsin:alive"
 
 
 class FileProblem(Protocol):
-    """A file of the store that is not as it should be; writes may be lost."""
+    """A problem with a file of the store; writes may be lost."""
 
     @property
     def sentence(self) -> str: ...
@@ -36,7 +36,7 @@ class FileProblem(Protocol):
 
 
 class HealthWatch:
-    """Watches the scheduler and the store, for `/readyz`. `check_files` is called at every look, `on_look` after it."""
+    """Monitors the scheduler and the store, for `/readyz`. Each check calls `check_files` first and `on_look` last."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class HealthWatch:
         self._wrote_at: float | None = None
         self._store_error: str | None = None
         self._status: Status | None = None
-        self._scheduler_error: str | None = "the scheduler has not been looked at yet"
-        self._must_arm = False  # since the store could not be written
+        self._scheduler_error: str | None = "the scheduler has not been checked yet"
+        self._must_arm = False  # because the store could not be written
         self._file_problem: str | None = None
 
     async def snapshot(self) -> HealthSnapshot:
-        """What was seen last; waits for nothing."""
+        """The results of the last check, without waiting."""
         return self.seen()
 
     def seen(self) -> HealthSnapshot:
@@ -78,7 +78,7 @@ class HealthWatch:
         problem = self._check_files()
         self._file_problem = None
         if problem is not None and problem.loses_writes:
-            # Nothing is written, so the scheduler is not asked: its answer would only be another error.
+            # Writes would be lost, so do not ask the scheduler: it would only return another error.
             self._store_error, self._must_arm = problem.sentence, True
             self._status = self._scheduler_error = None
         else:
@@ -86,7 +86,7 @@ class HealthWatch:
             await self._try_to_write()
             self._status, self._scheduler_error = await ask_status(self._scheduler)
             if self._status is not None and self._status.active and self._status.next_alarm_at is None:
-                await self._arm()  # its storage was wiped: it is told once, and goes on
+                await self._arm()  # its storage was wiped: `/readyz` reports it until the next check
         self._looked_at = self._clock.monotonic()
         self._on_look(self.seen())
 
@@ -104,7 +104,7 @@ class HealthWatch:
             await self._arm()
 
     async def _arm(self) -> None:
-        """Set the alarm to what is due now. If that fails, the next successful write tries again."""
+        """Set the alarm for the next due task. If that fails, the next successful write tries again."""
         try:
             async with asyncio.timeout(STATUS_WAIT_S):
                 await self._scheduler().arm()
@@ -121,7 +121,7 @@ async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status |
 async def ask_measured_status(
     scheduler: Callable[[], SchedulerClient],
 ) -> tuple[MeasuredStatus | None, str | None]:
-    """Its status and measures by one call, or None and why it does not answer."""
+    """The scheduler's status and measures in one call, or None and why it does not answer."""
     return await _asked(lambda: scheduler().measured_status())
 
 
@@ -130,6 +130,6 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> tuple[T | None, str | None]
         async with asyncio.timeout(STATUS_WAIT_S):
             return await ask(), None
     except TimeoutError:
-        return None, f"the scheduler does not answer within {STATUS_WAIT_S:g} s"
+        return None, f"the scheduler did not answer within {STATUS_WAIT_S:g} s"
     except TocsinError as error:
         return None, f"the scheduler does not answer: {error}"

@@ -31,7 +31,7 @@ class HistoryObject(AuditedObject):
         trigger: str | None = None,
         until: int | None = None,
     ) -> FreeForm:
-        """Runs, newest first: of all tasks or of one. `before` is the `next` of the answer before."""
+        """Runs of all tasks or of one, newest first. `before` is the `next` of the previous answer."""
         if task is not None:
             self._check_known(task)
         query = RunQuery(task, max(1, limit), outcome, since, before, trigger, until)
@@ -42,7 +42,7 @@ class HistoryObject(AuditedObject):
         """One run, with its log lines."""
         found = await find_run(self.ctx.storage, self.env.logger, number)
         if found is None:
-            raise UsageError(f"there is no run {number}: it was never begun, or is older than runs are kept")
+            raise UsageError(f"there is no run {number}: it never began, or it is too old to be kept")
         live = next((each for each in self._running.values() if each.record.id == number), None)
         if live is not None:
             return RunDetail(self.ctx.id.name, found, live.progress(), live.kept.lines()).to_json()

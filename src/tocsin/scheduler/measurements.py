@@ -1,4 +1,4 @@
-"""Counts what runs, calls and alarms take. The counts are stored: on Cloudflare an object does not live long."""
+"""Measures runs, calls and alarms. The counts are stored, because an object does not live long on Cloudflare."""
 
 from tocsin.shapes.measures import Histogram, Measures
 from tocsin.shapes.scheduler import RunRecord
@@ -10,7 +10,7 @@ LATENESS_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300)
 
 
 class Measurements:
-    """What was counted so far. `is_new`: something was counted that is not stored yet."""
+    """The counts so far. `is_new`: something was counted that is not stored yet."""
 
     def __init__(self, stored: Measures | None = None) -> None:
         self._runs: dict[str, Histogram] = {}
@@ -21,7 +21,7 @@ class Measurements:
             self._restore(stored)
 
     def _restore(self, stored: Measures) -> None:
-        """Go on from what was stored, where it counts by the same bounds."""
+        """Continue from the stored counts where they use the same bounds."""
         self._runs = {name: found for name, found in stored.run_seconds.items() if found.has(RUN_BOUNDS_S)}
         self._calls = {
             upstream: {kind: found for kind, found in kinds.items() if found.has(CALL_BOUNDS_S)}
@@ -31,14 +31,14 @@ class Measurements:
             self._lateness = stored.alarm_lateness
 
     def run_ended(self, record: RunRecord) -> None:
-        """Count a run. How long one took that was cut off is not known."""
+        """Count a run. The duration of an interrupted run is not known."""
         if record.outcome != "interrupted":
             counted = self._runs.setdefault(record.task, Histogram([*RUN_BOUNDS_S]))
             counted.add((record.duration_ms or 0) / 1000)
             self.is_new = True
 
     def call_answered(self, upstream: str, kind: str, seconds: float) -> None:
-        """Count an attempt of a call, by the class of its answer."""
+        """Count one attempt of a call by the class of its answer."""
         kinds = self._calls.setdefault(upstream, {})
         kinds.setdefault(kind, Histogram([*CALL_BOUNDS_S])).add(seconds)
         self.is_new = True

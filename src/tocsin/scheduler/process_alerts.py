@@ -1,7 +1,8 @@
-"""Tells of a process whose store, files or alarm do not work: its object cannot, because it cannot keep that it did.
+"""Sends alerts about a process whose store, files or alarm do not work.
 
-What was told is kept in memory, so a restart may tell it once more. That all is well is told when the tasks are well,
-too, even if the object says the same. A loop that is stuck cannot send anything; then the heartbeats end.
+The object cannot send these, because it could not store that it sent them. The alert state is kept in memory, so a
+restart may repeat an alert. The `ready` alert is sent only when the tasks are ready too, even if the object also sends
+one. A stuck event loop cannot send anything; then the heartbeats stop.
 
 Emits `alert.sent` and `alert.send_failed`.
 """
@@ -17,11 +18,11 @@ from tocsin.scheduler.alerts import AlertState
 from tocsin.scheduler.service_health import HealthSnapshot, health_of, process_problems
 from tocsin.shapes.scheduler import Health
 
-PATIENCE_S = 20.0  # a problem that is gone by then is not told
+PATIENCE_S = 20.0  # a shorter problem is not reported
 
 
 class ProcessAlerts:
-    """The alerts of one process. `mask` takes the secrets out of a text."""
+    """The alerts of one process. `mask` removes the secrets from a text."""
 
     def __init__(
         self,
@@ -44,17 +45,17 @@ class ProcessAlerts:
         self._sending: asyncio.Task[None] | None = None
 
     def look(self, snapshot: HealthSnapshot) -> None:
-        """Learn how the process is, and send what is due."""
+        """Check the health of the process, and send the alert that is due."""
         health = self._health(snapshot)
         if health is None:
             return
-        if health.ready or health.state == "broken":  # what is wrong with the tasks is told by the object
+        if health.ready or health.state == "broken":  # the object reports problems of tasks
             self._state = alerts.observed(self._state, health, self._clock.now())
         if self._sending is None and alerts.due(self._state, self._clock.now()) is not None:
             self._sending = asyncio.create_task(self._send_due())
 
     def _health(self, snapshot: HealthSnapshot) -> Health | None:
-        """How the process is; None while a problem may still pass."""
+        """The health of the process; None while a problem may still go away."""
         now, now_s = self._clock.now(), self._clock.monotonic()
         problems = process_problems(snapshot, snapshot.status, now)
         if not problems:

@@ -1,12 +1,12 @@
 """One run of one task: bounded by its time slice, isolated from the others, recorded.
 
 A run ends as one of:
-    ok           it did everything that it set out to do
-    partial      it did not do everything: an upstream had no answer, or its time slice was over; what it did is kept
-    limited      it did not do everything, because calls were refused, by the upstream or by our own budget
-    failed       its result says so, it raised, or its time slice was over before it ended
-    stopped      it came to a checkpoint while the scheduler was paused; not a failure
-    interrupted  recorded at the next start of the object, for a run that was cut off
+    ok           it did everything it set out to do
+    partial      it did not do everything: an upstream had no answer, or its time slice was over; finished work is kept
+    limited      it did not do everything, because the upstream or our own budget refused calls
+    failed       its result is an error, it raised, or it did not end within its time slice
+    stopped      it reached a checkpoint while the scheduler was paused; not a failure
+    interrupted  the run was cut off; recorded at the next start of the object
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.scheduler import Outcome, Progress, RunError, RunRecord
 
 PLATFORM_ERRORS = (StoreError, BindingMissing)
-MESSAGE_MAX = 300  # characters of an error that are kept
+MESSAGE_MAX = 300  # characters of an error message to keep
 
 
 class Run:
@@ -29,8 +29,8 @@ class Run:
         self.record = record
         self.limited_until: int | None = None
         self.slice_exceeded = False
-        self.is_failure = False  # whether it counts as one
-        self.rerun = False  # whether to run again as soon as the upstream, or the platform, allows it
+        self.is_failure = False  # whether the run counts as a failure
+        self.rerun = False  # whether to run again as soon as the upstream or the platform allows it
         self.wake_at: int | None = None
         self.platform_error: Exception | None = None
         self.finished: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
@@ -42,7 +42,7 @@ class Run:
         return Progress(self.record.started_at, context.done, context.total, self.record.id)
 
     async def execute(self) -> RunRecord:
-        """Run the task within its slice. Whatever it does, the result is a record."""
+        """Run the task within its slice. The result is always a record, even if the task raises."""
         limit = asyncio.timeout(self.task.slice_ms / 1000)
         try:
             async with limit:
@@ -59,7 +59,7 @@ class Run:
                 self._fail("TimeoutError", str(error))
         except PLATFORM_ERRORS as error:
             self.platform_error = error
-            if self.task.upstream is None:  # its next slot may be far, and to try again soon costs no call
+            if self.task.upstream is None:  # its next slot may be far away, and a retry costs no call
                 self.rerun, self.limited_until = True, self._context.clock.now()
             self._fail(type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - a task's failure is a result, whatever it is

@@ -1,9 +1,9 @@
-"""The run history: each run for 30 days, and the totals of each day for more than a year.
+"""The run history: keeps each run for 30 days, and the totals of each day for more than a year.
 
 A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. Its log
-lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which grows with every run that ends. The object
-reads neither all runs nor all days when it wakes: it reads each task's last run, today's totals and the oldest run.
-docs/decisions/0007-run-history-in-the-object.md says why.
+lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which is updated by every run that ends. When
+the object wakes, it does not read all runs and days, but only each task's last run, today's totals and the oldest run.
+docs/decisions/0007-run-history-in-the-object.md explains why.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from tocsin.shapes.scheduler import RunRecord
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 KEPT_MS = 30 * DAY_MS
-RUNS_MIN = 2_000  # kept whatever their age: a clock that was set ahead must not empty the history
+RUNS_MIN = 2_000  # kept at any age: a clock that was set ahead must not empty the history
 RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand
 DAYS_KEPT = 400
-NEWEST_RUNS = 120  # looked at when it is not stored what they tell
-RUN_NUMBERS = 10**12  # all are below: their keys are in order
+NEWEST_RUNS = 120  # read when an older release did not store what they show
+RUN_NUMBERS = 10**12  # every number is smaller, so that keys sort by number
 REMOVED_MAX = 128  # runs that one alarm removes
 PAGE_RUNS = 500  # read from storage at once
-SCANNED_MAX = 5_000  # runs that one question looks at; `next` continues it
+SCANNED_MAX = 5_000  # runs that one query reads; `next` continues it
 LAST_DAY_MS = 253_402_300_799_999
-COUNT_MAX = 10**12  # a stored number beyond this is damaged, and counts nothing
+COUNT_MAX = 10**12  # a larger stored number is damaged and counts as 0
 
 RUN_PREFIX = "run:"
-LOG_PREFIX = "run-log:"  # before the runs, so that one range leaves out both
-AFTER_RUNS = "run;"  # the first key after all that begin with the prefix
+LOG_PREFIX = "run-log:"  # sorts before the runs, so that one range skips both
+AFTER_RUNS = "run;"  # the first key after all keys with the prefix
 DAY_PREFIX = "day:"
 AFTER_DAYS = "day;"
 COUNTED_KEY = "daysCountedSince"
@@ -61,7 +61,7 @@ def _named_day(number: int) -> str:
 
 
 def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
-    """The day with one more run that has ended."""
+    """The day's totals with one more ended run."""
     task = day.tasks.get(record.task, TaskTotals())
     duration_ms = _sane(record.duration_ms or 0)
     added = TaskTotals(
@@ -101,7 +101,7 @@ class RunQuery:
 
 
 class HistoryState(Protocol):
-    """What the scheduler's state has of the history."""
+    """The part of the scheduler's state that belongs to the history."""
 
     run_seq: int
     days: dict[str, DayTotals]
@@ -114,18 +114,18 @@ def read_runs(reader: EntryReader, keys: Iterable[str]) -> dict[int, RunRecord]:
 
 
 def _upgraded_runs(stored: Mapping[str, Any], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
-    """Runs in today's layout. Those of an older release are upgraded whenever they are read: they may be many."""
+    """Runs in the current layout. Runs of an older release are upgraded on each read, because there may be many."""
     return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger), stored)
 
 
 async def find_runs(
     state: HistoryState, storage: Storage, logger: Logger, query: RunQuery
 ) -> tuple[list[RunRecord], int | None]:
-    """The newest runs that fit, and where to continue if there may be more."""
+    """The newest matching runs, and where to continue if there may be more."""
     found: list[RunRecord] = []
     scanned = 0
     below = read_to = state.run_seq + 1 if query.before is None else query.before
-    page_size = min(query.limit, PAGE_RUNS)  # all that is needed if every run fits
+    page_size = min(query.limit, PAGE_RUNS)  # enough if every run matches
     while stored := await storage.list(
         prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size
     ):
@@ -137,7 +137,7 @@ async def find_runs(
                 found.append(run)
             if len(found) >= query.limit or scanned >= SCANNED_MAX:
                 return found, below if below > 1 else None
-        read_to = min(map(run_number, stored))  # less with every page, whatever is stored
+        read_to = min(map(run_number, stored))  # decreases with every page, whatever is stored
         page_size = PAGE_RUNS
         await asyncio.sleep(0)  # a long scan must not hold up the other work of the process
     return found, None
@@ -164,13 +164,13 @@ async def read_lines(storage: Storage, logger: Logger, number: int) -> RunLines:
 
 
 async def tend(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
-    """What the history needs before a run begins: today's totals in memory, and room."""
+    """Prepare the history for a new run: load today's totals, and remove old runs."""
     await load_day(state, storage, logger, now)
     await _remove_old(state, storage, now)
 
 
 async def load_day(state: HistoryState, storage: Storage, logger: Logger, at_ms: int) -> None:
-    """Have the totals of this day in memory, so that a run can be added to them."""
+    """Load the totals of this day into memory, so that a run can be added to them."""
     day = day_of(at_ms)
     if day in state.days:
         return
@@ -192,7 +192,7 @@ async def read_days(storage: Storage, logger: Logger, limit: int) -> list[DayTot
 
 
 async def count_earlier_runs(storage: Storage, logger: Logger) -> int:
-    """Add up the runs that a release without daily totals has stored. Returns how many they are."""
+    """Add up the runs that a release without daily totals stored. Returns their number."""
     stored = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_MIN)
     days: dict[str, DayTotals] = {}
     runs = _upgraded_runs(stored, storage, logger).values()
@@ -205,7 +205,7 @@ async def count_earlier_runs(storage: Storage, logger: Logger) -> int:
 
 
 async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
-    """Remove what is older than it is kept: about once an hour, a limited number at a time."""
+    """Remove expired runs and days, about once an hour and a limited number at a time."""
     if state.oldest_run is None:
         state.oldest_run = _first(await storage.list(prefix=RUN_PREFIX, limit=1))
     if state.oldest_run is None or not _is_due(state.oldest_run, state.run_seq, now):
@@ -233,7 +233,7 @@ def _is_old(run: tuple[int, int], run_seq: int, now: int) -> bool:
 
 
 def _is_due(oldest: tuple[int, int], run_seq: int, now: int) -> bool:
-    """An hour later than it could be, so that many are removed by one question and not one by each."""
+    """Whether to remove runs now: an hour after the first expires, so that one query removes many at once."""
     return _is_old((oldest[0] + REMOVED_MAX, oldest[1]), run_seq, now - HOUR_MS)
 
 
@@ -242,7 +242,7 @@ def _first(stored: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _numbered(key: str, value: Any) -> tuple[int, int]:
-    """A stored run's number and start; one that cannot be read is as old as can be."""
+    """A stored run's number and start; an unreadable run counts as started at 0."""
     started_at = value.get("startedAt") if isinstance(value, dict) else None
     return run_number(key), started_at if type(started_at) is int else 0
 

@@ -1,7 +1,7 @@
-"""The log lines of one run, for those who look at it later. They go to the log as ever, and a few are kept.
+"""Keeps some of the log lines of each run, so that an operator can read them later. All lines still go to the log.
 
-A run keeps its first lines and its newest ones: the first say what it began with, the newest why it ended. They are
-stored when the run ends, so a run that was cut off has none.
+A run keeps its first lines and its newest ones: the first show how it began, the newest why it ended. They are
+stored when the run ends, so an interrupted run has none.
 """
 
 import json
@@ -43,7 +43,7 @@ class KeptLines:
 
 
 class RunLogger:
-    """A `Logger` that also keeps what it writes; details for developers (`debug`) are not kept."""
+    """A `Logger` that also keeps the lines it writes, except `debug` lines."""
 
     def __init__(self, logger: Logger, kept: KeptLines, bound: Mapping[str, JSON] | None = None) -> None:
         self._logger = logger

@@ -12,13 +12,13 @@ from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, 
 
 
 class SchedulerClient:
-    """One stub; make a new one for each use, because a stub does not outlive its object."""
+    """Wraps one stub. Make a new client for each use, because a stub does not outlive its object."""
 
-    def __init__(self, stub: Any) -> None:  # a stub takes any method name
+    def __init__(self, stub: Any) -> None:  # a stub accepts any method name
         self._stub = stub
 
     async def arm(self) -> int | None:
-        """Make sure that the alarm is set; harmless at any time. Returns when it rings."""
+        """Make sure that the alarm is set; safe to call at any time. Returns when it rings."""
         at: int | None = await self._stub.arm()
         return at
 
@@ -26,7 +26,7 @@ class SchedulerClient:
         return Status.from_json(await self._stub.status())
 
     async def status_json(self) -> FreeForm:
-        """The status for one who passes it on: as the object gave it."""
+        """The status as the object returned it, for callers that only pass it on."""
         status: FreeForm = await self._stub.status()
         return status
 
@@ -67,15 +67,15 @@ class SchedulerClient:
         return Measures.from_json(await self._stub.measures())
 
     async def measured_status(self) -> MeasuredStatus:
-        """Both by one call."""
+        """The status and the measures in one call."""
         return MeasuredStatus.from_json(await self._stub.measured_status())
 
     async def events(self, after: int, wait_ms: int) -> EventBatch:
-        """Events after this number; waits for the first one when there is none yet."""
+        """Events after this number; waits for the first if there is none yet."""
         return EventBatch.from_json(await self._stub.events(after, wait_ms))
 
     async def run_job(self, job: str, argument: JSON) -> JSON:
-        """Have the object do a request's job."""
+        """Have the object do a request job."""
         result: JSON = await self._stub.run_job(job, argument)
         return result
 
@@ -93,5 +93,5 @@ class SchedulerClient:
         return AuditList.from_json(await self._stub.audit(limit))
 
     async def reload(self) -> None:
-        """Have the object take over the tasks and request jobs of its environment."""
+        """Have the object adopt the tasks and request jobs of its environment."""
         await self._stub.reload()

@@ -1,10 +1,10 @@
 """THE OBJECT: one alarm, all periodic work.
 
-`alarm()` decides what is due, sets the next alarm, starts what is due, and waits for it until the next alarm at the
-latest, also when that alarm moves to an earlier time; a run that takes longer goes on by itself. So no task delays
-another, and a process that dies at any point has its alarm set. The failure policies A to D are in
-docs/architecture.md: a task's failure is a result (B), a limited upstream holds its task back, which then runs again
-(C), only the platform's own failures leave `alarm()` (A), the breaker is a setting (D).
+`alarm()` decides which tasks are due, sets the next alarm, starts the tasks, and waits for them, but never beyond the
+next alarm, even if that moves to an earlier time. A run that takes longer continues in the background. So no task
+delays another, and if the process dies at any point, its alarm is set. docs/architecture.md describes the failure
+policies A to D: only the platform's own failures leave `alarm()` (A), a task's failure is a result (B), a limited
+upstream holds its task back, which then runs again (C), the breaker is a setting (D).
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
@@ -52,7 +52,7 @@ from tocsin.shapes.scheduler import (
 
 PROGRESS_EVERY_MS = 500
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task
-WAKE_AGAIN_MS = 1_000  # at least, between a run and the one that it asked for
+WAKE_AGAIN_MS = 1_000  # the least time between a run and the one that it asked for
 RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
@@ -66,7 +66,7 @@ class SchedulerDO(HistoryObject):
         self._running: dict[str, Run] = {}
         self._reported_at: dict[str, int] = {}
         self._reported_alarm: int | None = None
-        self._wait: asyncio.Timeout | None = None  # of the alarm's handler, for its runs
+        self._wait: asyncio.Timeout | None = None  # the alarm handler's timeout while it waits for its runs
         self._events = EventLog(env.clock.now())
         self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
         ctx.block_concurrency_while(self._load)
@@ -94,7 +94,7 @@ class SchedulerDO(HistoryObject):
         if interrupted:
             self._state.save(storage, moment, *interrupted)
             if not self._is_drained():
-                self._set_alarm(self._decide())  # after a reset nothing else would ring at once
+                self._set_alarm(self._decide())  # after a reset nothing else makes it ring at once
         self._report_overdrafts()
 
     def _report_overdrafts(self) -> None:
@@ -110,7 +110,7 @@ class SchedulerDO(HistoryObject):
     # RPC
 
     async def arm(self) -> int | None:
-        """Make sure that the alarm is set; called when the process starts, and harmless at any time."""
+        """Make sure that the alarm is set. Called when the process starts; safe to call at any time."""
         if self._is_drained():
             return None
         if self._state.armed_ms is None:
@@ -145,7 +145,7 @@ class SchedulerDO(HistoryObject):
         return facts_of(self.env.config, self._tasks, self._state, self._cadences(), moment)
 
     async def refresh_now(self, task: str) -> FreeForm:
-        """Run a task now and return its result; joins a run that is under way. "all" runs every task."""
+        """Run a task now, or join its run under way, and return the result. "all" runs every task."""
         if self._is_drained():
             raise UsageError(
                 f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)"
@@ -189,7 +189,7 @@ class SchedulerDO(HistoryObject):
         return (await self._events.after(after, wait_ms / 1000)).to_json()
 
     async def run_job(self, job: str, argument: JSON) -> JSON:
-        """Do a request's job here: in the budget's request lane, by the single writer."""
+        """Do a request job in this object: in the budget's request lane, as the single writer."""
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
         context = WorkContext(
@@ -201,7 +201,7 @@ class SchedulerDO(HistoryObject):
         return result
 
     async def reload(self) -> None:
-        """Take over the environment's tasks. A run under way ends as it began."""
+        """Adopt the environment's tasks. A run under way keeps the task it began with."""
         for task in self.env.tasks:
             self._state.tasks.setdefault(task.name, TaskState())
         self._tasks = {task.name: task for task in self.env.tasks}
@@ -232,7 +232,7 @@ class SchedulerDO(HistoryObject):
         self._alerts.beat()
 
     async def _wait_for(self, started: list[Run], ring_at: int) -> None:
-        """Wait for the runs, but not beyond the next alarm: its handler cannot start before this one ends."""
+        """Wait for the runs, but not beyond the next alarm: its handler cannot start until this one ends."""
         work = [asyncio.create_task(self._execute(run)) for run in started]
         until_s = max(0, ring_at - self.env.clock.now()) / 1000
         with suppress(TimeoutError):
@@ -348,18 +348,18 @@ class SchedulerDO(HistoryObject):
         return self._upstreams.cadences(self._tasks)
 
     def _set_alarm(self, decision: Decision) -> None:
-        # What is due now and was not started by the caller: ring at once.
+        # If a task is due now and the caller did not start it, ring at once.
         now = self.env.clock.now()
         due = any(name not in self._running for name in decision.due)
         at = now if due else decision.ring_at
         self.ctx.storage.set_alarm(at)
         self._wait_until(at)
-        if at != self._reported_alarm:  # anybody may ask for this, as often as they like
+        if at != self._reported_alarm:  # `arm` may be called any number of times
             self._reported_alarm = at
             self._events.add("alarm.armed", now, {"nextAlarmAt": at})
 
     def _wait_until(self, at: int) -> None:
-        """Let a handler that waits for its runs end in time for the alarm at this time."""
+        """Make a handler that is waiting for its runs end in time for an alarm at this time."""
         wait = self._wait
         if wait is not None and not wait.expired():
             until_s = asyncio.get_running_loop().time() + (at - self.env.clock.now()) / 1000
@@ -386,11 +386,11 @@ class SchedulerDO(HistoryObject):
             self._events.add("run.progressed", now, fields)
 
     def _budget_changed(self, upstream: str, what: str, fields: FreeForm) -> None:
-        """To those who watch; the log has it already."""
+        """Send an event to watchers only: the log already has it."""
         about: FreeForm = {"upstream": upstream, "what": what, **fields}
         self._events.add("budget.changed", self.env.clock.now(), about)
 
     def _emit(self, event: str, fields: FreeForm, *, level: Level = "INFO") -> None:
-        """To the log and to those who watch."""
+        """Write an event to the log and to watchers."""
         write_log(self.env.logger, level, event, fields)
         self._events.add(event, self.env.clock.now(), fields)

@@ -1,4 +1,4 @@
-"""What the state says about when tasks may run: their schedules, and how long they are held back."""
+"""Reads from the state when tasks may run: their schedules, and how long they are held back."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -17,7 +17,7 @@ def schedules_of(
     running: Collection[str],
     moment: Moment,
 ) -> list[TaskSchedule]:
-    """All tasks. What a clock that was set back has put out of reach is brought back for good."""
+    """The schedules of all tasks. A last slot that a clock change left in the far future is corrected in the state."""
     schedules = []
     for task in tasks:
         own = state.tasks[task.name]
@@ -43,7 +43,7 @@ def schedules_of(
 def bound_holds(
     tasks: Iterable[Task], state: SchedulerState, upstreams: Mapping[str, UpstreamSource], latest_ms: int
 ) -> None:
-    """No hold is longer than it can be, and none outlives a change of the plan that caused it."""
+    """Shorten holds that are longer than possible, and end those whose upstream's plan has changed."""
     for task in tasks:
         own = state.tasks[task.name]
         if own.held_until_ms is not None:

@@ -1,20 +1,20 @@
-"""How the tasks and the service are, in one word and in sentences. Pure.
+"""The health of the tasks and of the service, in one word and in sentences. Pure.
 
-Everything that tells an operator or a visitor how Tocsin is asks `health_of`: `/readyz`, the status, the console, the
-board, metrics, alerts.
+Everything that shows the health of Tocsin to operators or visitors uses these functions: `/readyz`, the status, the
+console, the board, metrics, alerts.
 
 A task's condition is the first of these that holds:
     disabled  switched off                                                                  the service is not ready
-    failing   its last runs failed, `failing_after` in a row, for some minutes              the service is not ready
+    failing   its last `failing_after` or more runs failed, over some minutes               the service is not ready
     overdue   no complete run for two of its effective cadences, or its own longer bound    the service is not ready
     paused    the scheduler is paused
-    limited   its last run was not complete: calls were refused, by the upstream or by our own budget
-    partial   its last run was not complete: something had no answer, or its time slice was over
+    limited   its last run was not complete: the upstream or our own budget refused calls
+    partial   its last run was not complete: an upstream had no answer, or its time slice was over
     starting  it has not completed a run yet
     ok        its last run was complete
 
-A process whose loop, store, files or alarm do not work is `broken`, whatever its tasks say. The service's state is the
-first in this order that any part of it is in.
+A process whose loop, store, files or alarm do not work is `broken`, whatever the condition of its tasks. The service's
+state is the first in this order that any part of it is in.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,19 +53,19 @@ _WORST_FIRST: tuple[ServiceState, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """Everything that decides how a task is. Ages are in ms, and right whatever the wall clock did."""
+    """Everything that determines a task's condition. Ages are in ms and do not depend on the wall clock."""
 
     name: str
     enabled: bool
     cadence_ms: int  # the effective one
-    complete_ago_ms: int | None  # since its last complete run; None when there was none
-    armed_ago_ms: int | None  # since the scheduler was first set up; None when it was not
+    complete_ago_ms: int | None  # since its last complete run; None if there was none
+    armed_ago_ms: int | None  # since the scheduler was first set up; None if it was not
     failures: int
     failing_after: int
     last_outcome: Outcome | None
     last_reason: str | None
     paused_until: int | None
-    overdue_after_ms: int = 0  # not overdue before
+    overdue_after_ms: int = 0  # it is not overdue before this age
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +83,21 @@ class TaskHealth:
 
 @dataclass(frozen=True, slots=True)
 class HealthSnapshot:
-    """What is known about the process without waiting for anything: a stuck loop must not be able to hide.
+    """What is known about the process without waiting for anything, so that a stuck event loop is noticed.
 
-    `status` is None when the scheduler did not answer; `scheduler_error` then says why.
+    `status` is None if the scheduler did not answer; `scheduler_error` then explains why.
     """
 
-    loop_tick_age_s: float | None  # None: there is no process of ours, hence no loop that could be stuck
+    loop_tick_age_s: float | None  # None: no process of our own, so no loop that could be stuck
     store_error: str | None
     status: Status | None
     scheduler_error: str | None = None
-    file_problem: str | None = None  # of a file that the service can do without for now
+    file_problem: str | None = None  # about a file that the service can do without for now
     measures: Measures | None = None  # None: not asked for
 
 
 def task_health(facts: TaskFacts) -> TaskHealth:
-    """How one task is."""
+    """The health of one task."""
     name, why = facts.name, _because(facts.last_reason)
     problem = _problem(facts)
     if problem is not None:
@@ -114,7 +114,7 @@ def task_health(facts: TaskFacts) -> TaskHealth:
 
 
 def _problem(facts: TaskFacts) -> TaskHealth | None:
-    """What makes the service not ready."""
+    """A condition that makes the service not ready; None if there is none."""
     name = facts.name
     if not facts.enabled:
         return TaskHealth("disabled", f"{name} is disabled ({_switch(name)})", not_ready=True)
@@ -131,20 +131,20 @@ def _because(reason: str | None) -> str:
 
 
 def is_failing(facts: TaskFacts) -> bool:
-    """Several failures in a row, over the time of as many runs or five minutes: a burst of reruns is not enough."""
+    """Several failures in a row, spread over as many cadences or five minutes: a burst of reruns is not enough."""
     since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
     lasting_ms = min(FAILING_MS, (facts.failing_after - 1) * facts.cadence_ms)
     return facts.failures >= facts.failing_after and (since_ms is None or since_ms >= lasting_ms)
 
 
 def is_overdue(facts: TaskFacts) -> bool:
-    """Two cadences without a complete run: by then it should have had one, whatever the cause."""
+    """Two cadences without a complete run, whatever the cause."""
     left_ms = overdue_in_ms(facts)
     return left_ms is not None and left_ms <= 0
 
 
 def overdue_in_ms(facts: TaskFacts) -> int | None:
-    """How long until it is overdue, if it completes no run; None before the scheduler was set up."""
+    """How long until the task is overdue if it completes no run; None before the scheduler is set up."""
     since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
     if since_ms is None:
         return None
@@ -152,7 +152,7 @@ def overdue_in_ms(facts: TaskFacts) -> int | None:
 
 
 def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None = None) -> Health:
-    """How the service is: by the snapshot's status, or by a newer one."""
+    """The health of the service, from the snapshot's status or a newer one."""
     status = newer or snapshot.status
     problems = process_problems(snapshot, status, now)
     return tasks_health(() if status is None else status.tasks.values(), problems)
@@ -161,7 +161,7 @@ def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None 
 def tasks_health(
     tasks: Iterable[TaskHealth | TaskStatus | TaskCondition], problems: Sequence[str] = ()
 ) -> Health:
-    """How the service is by its tasks, and by what is wrong with the process."""
+    """The health of the service, from its tasks and the problems of the process."""
     reasons = list(problems)
     states: set[ServiceState] = {"broken"} if reasons else set()
     notes = []
@@ -180,7 +180,7 @@ def tasks_health(
 def process_problems(
     snapshot: HealthSnapshot, status: Status | StatusCondition | None, now: int
 ) -> list[str]:
-    """What is wrong with the process, its store or its alarm, as sentences."""
+    """The problems of the process, its store and its alarm, as sentences."""
     problems = []
     if (snapshot.loop_tick_age_s or 0) > LOOP_TICK_AGE_MAX_S:
         problems.append(f"the event loop has been stuck for {snapshot.loop_tick_age_s:.0f} s")
@@ -205,9 +205,9 @@ def _overdue(facts: TaskFacts) -> str:
     age_ms = facts.complete_ago_ms
     since = "yet" if age_ms is None else f"for {short_duration(age_ms)}"
     cadence = f"at a cadence of {long_duration(facts.cadence_ms)}"
-    return f"{facts.name} is overdue, not complete {since} {cadence}{why}"
+    return f"{facts.name} is overdue, no complete run {since} {cadence}{why}"
 
 
 def _switch(name: str) -> str:
-    """Where a task was switched off: not every one has a setting."""
+    """Where the task was switched off: not every task has a setting."""
     return f"TOCSIN_{name.upper()}_ENABLED" if f"{name}_enabled" in _SETTINGS else "in its own file"

@@ -1,16 +1,17 @@
-"""When tasks run. Pure: state and time come in, a decision comes out.
+"""Decides when tasks run. Pure: takes state and time, and returns a decision.
 
 A task's slots lie on a grid: the n-th slot of a 5-minute task is at n x 5 minutes of unix time, whatever happened
 before. A late or long run does not move the next slot. Slots that passed unused (the process was down, the task was
-paused, held back or still running) become one run, and are counted as missed. When the budget stretches the cadence,
-slots follow the last one at the stretched distance instead. The first run of a task starts at once, for a slot of its
-own: a slot before it would make a new service look late. A run may ask to be woken at a time of its own, such as the
-end of a round: that is one slot more, and moves no other.
+paused, held back or still running) result in one run, and are counted as missed. When the budget stretches the
+cadence, each slot follows the last one at the stretched interval instead. The first run of a task starts at once, with
+a slot of its own: an earlier slot would make a new service look late. A run may ask for another run at a given time,
+such as the end of a round. That adds one slot and moves no other.
 
-The last slot only moves forward, so no slot is run twice. After the clock was set back, it would lie in the far future
-and hold a task up for as long. `clamped` brings it back; apply it and keep the result before deciding. (Back-offs do
-not move with the wall clock, and a pause is bounded where it is kept.) Whatever the clock does, a task that is not
-paused runs again within the longest wait for an alarm, the bound of a back-off and two cadences.
+The last slot only moves forward, so no slot is run twice. After the clock is set back, the last slot can lie in the
+far future, which would hold the task up until then. `clamped` corrects it; apply it and keep the result before
+deciding. (Back-offs do not depend on the wall clock, and pauses are bounded where they are stored.) Whatever the clock
+does, a task that is not paused runs again within the sum of the longest wait for an alarm, the longest back-off and
+two cadences.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from tocsin.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class DueSlot:
-    """A run that is due: for which slot, and how many slots before it passed unused."""
+    """A run that is due: its slot, and how many slots before it passed unused."""
 
     at: int
     missed: int
@@ -31,7 +32,7 @@ class DueSlot:
 
 @dataclass(frozen=True, slots=True)
 class TaskSchedule:
-    """Everything that decides about one task."""
+    """Everything that determines when one task runs."""
 
     name: str
     cadence_ms: int
@@ -53,7 +54,7 @@ class Decision:
 
 
 def clamped(schedule: TaskSchedule, *, now: int) -> TaskSchedule:
-    """The schedule, with a last slot that is not further in the future than it can be."""
+    """The schedule, with a last slot no further in the future than possible."""
     if schedule.last_slot_at <= now + schedule.cadence_ms:
         return schedule
     return replace(schedule, last_slot_at=_grid(now, schedule.cadence_ms))
@@ -62,12 +63,12 @@ def clamped(schedule: TaskSchedule, *, now: int) -> TaskSchedule:
 def decide(
     schedules: Iterable[TaskSchedule], *, now: int, paused_until: int | None, ring_by: int | None = None
 ) -> Decision:
-    """Decide for all tasks, given `clamped` schedules. Tasks that run now are decided on when they end.
+    """Decide for all tasks, given `clamped` schedules. Running tasks are decided on when they end.
 
     `ring_by` is when the alarm must ring even if no task is due by then.
     """
     due: dict[str, DueSlot] = {}
-    rings = [now + ALARM_AHEAD_MAX_MS]  # never further ahead, so that a surprise is noticed
+    rings = [now + ALARM_AHEAD_MAX_MS]  # never further ahead, so that unexpected changes are noticed
     if ring_by is not None:
         rings.append(ring_by)
     for schedule in schedules:
@@ -112,7 +113,7 @@ def _regular_slot(schedule: TaskSchedule, now: int) -> DueSlot:
 
 
 def slot_after(last: int, schedule: TaskSchedule, now: int) -> int:
-    """The first slot after this one; in the past when it was missed."""
+    """The first slot after this one; in the past if it was missed."""
     if last <= 0:
         return now
     if _stretched(schedule):
@@ -129,7 +130,7 @@ def _grid(at: int, cadence_ms: int) -> int:
 
 
 def check_pause(until: int, now: int, longest_ms: int) -> None:
-    """Refuses an end of a pause that is no time, past, or too far ahead."""
+    """Reject an end of a pause that is not a time, in the past, or too far ahead."""
     latest = f"Give one at most {longest_ms / 86_400_000:g} days ahead, {utc_time(now + longest_ms)} at the latest."
     if type(until) is not int:
         raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")

@@ -1,4 +1,4 @@
-"""What the scheduler stores, under the keys that its users know.
+"""The state that the scheduler stores, under the keys that its users know.
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (ever, by
@@ -7,11 +7,11 @@ outcome), `lastRun` (its number), `interruptions`, `recentCalls`. For the schedu
 `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit log of `audit_log`.
 Long-lived cursors are in the database.
 
-A task has one run at a time, so a run that has not ended is the last one of its task: a wake reads these and no other
-runs.
+A task has one run at a time, so a run that has not ended is the last one of its task. The object reads only these runs
+when it wakes.
 
-Back-offs and ages are kept on the monotonic clock, so setting the wall clock moves none of them. They are stored as
-wall-clock times, beside the moment at which they were stored (`savedAt`).
+Back-offs and ages use the monotonic clock, so changes of the wall clock do not affect them. They are stored as
+wall-clock times, together with the time at which they were stored (`savedAt`).
 
 An entry that cannot be read is put aside under `unreadable:<key>`, reported as `state.entry_unreadable`, and replaced
 by its default: no stored value can keep the scheduler from starting.
@@ -47,9 +47,9 @@ from tocsin.shapes.base import FreeForm
 from tocsin.shapes.run_days import DayTotals
 from tocsin.shapes.scheduler import LastError, Outcome, RunError, RunRecord, result_name, run_at_name
 
-RECENT_MAX = 12  # complete runs from which a task's usual calls are known
+RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
 NOT_WRITTEN = object()  # differs from every value
-CLOCK_SET_MS = 2_000  # the two clocks differ by less than this while nobody sets one
+CLOCK_SET_MS = 2_000  # the two clocks drift apart by less than this unless one is set
 RERUN_WAIT_MAX_MS = 10_000
 LAST_JOB_KEY = "lastJobAt"
 LAST_RUN_KEY = "lastRun"
@@ -61,19 +61,19 @@ def budget_key(upstream: str) -> str:
 
 
 def wall_time(monotonic_ms: int, moment: Moment) -> int:
-    """What the wall clock of this moment calls a monotonic time."""
+    """Convert a monotonic time to the wall clock of this moment."""
     return moment.wall_ms + monotonic_ms - moment.monotonic_ms
 
 
 @dataclass(slots=True)
 class TaskState:
-    """What is remembered of one task. Times that end with `_ms` are monotonic."""
+    """The state of one task. Times whose names end with `_ms` are monotonic."""
 
     consecutive_failures: int = 0
     held_until_ms: int | None = None
     last_slot_at: int = 0
     succeeded_ms: int | None = None  # the end of its last complete run
-    success_shown: int | None = None  # the same as the wall clock called it
+    success_shown: int | None = None  # the same in wall-clock time, as it was then
     last_error: LastError | None = None
     last_outcome: Outcome | None = None
     last_reason: str | None = None
@@ -84,21 +84,21 @@ class TaskState:
     run_counts: Mapping[str, int] = field(default_factory=dict)
     last_run_at: int | None = None
     last_result: FreeForm | None = None
-    interruptions: int = 0  # its newest runs that were cut off, in a row
+    interruptions: int = 0  # how many of its newest runs in a row were cut off
     recent_calls: tuple[int, ...] = ()  # of complete runs
 
     def ended(self, outcome: str, calls: int) -> None:
-        """Learn from one more run, after all that began before it."""
+        """Learn from one more run. Call this in the order in which the runs began."""
         self.interruptions = self.interruptions + 1 if outcome == "interrupted" else 0
         if outcome == "ok":
             self.recent_calls = (*self.recent_calls, calls)[-RECENT_MAX:]
 
     def hold(self, for_ms: int, moment: Moment) -> None:
-        """No scheduled run for this long."""
+        """Start no scheduled run for this long."""
         self.held_until_ms = moment.monotonic_ms + for_ms
 
     def last_success_at(self, moment: Moment) -> int | None:
-        """The end of its last complete run (unix ms): as it was noted, unless the wall clock was set since."""
+        """The end of its last complete run (unix ms): as recorded then, unless the wall clock has been set since."""
         if self.succeeded_ms is None:
             return None
         at = wall_time(self.succeeded_ms, moment)
@@ -107,7 +107,7 @@ class TaskState:
         return self.success_shown
 
     def next_run_after(self, moment: Moment) -> int | None:
-        """Until when it is held back (unix ms); None when it is not."""
+        """Until when it is held back (unix ms); None if it is not."""
         if self.held_until_ms is None or self.held_until_ms <= moment.monotonic_ms:
             return None
         return wall_time(self.held_until_ms, moment)
@@ -115,7 +115,7 @@ class TaskState:
 
 @dataclass(slots=True)
 class SchedulerState:
-    """The object's storage in memory; `save` writes it, in one turn."""
+    """The object's stored state, in memory. `save` writes it in one turn."""
 
     tasks: dict[str, TaskState]
     paused_until: int | None = None
@@ -125,16 +125,16 @@ class SchedulerState:
     ended_runs: int = 0  # by this instance
     days: dict[str, DayTotals] = field(
         default_factory=dict
-    )  # totals of today, and perhaps of days just before
+    )  # totals of today, and perhaps of the days just before
     changed_days: set[str] = field(default_factory=set)
-    count_since: int | None = None  # from now on days are counted; stored with the next save
+    count_since: int | None = None  # days are counted from this time on; stored with the next save
     oldest_run: tuple[int, int] | None = None  # number and start, when they are known
     budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
     measured: Measurements = field(default_factory=Measurements)
-    written: dict[str, JSON] = field(default_factory=dict)  # what is stored; runs and days are not among it
+    written: dict[str, JSON] = field(default_factory=dict)  # the stored entries, without runs and days
     saved_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # of the columns, by task
 
     def begin(self, record: RunRecord) -> None:
@@ -157,7 +157,7 @@ class SchedulerState:
         hold_ms: int | None = None,
         items: int = 0,
     ) -> None:
-        """Learn from how a run ended. `hold_ms`: no scheduled run of its task for this long."""
+        """Record how a run ended. `hold_ms`: start no scheduled run of its task for this long."""
         task = self.tasks[record.task]
         self.open_runs.pop(record.id, None)
         self.ended_runs += 1
@@ -183,15 +183,15 @@ class SchedulerState:
             task.hold(hold_ms, moment)
 
     def interrupt(self, moment: Moment, reason: Callable[[RunRecord], str]) -> list[RunRecord]:
-        """Runs that the last instance did not end: failures, to be run again at once.
+        """Record the runs that the last instance did not end as failures, and run their tasks again at once.
 
-        A task that is cut off again and again waits a little longer each time, ten seconds at most: one that takes the
-        process down with it must not keep it from everything else, and one that is merely interrupted goes on.
+        A task that is cut off repeatedly waits a little longer each time, ten seconds at most. A task that crashes the
+        process must not block all other work, and a task that was only interrupted must continue.
         """
         now = moment.wall_ms
         ended = []
         for record in list(self.open_runs.values()):
-            if record.task not in self.tasks:  # a task that this release does not have any more
+            if record.task not in self.tasks:  # this release no longer has the task
                 del self.open_runs[record.id]
                 ended.append(record.ended("interrupted", now))
                 continue
@@ -205,9 +205,9 @@ class SchedulerState:
         return ended
 
     def save(self, storage: Storage, moment: Moment, *records: RunRecord) -> None:
-        """Write what has changed, and these runs. It takes effect at once and is committed with the turn.
+        """Write the changed entries and these runs. Writes take effect at once and are committed with the turn.
 
-        If a commit fails, the instance is gone too.
+        If a commit fails, the runtime discards the instance too.
         """
         entries: dict[str, JSON] = {
             VERSION_KEY: STATE_VERSION,
@@ -218,7 +218,7 @@ class SchedulerState:
             "lastSuccessAt": {name: task.last_success_at(moment) for name, task in self.tasks.items()},
         }
         if self.run_seq > max((task.last_run or 0 for task in self.tasks.values()), default=0):
-            entries["runSeq"] = self.run_seq  # else `lastRun` has it
+            entries["runSeq"] = self.run_seq  # otherwise `lastRun` holds it
         values = {name: _column_values(task) for name, task in self.tasks.items()}
         for number, (key, column) in enumerate(COLUMNS.items()):
             if self._is_new(values, number):
@@ -245,7 +245,7 @@ class SchedulerState:
         self.written |= changed
 
     def _is_new(self, values: Mapping[str, tuple[Any, ...]], column: int) -> bool:
-        """Whether a column may differ from what was saved last: its values are replaced, and not changed in place."""
+        """Whether a column may differ from the last save: values are replaced, never changed in place."""
         saved = self.saved_values
         return values.keys() != saved.keys() or any(
             value[column] is not saved[name][column] for name, value in values.items()
@@ -254,7 +254,7 @@ class SchedulerState:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field of all tasks that is stored as one entry, `{task: value}`."""
+    """A field of all tasks, stored as one entry `{task: value}`."""
 
     attribute: str
     read: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""Loads what the scheduler has stored: its state, upgraded if an older release stored it, and its open runs."""
+"""Loads the scheduler's stored state, upgraded if an older release stored it, and its open runs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -68,7 +68,7 @@ async def load_state(
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
         logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
         version = STATE_VERSION
-        storage.put(VERSION_KEY, version)  # what is saved from now on is in this layout
+        storage.put(VERSION_KEY, version)  # everything saved from now on has this layout
     entries = {key: value for key, value in stored.items() if not key.startswith(UNREADABLE)}
     entries = upgraded(entries, version)
     if version < STATE_VERSION:
@@ -107,7 +107,7 @@ def _read_state(
     saved_at = reader.entry("savedAt", stored_moment, moment)
 
     def monotonic(wall_ms: int | None) -> int | None:
-        """A stored time on this process's monotonic clock; None for one that was in the future when it was stored."""
+        """A stored time on this process's monotonic clock."""
         return (
             None
             if wall_ms is None
@@ -115,6 +115,7 @@ def _read_state(
         )
 
     def past(wall_ms: int | None) -> int | None:
+        """The same, but None for a time that was in the future when it was stored."""
         return None if wall_ms is None or wall_ms > saved_at.wall_ms else monotonic(wall_ms)
 
     state.armed_ms = past(reader.entry("armedAt", optional_whole_number, None))
@@ -128,7 +129,7 @@ def _read_state(
         for name in tasks:
             if values.get(name) is not None:
                 value = reader.value(key, values[name], column.read, None)
-                if value is not None:  # else it keeps its default
+                if value is not None:  # otherwise the field keeps its default
                     setattr(state.tasks[name], column.attribute, value)
     holds = reader.entry("nextRunAfter", optional_whole_numbers, dict[str, int | None]())
     successes = reader.entry("lastSuccessAt", optional_whole_numbers, dict[str, int | None]())
@@ -145,7 +146,7 @@ def _read_state(
 
 
 def _numbers(last_runs: Any) -> list[int] | None:
-    """The numbers in this entry; None if it is missing or damaged, which is reported when it is read as a column."""
+    """The run numbers in this entry; None if it is missing or damaged. Reading it as a column reports the damage."""
     if not isinstance(last_runs, dict):
         return None
     numbers = [number for number in last_runs.values() if number is not None]
@@ -153,7 +154,7 @@ def _numbers(last_runs: Any) -> list[int] | None:
 
 
 def _are_numbers(numbers: list[Any]) -> bool:
-    """Whether these can be numbers of runs, and few enough to read them."""
+    """Whether these are valid run numbers, and few enough to read all of the runs."""
     return len(numbers) <= NEWEST_RUNS and all(
         type(number) is int and 0 < number < RUN_NUMBERS for number in numbers
     )
@@ -166,7 +167,7 @@ async def _runs(storage: Storage, numbers: Iterable[int]) -> dict[str, Any]:
 
 
 async def _newest_runs(storage: Storage, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Oldest first, with older ones that an older release noted because they had not ended."""
+    """The newest runs, oldest first, and the open runs that an older release listed separately."""
     noted = stored.get(OPEN_RUNS_KEY)
     is_open = noted if isinstance(noted, list) and _are_numbers(noted) else []
     newest = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=NEWEST_RUNS)
@@ -174,9 +175,9 @@ async def _newest_runs(storage: Storage, stored: Mapping[str, Any]) -> dict[str,
 
 
 def _look_at_runs(state: SchedulerState, reader: "EntryReader", *, learn: bool) -> None:
-    """Find the runs that have not ended: only these are read as a whole, because a wake must be cheap.
+    """Find the runs that have not ended. Only these are parsed completely, because a wake must be cheap.
 
-    With `learn`, also what an older release did not store beside its runs.
+    With `learn`, also derive from the runs what an older release did not store.
     """
     runs = {key: value for key, value in reader.entries.items() if key.startswith(RUN_PREFIX)}
     state.run_seq = max(state.run_seq, *map(run_number, runs), 0)

@@ -21,7 +21,7 @@ def facts_of(
     cadences: Mapping[str, Cadence],
     moment: Moment,
 ) -> dict[str, TaskFacts]:
-    """What decides how each task is: alerts need no more, and need it at every ring of the alarm."""
+    """The facts that determine each task's condition. Alerts need only these, at every ring of the alarm."""
     paused, armed_ago_ms = _paused_until(state, moment), _ago(state.armed_ms, moment)
 
     def task_facts(task: Task) -> TaskFacts:

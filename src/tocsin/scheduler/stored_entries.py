@@ -1,4 +1,4 @@
-"""Reads stored entries and checks what they hold. One that cannot be read is put aside and reported."""
+"""Reads and validates stored entries. An unreadable entry is put aside and reported."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -13,13 +13,13 @@ UNREADABLE = "unreadable:"
 
 
 class EntryReader:
-    """Reads entries; those that cannot be read are put aside and reported."""
+    """Reads entries; unreadable ones are put aside and reported."""
 
     def __init__(
         self, entries: Mapping[str, Any], stored: Mapping[str, Any], storage: Storage, logger: Logger
     ) -> None:
         self.entries = entries
-        self._stored = stored  # the same as they were before an upgrade
+        self._stored = stored  # the entries as they were before an upgrade
         self._storage = storage
         self._logger = logger
         self.put_aside: set[str] = set()
@@ -28,7 +28,7 @@ class EntryReader:
         return self.value(key, self.entries[key], read, default) if key in self.entries else default
 
     def value(self, key: str, value: Any, read: Callable[[Any], T], default: T) -> T:
-        """What one entry, or one task's part of it, means."""
+        """Read one entry, or one task's part of it."""
         try:
             return read(value)
         except (MalformedShape, TypeError, ValueError) as error:

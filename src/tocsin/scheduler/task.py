@@ -1,9 +1,9 @@
-"""What a periodic job is. A new one is one file in `tasks/` and one line in its `tasks()`: see docs/tasks.md.
+"""Defines a task. To add one, write a file in `tasks/` and add a line to its `tasks()`: see docs/tasks.md.
 
-A run is given a `TaskContext` and returns a `TaskResult`. It reports its progress, and calls `checkpoint()` between
-two units of work: a pause or the end of its time slice stops it there, with everything done so far kept. What it
-raises is a failure of the run: logged, counted, and of no harm to other tasks. Only errors of the platform itself
-(`StoreError`, `BindingMissing`) leave the alarm and are retried by the runtime.
+A run gets a `TaskContext` and returns a `TaskResult`. It reports its progress, and calls `checkpoint()` between two
+units of work: a pause or the end of its time slice stops it there, and keeps everything done so far. An exception is a
+failure of the run: it is logged and counted, and does not affect other tasks. Only errors of the platform itself
+(`StoreError`, `BindingMissing`) leave the alarm, and the runtime retries them.
 """
 
 import re
@@ -21,13 +21,13 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """How a run ended. `counters` is what `status()` shows as the task's last result.
+    """How a run ended. `status()` shows `counters` as the task's last result.
 
     `error` makes it a failure; `error_kind` names the kind, such as the class of an upstream's answer. `incomplete`
-    says what the run set out to do and did not. `limited_until` (unix ms) is set when calls were refused, by the
-    upstream or `by_budget`: the task's next scheduled run waits for it, within the scheduler's bound. `progressed` is
-    False for an incomplete run that did nothing of what it set out to do. `wake_at` (unix ms) asks for a run at that
-    time, besides those of the task's cadence.
+    describes what the run set out to do but did not. `limited_until` (unix ms) is set when the upstream or our own
+    budget (`by_budget`) refused calls: the task's next scheduled run waits until then, within the scheduler's bound.
+    `progressed` is False for an incomplete run that did none of its work. `wake_at` (unix ms) asks for a run at that
+    time, in addition to those of the task's cadence.
     """
 
     counters: FreeForm
@@ -44,11 +44,11 @@ class TaskResult:
 class Task:
     """A periodic job.
 
-    `upstream` is the one whose budget it spends, None for a job that calls none. `calls_per_run` is what a run usually
-    asks of it; with `calls_per_run_max` the cadence follows the calls that the newest runs really made, up to that
-    many. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is not
-    ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains the
-    cadence to the operator.
+    `upstream` is the one whose budget it spends; None if it makes no calls. `calls_per_run` is the usual number of
+    calls of a run. With `calls_per_run_max`, the cadence follows the calls that the newest runs actually made, up to
+    that number. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is
+    not ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains
+    the cadence to the operator.
     """
 
     name: str

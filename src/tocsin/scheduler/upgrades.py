@@ -1,12 +1,12 @@
 """Brings the stored state of an older release up to date, one version at a time. Pure.
 
-The entry `version` names the layout of all other entries; without it they are of version 1 (release 0.1.0). To change
-the layout: raise `STATE_VERSION`, add the function that upgrades an entry from the version before, and add a state of
-the release before to `tests/data/states`, which every later release must load.
+The entry `version` gives the layout of all other entries; without it they have version 1 (release 0.1.0). To change
+the layout, raise `STATE_VERSION`, add a function that upgrades an entry from the previous version, and add a state of
+the previous release to `tests/data/states`. Every later release must be able to load it.
 
-A function gets one entry and returns it in the next layout. It must accept an entry that is in that layout already,
-because after a rollback a state may hold both, and because old runs are upgraded whenever they are read. An entry that
-it cannot upgrade stays as it is; loading then reports it.
+A function gets one entry and returns it in the next layout. It must accept an entry that already has that layout,
+because a state may hold both after a rollback, and because old runs are upgraded on each read. An entry that it cannot
+upgrade stays as it is; loading then reports it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ Upgrade = Callable[[str, Any], Any]  # key and value of any stored entry
 
 
 def upgraded(entries: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """The entries in today's layout, from the version that they were stored with."""
+    """The entries in the current layout, given the version in which they were stored."""
     result = dict(entries)
     for step in range(version, STATE_VERSION):
         result = {key: _tried(UPGRADES[step], key, value) for key, value in result.items()}
@@ -34,7 +34,7 @@ def _tried(upgrade: Upgrade, key: str, value: Any) -> Any:
 
 
 def _from_1(key: str, value: Any) -> Any:
-    """0.1.0 had other names in budgets, no `reason` in runs, and at first no `calls`."""
+    """Release 0.1.0 used other names in budgets, had no `reason` in runs, and at first no `calls`."""
     if key.startswith("run:"):
         return {"calls": 0, "reason": None, **value}
     if key.startswith("budget:"):
@@ -58,7 +58,7 @@ def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 
 def _from_2(_key: str, value: Any) -> Any:
-    """What was learned from the newest runs was not stored: `state_loading` looks at them."""
+    """Version 2 did not store what it learned from the newest runs: `state_loading` derives it from them."""
     return value
 
 

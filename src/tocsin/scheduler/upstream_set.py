@@ -1,4 +1,4 @@
-"""The limiters and clients of all upstreams, and the cadences that their budgets afford."""
+"""The limiters and clients of all upstreams, and the cadences that their budgets allow."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -49,7 +49,7 @@ class UpstreamSet:
         return {name: limiter.status() for name, limiter in self._limiters.items()}
 
     def cadences(self, tasks: Mapping[str, Task]) -> dict[str, Cadence]:
-        """What each task can afford, by the calls that its newest runs made; calculated once a second at most."""
+        """The cadence that each task can afford by the calls of its newest runs; calculated at most once a second."""
         moment = moment_of(self._env.clock)
         budgets = [limiter.budget for limiter in self._limiters.values()]
         key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *budgets, *tasks.values())
@@ -98,14 +98,14 @@ class UpstreamSet:
         if budget is None:
             stored = self._state.budgets.get(upstream)
             budget = restored_budget(env.upstreams[upstream].quota, stored, env.clock)
-        else:  # evicted, not restarted: its clock runs on, and calls under way then have ended
+        else:  # evicted, not restarted: the clock is the same, and calls that were under way have ended
             budget = replace(budget, in_flight=0, probing=False)
         limiter = BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
         return limiter
 
 
 def demands_on(upstream: str, tasks: Mapping[str, Task]) -> dict[str, Demand]:
-    """What the enabled tasks plan to ask of an upstream: `tocsin check` calculates with this."""
+    """The calls that the enabled tasks plan to make to an upstream. `tocsin check` uses this too."""
     return {
         name: Demand(task.cadence_ms, task.calls_per_run)
         for name, task in tasks.items()

@@ -1,6 +1,6 @@
-"""What a run or a request job is given. Everything in it is the platform's; nothing is global.
+"""The context of a run or a request job. The platform provides everything in it; nothing is global.
 
-Tests use these same classes, with collaborators of their own.
+Tests use the same classes with their own collaborators.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,23 +15,23 @@ from tocsin.shapes.base import FreeForm
 T = TypeVar("T")
 
 MARGIN_S = (
-    15.0  # a run stops at a checkpoint this long before its slice is over; a short one, a quarter before
+    15.0  # how long before the end of its slice a run stops at a checkpoint; at most a quarter of the slice
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ContextBindings:
-    """The platform and the upstream clients, as all runs share them. A missing binding is an error when it is used."""
+    """The platform and the upstream clients, shared by all runs. A missing binding is an error only when it is used."""
 
     clock: Clock
     clients: Mapping[str, object] = field(default_factory=dict)  # upstream clients by name
     database: Database | None = None
     kv_store: KV | None = None
-    in_hand: set[str] = field(default_factory=set)  # what runs are working on, so that no two do the same
+    in_hand: set[str] = field(default_factory=set)  # work in progress, so that no two runs do the same
 
 
 class WorkContext:
-    """For a request job; `TaskContext` adds what only runs have."""
+    """The context of a request job; `TaskContext` adds what only runs have."""
 
     def __init__(self, bindings: ContextBindings, session: CallSession) -> None:
         self._bindings = bindings
@@ -69,9 +69,9 @@ class WorkContext:
 
 
 class TaskContext(WorkContext):
-    """For one run of a task.
+    """The context of one run of a task.
 
-    `by_hand`: an operator started it. `stop_reason` gives a sentence when the run must stop at its next checkpoint.
+    `by_hand`: an operator started it. `stop_reason` returns a sentence if the run must stop at its next checkpoint.
     `on_progress` is called with every progress report.
     """
 
@@ -99,11 +99,11 @@ class TaskContext(WorkContext):
         self._on_progress = on_progress
 
     def time_left_s(self) -> float:
-        """How long the run may still begin new units of work."""
+        """How much longer the run may begin new units of work."""
         return max(0.0, self._stop_at_s - self.clock.monotonic())
 
     def progress(self, done: int, total: int, /, **counters: JSON) -> None:
-        """Report how far the run is. The counters are kept as its result if it is cut off."""
+        """Report how far the run has come. The counters are kept as its result if it is cut off."""
         self.done, self.total = done, total
         self.counters.update(counters)
         self._on_progress(self)
