@@ -206,7 +206,7 @@ async def test_an_endless_line_is_denied() -> None:
     denial = await calls.limiter.acquire(Lane.TASK, FOREVER_S)
 
     assert denial is not None
-    assert "waiting already" in denial.reason
+    assert "already waiting" in denial.reason
     for one in line:
         one.cancel()
     await asyncio.gather(*line, return_exceptions=True)

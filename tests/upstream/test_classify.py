@@ -17,22 +17,22 @@ def judged(status: int, body: bytes = b"", headers: dict[str, str] | None = None
     ("status", "expected"),
     [
         (200, None),
-        (199, Malformed("hiro answered 199, which means nothing here")),
-        (201, Malformed("hiro answered 201, which means nothing here")),
-        (399, Malformed("hiro answered 399, which means nothing here")),
-        (400, BadRequest("hiro does not accept what we asked (400)", 400, "")),
+        (199, Malformed("hiro answered 199, which is not expected here")),
+        (201, Malformed("hiro answered 201, which is not expected here")),
+        (399, Malformed("hiro answered 399, which is not expected here")),
+        (400, BadRequest("hiro rejects our request (400)", 400, "")),
         (401, Unauthorised("hiro refuses our key (401): check HIRO_KEY")),
-        (402, BadRequest("hiro does not accept what we asked (402)", 402, "")),
+        (402, BadRequest("hiro rejects our request (402)", 402, "")),
         (403, Unauthorised("hiro refuses our key (403): check HIRO_KEY")),
         (404, NotFound()),
         (408, Unavailable("hiro answered 408")),
         (410, Gone("hiro has switched this endpoint off (410): Tocsin must move to its successor")),
         (425, Unavailable("hiro answered 425")),
         (429, Limited(77, "hiro answered 429: too many calls")),
-        (499, BadRequest("hiro does not accept what we asked (499)", 499, "")),
+        (499, BadRequest("hiro rejects our request (499)", 499, "")),
         (500, Unavailable("hiro answered 500")),
         (599, Unavailable("hiro answered 599")),
-        (600, Malformed("hiro answered 600, which means nothing here")),
+        (600, Malformed("hiro answered 600, which is not expected here")),
     ],
 )
 def test_a_status_has_its_class(status: int, expected: object) -> None:
@@ -42,7 +42,7 @@ def test_a_status_has_its_class(status: int, expected: object) -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_says_where_to(status: int) -> None:
     assert judged(status, headers={"location": "/y"}) == Moved("/y")
-    assert judged(status) == Malformed(f"hiro answered {status}, which means nothing here")
+    assert judged(status) == Malformed(f"hiro answered {status}, which is not expected here")
 
 
 @pytest.mark.parametrize("status", [300, 304, 305, 306, 309])
@@ -55,9 +55,7 @@ def test_only_the_api_itself_says_that_something_does_not_exist() -> None:
     assert judged(404, UNKNOWN) == BadRequest(
         "hiro does not know this route: check HIRO_URL", 404, "Route GET:/x not found"
     )
-    assert judged(404, b"<html>") == Malformed(
-        "hiro answered 404 with something that is not its JSON: check HIRO_URL"
-    )
+    assert judged(404, b"<html>") == Malformed("hiro answered 404 without its usual JSON: check HIRO_URL")
 
 
 def test_the_message_of_an_error_is_kept_short_and_printable() -> None:

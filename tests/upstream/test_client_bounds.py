@@ -69,7 +69,7 @@ async def test_after_five_calls_without_an_answer_nothing_is_asked_any_more() ->
     answers = [await wired.client.get("/x", lambda body: body, session) for _ in range(6)]
 
     assert len(wired.fetch.requests) == 5
-    assert answers[5] == Unavailable("hiro gave no answer 5 times in a row: not asked again")
+    assert answers[5] == Unavailable("hiro gave no answer 5 times in a row: no call was made")
 
     mixed = chain(repeat(response({}, status=500), 4), [response({})], repeat(response({}, status=500)))
     wired = wired_hiro(in_turn(mixed))

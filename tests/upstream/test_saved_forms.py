@@ -181,7 +181,7 @@ def test_events_of_a_v3_body_are_used_only_if_all_are_there() -> None:
     assert [each.amount for each in listed.events or ()] == [5, 7]
     assert page.events == beside.events == listed.events
     assert some.events is None
-    assert (twice.events, twice.unreadable) == (None, "events: some are there twice")
+    assert (twice.events, twice.unreadable) == (None, "events: some are listed twice")
     assert none.events == ()
 
 

@@ -1,17 +1,17 @@
 """One upstream's budget: may this lane call now, and if not, when. Pure.
 
 **Windows.** Second and minute slide (`windows.py`), the month is paced (`month.py`). A call is counted when its
-permit is granted, before it is made: a process that dies in between has spent it, and so has a retry.
+permit is granted, before it is made, so it stays counted if the process dies in between. Retries count too.
 
-**Lanes.** Tasks and requests spend the same budget. A share of every second and minute is kept for requests, and
-half of it for tasks; each lane has a token bucket of its own for the month. Requests go first while they are
-within their share, and by arrival beyond it. So neither can starve the other.
+**Lanes.** Tasks and requests spend the same budget. Of the calls of every second and minute, a share is reserved for
+requests and half for tasks; each lane has its own token bucket for the month. Requests go first while they are within
+their share; beyond it, calls go in order of arrival. So neither lane can starve the other.
 
-**Time.** There are two clocks (`Moment`). Setting the wall clock moves months only. After a restart of the process
-windows and back-offs go on exactly. After a reboot it is unknown how much time has passed: the second and the minute
-count as just filled, and a back-off goes on for what is left of it by the wall clock.
+**Time.** There are two clocks (`Moment`). Setting the wall clock affects months only. After a restart of the process,
+windows and back-offs continue exactly. After a reboot the elapsed time is unknown: the calls of the second and the
+minute count as just made, and a back-off continues for its remaining time by the wall clock.
 
-What an answer changes is in `feedback.py`. How it is stored is in `stored.py`.
+`feedback.py` applies answers to a budget. `stored.py` stores it.
 """
 
 from dataclasses import dataclass, replace
@@ -46,9 +46,9 @@ _NO_CALLS = CallRate()
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Calls per window; None where there is no such window. `request_share` is kept for requests.
+    """Calls per window; None for a window without a limit. `request_share` is reserved for requests.
 
-    `is_cap`: never more than this, whatever an upstream reports. For a key that others use too.
+    `is_cap`: never exceed the quota, whatever the upstream reports. For a key that others use too.
     """
 
     second: int | None = None
@@ -71,7 +71,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What was spent and what may be spent. Every change gives a new one."""
+    """What was spent and what may be spent. Immutable: every change returns a new budget."""
 
     plan: Quota
     limits: Quota  # the plan, corrected by headers
@@ -92,7 +92,7 @@ class Budget:
         return cls(plan, plan, Month.begin(moment, plan.month or 0, plan.request_share))
 
     def ask(self, lane: Lane, moment: Moment) -> Denial | None:
-        """May this lane call now? None means yes; a denial says when to ask again, and why."""
+        """Whether this lane may call now: None means yes; a denial states why not and when to ask again."""
         wait_ms, reason = self._closed(moment)
         by_budget = False
         for name, window in (("second", self.second), ("minute", self.minute)):
@@ -116,13 +116,13 @@ class Budget:
         return Denial(wait_ms, moment.wall_ms + wait_ms, reason, by_budget) if wait_ms > 0 else None
 
     def may_probe(self, lane: Lane, moment: Moment) -> bool:
-        """Whether one call may go out although a 429 closed the limiter: everything else allows it."""
+        """Whether one call may go out although a 429 closed the limiter: the rest of the budget allows it."""
         if moment.monotonic_ms >= self.closed_until or self.in_flight or self.probing:
             return False
         return replace(self, closed_until=0, limited_in_a_row=0).ask(lane, moment) is None
 
     def granted(self, lane: Lane, moment: Moment) -> "Budget":
-        """Spend one call; only after `ask` returned None."""
+        """Spend one call. Call this only after `ask` returned None."""
         by_task, by_request = int(lane is Lane.TASK), int(lane is Lane.REQUEST)
         return replace(
             self,
@@ -134,7 +134,7 @@ class Budget:
         )
 
     def request_first(self, moment: Moment) -> bool:
-        """Whether requests are within their share, and so go before tasks that came earlier."""
+        """Whether requests are within their share, and therefore go before tasks that came earlier."""
         return all(
             window.counts(moment.monotonic_ms).requests < reserve_of(limit, self.limits.request_share)
             for window, limit in ((self.second, self.limits.second), (self.minute, self.limits.minute))
@@ -145,11 +145,11 @@ class Budget:
         return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
 
     def probes(self, month: Month) -> bool:
-        """Whether a month without calls is asked for again and again: others used it up, and not we our plan."""
+        """Whether to keep probing a month with no calls left: others used it up, not we."""
         return self.plan.month is None or month.spent < self.plan.month
 
     def calls_left(self, lane: Lane, moment: Moment) -> float:
-        """How many calls this lane could make in a row, as the month is paced; without a month, in a day."""
+        """How many calls this lane could make in a row at the month's pace; without a monthly limit, in a day."""
         limits = self.limits
         if limits.month is not None:
             return self.month_at(moment).tokens(lane, limits.month, limits.request_share)
@@ -218,7 +218,7 @@ class Budget:
 
     @classmethod
     def from_stored(cls, plan: Quota, stored: StoredBudget, moment: Moment) -> "Budget":
-        """The stored budget, for this process. A changed plan forgets the corrected limits, never the counts."""
+        """The stored budget, for this process. A changed plan discards the corrected limits, never the counts."""
         limits = plan
         if stored.plan == plan.status():
             corrected = stored.limits

@@ -1,9 +1,9 @@
-"""Grants a budget's permits: the asynchronous shell around `budget.py`.
+"""Grants a budget's permits. This is the asynchronous shell around `budget.py`.
 
 Callers wait in one queue per lane, first come, first served. The heads of the two queues compete: the request goes
-first while requests are within their share, otherwise the older one. A caller leaves with a permit, or with a
-denial as soon as it is clear that no permit will come within its patience. One timer serves all who wait; when
-nobody waits there is none.
+first while requests are within their share, otherwise the older one. A caller gets a permit, or a denial as soon as it
+is clear that no permit will come within its patience. One timer serves all waiting callers; while nobody waits, there
+is no timer.
 
 Every permit is saved before it is used, so a restart finds it spent. Emits the events of `feedback.py`:
 `budget.limiter_closed`, `budget.limiter_opened`, `budget.limit_corrected`, `budget.plan_contradicted`,
@@ -68,7 +68,7 @@ class BudgetLimiter:
         if denial is not None and denial.wait_ms > patience_s * 1000:
             return denial
         if len(queue) >= WAITING_MAX:
-            reason = f"{WAITING_MAX} callers are waiting already"
+            reason = f"{WAITING_MAX} callers are already waiting"
             return Denial(1_000, self._clock.now() + 1_000, reason)
         ticket = _Ticket(
             lane,
@@ -85,7 +85,7 @@ class BudgetLimiter:
             raise
 
     def calls_left(self, lane: Lane) -> float:
-        """What this lane has left; see `Limiter`."""
+        """The calls that this lane has left; see `Limiter`."""
         return self.budget.calls_left(lane, moment_of(self._clock))
 
     def probe(self, lane: Lane) -> bool:
@@ -105,7 +105,7 @@ class BudgetLimiter:
         retry_after_ms: int | None,
         probing: bool = False,
     ) -> int:
-        """A call has ended; see `Limiter`."""
+        """Release a permit after its call has ended; see `Limiter`."""
         moment = moment_of(self._clock)
         self.budget, events = apply_answer(
             self.budget,
@@ -129,19 +129,19 @@ class BudgetLimiter:
         return self.budget.closed_until_wall(moment_of(self._clock))
 
     def status(self) -> BudgetStatus:
-        """The budget and the callers that wait for it."""
+        """The status of the budget and of the waiting callers."""
         waiting = WaitingCallers(len(self._queues[Lane.TASK]), len(self._queues[Lane.REQUEST]))
         return self.budget.status(moment_of(self._clock), waiting)
 
     def _serve(self) -> None:
-        """Serve every caller that can be served, then set the timer for the next look."""
+        """Serve every caller that can be served, then set the timer for the next check."""
         moment = moment_of(self._clock)
         while (next_look_ms := self._serve_one(moment)) is None:
             pass
         self._set_timer(next_look_ms)
 
     def _serve_one(self, moment: Moment) -> int | None:
-        """Serve a caller and return None, or return in how many ms to look again (0: nobody waits)."""
+        """Serve a caller and return None, or return in how many ms to check again (0: nobody waits)."""
         waits_ms = []
         for queue in self._in_order(moment):
             denial = self.budget.ask(queue[0].lane, moment)
@@ -163,7 +163,7 @@ class BudgetLimiter:
         return min(waits_ms, default=0)
 
     def _in_order(self, moment: Moment) -> list[deque[_Ticket]]:
-        """The queues in which somebody waits, the one to be served first at the front."""
+        """The queues that are not empty, in the order in which to serve them."""
         for queue in self._queues.values():
             while queue and queue[0].outcome.done():  # cancelled, but still in the queue
                 queue.popleft()
@@ -173,7 +173,7 @@ class BudgetLimiter:
         return sorted(waiting, key=lambda queue: queue[0].number)
 
     def _abandon(self, ticket: _Ticket) -> None:
-        """Its caller was cancelled: leave the queue. A permit that was granted already stays spent."""
+        """Remove the ticket of a cancelled caller from the queue. An already granted permit stays spent."""
         if ticket in self._queues[ticket.lane]:
             self._queues[ticket.lane].remove(ticket)
             self._serve()
@@ -194,6 +194,6 @@ class BudgetLimiter:
 
 
 def restored_budget(plan: Quota, stored: StoredBudget | None, clock: Clock) -> Budget:
-    """The budget to go on with: the stored one, or a new one."""
+    """The budget to continue with: the stored one, or a new one."""
     moment = moment_of(clock)
     return Budget.begin(plan, moment) if stored is None else Budget.from_stored(plan, stored, moment)

@@ -1,4 +1,4 @@
-"""How often tasks can afford to run, and why. Pure.
+"""Calculates how often tasks can afford to run, and why. Pure.
 
 All tasks of an upstream are stretched by the same factor, so none pays for another's demand.
 """
@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a task asks for: a run every `cadence_ms`, of this many calls on average."""
+    """A task's demand: a run every `cadence_ms`, with this many calls on average."""
 
     cadence_ms: int
     calls_per_run: float
@@ -31,16 +31,16 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """What a task gets, and the reason as a sentence."""
+    """A task's effective cadence, and the reason as a sentence."""
 
     effective_ms: int
     reason: str
 
 
 def usual_calls(estimate: float, most: float | None, recent: Sequence[int]) -> float:
-    """Calls per run: the task's estimate, or with `most` given the average of its newest runs.
+    """Calls per run: the task's estimate, or, if `most` is given, the average of its newest runs.
 
-    The most expensive of them is left out: one long run, after a start or a change, says nothing about the next ones.
+    The most expensive run is left out: one long run after a start or a change does not predict the next ones.
     """
     if most is None or not recent:
         return estimate
@@ -71,13 +71,13 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
                 f" {to_rollover_ms / 86_400_000:.1f} days"
             )
         if month.calls_left(month_limit) == 0 and budget.probes(month):
-            # Somebody must make the call that shows whether the upstream has calls again.
+            # Somebody must make the call that shows whether the upstream allows calls again.
             to_rollover_ms = min(to_rollover_ms, PROBE_MS)
     return {name: _stretched(demand, factor, reason, to_rollover_ms) for name, demand in demands.items()}
 
 
 def overdraft(plan: Quota, demands: Mapping[str, Demand]) -> str | None:
-    """A sentence when the tasks ask for more than the whole plan gives; None when they fit."""
+    """A sentence if the tasks need more calls than the whole plan has; None if they fit."""
     wanted = sum(demand.calls_per_ms for demand in demands.values())
     for limit, window, length_ms in ((plan.minute, "minute", MINUTE_MS), (plan.month, "month", MONTH_MS)):
         if limit is not None and wanted * length_ms > limit:
@@ -92,5 +92,5 @@ def overdraft(plan: Quota, demands: Mapping[str, Demand]) -> str | None:
 def _stretched(demand: Demand, factor: float, reason: str, to_rollover_ms: int | None) -> Cadence:
     effective_ms = ceil(demand.cadence_ms * factor)
     if to_rollover_ms is not None and effective_ms > to_rollover_ms:
-        effective_ms = max(demand.cadence_ms, to_rollover_ms)  # by then there may be calls again
+        effective_ms = max(demand.cadence_ms, to_rollover_ms)  # by then calls may be available again
     return Cadence(effective_ms, reason)

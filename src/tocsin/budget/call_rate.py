@@ -1,8 +1,8 @@
-"""The rate of an upstream's calls, and how the month ends if it goes on like that. Pure.
+"""The rate of the calls to an upstream, and a forecast of the month at that rate. Pure.
 
-The rate is that of our own calls since a mark. There are two marks, a new one every 12 hours, and the older one counts:
-it is 12 to 24 hours old once the service has run for so long, and the first call before that. After a day without calls
-the marks begin again, so a service that starts in the middle of a month is not judged by the days before its start.
+The rate is that of our own calls since a mark. A new mark is set every 12 hours, two are kept, and the older one
+counts. It is 12 to 24 hours old once the service has run for that long; before that, it is at the first call. After a
+day without calls the marks start again, so the days before a service starts do not count.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MARK_EVERY_MS = 12 * HOUR_MS
 
 
 class RateMark(NamedTuple):
-    """How many calls were made since a time (unix ms)."""
+    """The number of calls since a time (unix ms)."""
 
     at: int
     calls: int
@@ -29,7 +29,7 @@ class CallRate:
     marks: tuple[RateMark, ...] = ()
 
     def counted(self, now: int) -> "CallRate":
-        """With one more call."""
+        """The rate with one more call."""
         newest = self.marks[-1].at if self.marks else None
         kept = self.marks
         if (
@@ -41,11 +41,11 @@ class CallRate:
         return CallRate(tuple(RateMark(at, calls + 1) for at, calls in kept))
 
     def forecast(self, month: Month, limit: int | None, now: int) -> BudgetForecast | None:
-        """How the month ends; None while calls were counted for less than an hour."""
+        """How the month will end; None until calls have been counted for an hour."""
         if not self.marks or now - self.marks[0].at < HOUR_MS:
             return None
         since, calls = self.marks[0]
-        # The upstream counts what others use from the month's start on.
+        # The upstream counts the calls of others from the start of the month.
         by_others = month.used_by_others / max(DAY_MS, now - month.span.starts_at)
         per_ms = calls / (now - since) + by_others
         used, left_ms = month.spent + month.used_by_others, max(0, month.span.ends_at - now)

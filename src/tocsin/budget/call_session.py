@@ -1,4 +1,4 @@
-"""What all upstream calls of one run, or of one request, share."""
+"""What all upstream calls of one run or one request share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ OnAnswer: TypeAlias = Callable[[str, str, float], object]  # upstream, class of 
 
 
 def ignore(_upstream: str, _kind: str, _seconds: float) -> None:
-    """Nobody counts."""
+    """Do nothing with an answer."""
 
 
 @dataclass(slots=True)
 class CallSession:
-    """Bounds the calls of one run or request together.
+    """Limits the calls of one run or request as a whole.
 
-    `retries_left` is the ceiling for all its calls, so a storm of retries ends here. After `unanswered_max` calls
+    `retries_left` applies to all its calls together, which prevents a storm of retries. After `unanswered_max` calls
     in a row without any answer the session gives up: its further calls end as `Unavailable` without being made.
-    After a call that was limited, further calls go out only if they need not wait. All three end with the
-    session, so none can latch. No call waits beyond `ends_at_s` (monotonic): a caller that cannot get a permit
-    before then is denied at once. With `may_probe` its first call may go through a limiter that a 429 closed.
-    `on_answer` is called after each attempt.
+    After a limited call, further calls go out only if they need not wait. These three states end with the session,
+    so none can persist. No call waits beyond `ends_at_s` (monotonic): a caller that cannot get a permit before then
+    is denied at once. With `may_probe`, its first call may go through a limiter that a 429 closed. `on_answer` is
+    called after each attempt.
     """
 
     lane: Lane
@@ -53,13 +53,13 @@ class CallSession:
         return min(now_s + (0.0 if self.limited else self.patience_s), self.ends_at_s)
 
     def call_ended(self, *, limited: bool, answered: bool) -> None:
-        """Learn from how a call ended. A limited call says nothing about whether the upstream answers."""
+        """Record how a call ended. A limited call does not show whether the upstream answers."""
         self.limited = limited
         if not limited:
             self.unanswered = 0 if answered else self.unanswered + 1
 
     def take_retry(self) -> bool:
-        """Spend one retry; False when none is left."""
+        """Spend one retry; False if none is left."""
         if self.retries_left <= 0:
             return False
         self.retries_left -= 1

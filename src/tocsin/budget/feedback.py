@@ -1,15 +1,15 @@
-"""What an upstream's answer changes in its budget: limits, counts, back-off. Pure.
+"""Applies an upstream's answer to its budget: limits, counts, back-off. Pure.
 
-**Headers.** A reported limit replaces the one we know, in either direction, and an event reports it; only a plan that
-is a cap is never exceeded. Fewer calls
-remaining than we counted: others made them. More: our own count stands. More than the limit we know, from an
-upstream that reports no limit: an event, and the plan stands.
+**Headers.** A reported limit replaces the known one, whether higher or lower, and an event reports it. Only a plan
+that is a cap is never exceeded. If fewer calls remain than we counted, others made the difference. If more remain, our
+own count stands. If more remain than the limit we know, and the upstream reports no limit, an event reports it and the
+plan stands.
 
-**Back-off.** A 429 closes the limiter for everybody. It stays closed for `Retry-After` (an hour at most), or for a
-random part of a span that doubles with every new 429, whichever is longer; a first `Retry-After` is taken as it
-is. A 429 to a call that was under way when the limiter closed does not lengthen the span. After that one call at
-a time goes out until one is not limited, so it cannot latch. A probe is one call through a closed limiter, for an
-operator who knows better: if it is not limited, the limiter opens.
+**Back-off.** A 429 closes the limiter for all callers. It stays closed for `Retry-After` (an hour at most), or for a
+random part of a span that doubles with every new 429, whichever is longer; a first `Retry-After` is used as it is. A
+429 to a call that was under way when the limiter closed does not lengthen the span. Afterwards, one call at a time
+goes out until one is not limited, so the limiter cannot stay closed. A probe is one call through a closed limiter, at
+an operator's request: if it is not limited, the limiter opens.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ from tocsin.budget.budget import CLOSED_MAX_MS, Budget, Quota
 from tocsin.budget.limiter import LimitReading, WindowReading
 from tocsin.moments import Moment
 
-BACK_OFF_MS = 1_000  # the first 429 doubles it already
+BACK_OFF_MS = 1_000  # the first 429 already doubles it
 BACK_OFF_MAX_MS = 300_000
-LOW_RATIO = 0.2  # of the month's limit: below it the operator should know
+LOW_RATIO = 0.2  # of the month's limit: below it the operator is notified
 
 WindowName: TypeAlias = Literal["second", "minute", "month"]
 
@@ -49,7 +49,7 @@ def apply_answer(
     jitter: float,
     probing: bool = False,
 ) -> tuple[Budget, list[BudgetEvent]]:
-    """The budget after a call has ended. `reading` is what its answer said, None when there was no answer."""
+    """The budget after a call has ended. `reading` holds the limits in its answer; None if there was no answer."""
     events: list[BudgetEvent] = []
     budget = replace(budget, in_flight=max(0, budget.in_flight - 1), probing=budget.probing and not probing)
     if reading is None:
@@ -71,7 +71,7 @@ def apply_answer(
 def _apply_window(
     budget: Budget, name: WindowName, reading: WindowReading, moment: Moment, events: list[BudgetEvent]
 ) -> Budget:
-    """One window's limit and remaining calls."""
+    """Apply one window's limit and remaining calls."""
     reported = _capped(budget.plan, name, reading.limit)
     if reported is not None and reported != getattr(budget.limits, name):
         budget = _correct_limit(budget, name, reported, moment, events)
@@ -92,7 +92,7 @@ def _apply_window(
 
 
 def _capped(plan: Quota, name: WindowName, reported: int | None) -> int | None:
-    """A reported limit, but for a plan that is a cap: not more than that."""
+    """A reported limit; if the plan is a cap, at most that."""
     planned: int | None = getattr(plan, name)
     return (
         min(reported, planned) if plan.is_cap and planned is not None and reported is not None else reported
@@ -112,7 +112,7 @@ def _correct_limit(
     events.append(BudgetEvent("WARN", "budget.limit_corrected", fields))
     month = budget.month
     if name == "month":
-        month = replace(budget.month_at(moment), reported=None)  # of another limit: shows no rollover
+        month = replace(budget.month_at(moment), reported=None)  # of another limit, so no sign of a rollover
         if known is None:
             month = month.primed(moment, reported, budget.limits.request_share)
     changed: dict[str, Any] = {name: reported}
@@ -136,14 +136,14 @@ def _apply_month(
 
 
 def _is_low(calls_left: float, time_left: float) -> bool:
-    """Under a fifth of the limit, and not merely because the month is nearly over."""
+    """Whether less than a fifth of the limit is left, and not merely because the month is nearly over."""
     return calls_left < LOW_RATIO and calls_left < time_left / 2
 
 
 def _close(
     budget: Budget, retry_after_ms: int | None, moment: Moment, jitter: float, events: list[BudgetEvent]
 ) -> Budget:
-    """After a 429."""
+    """Close the limiter after a 429."""
     was_open = moment.monotonic_ms >= budget.closed_until
     limited_in_a_row = budget.limited_in_a_row + was_open
     pause_ms = min(CLOSED_MAX_MS, retry_after_ms or 0)

@@ -1,6 +1,6 @@
-"""The limiter as its callers see it. `budget_limiter.py` is the one that runs.
+"""The limiter as its callers see it. `budget_limiter.py` implements it.
 
-A client acquires a permit before every attempt, and releases it with what the answer said.
+A client acquires a permit before every attempt, and releases it with the limits that the answer reports.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowReading:
-    """What one answer's headers say about one window; None where they say nothing."""
+    """What one answer's headers report about one window; None for what they do not report."""
 
     limit: int | None = None
     remaining: int | None = None
@@ -28,7 +28,7 @@ NOT_REPORTED = WindowReading()
 
 @dataclass(frozen=True, slots=True)
 class LimitReading:
-    """What one answer's headers say about our limits."""
+    """What one answer's headers report about our limits."""
 
     second: WindowReading = NOT_REPORTED
     minute: WindowReading = NOT_REPORTED
@@ -38,9 +38,9 @@ class LimitReading:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """No permit now. `until` is the wall-clock time (unix ms) that is `wait_ms` away.
+    """No permit now. `until` is the wall-clock time (unix ms) in `wait_ms`.
 
-    `by_budget`: our own budget denies it, not an upstream that asked us to slow down.
+    `by_budget`: our own budget denied it, not an upstream that asked us to slow down.
     """
 
     wait_ms: int
@@ -53,13 +53,13 @@ class Limiter(Protocol):
     """Grants permits out of one upstream's budget."""
 
     async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
-        """Wait for a permit, in line and for `patience_s` at most. None is a permit, and is already spent."""
+        """Wait in line for a permit, for `patience_s` at most. None means a permit, which is already spent."""
 
     def calls_left(self, lane: Lane) -> float:
-        """How many calls this lane could make in a row, as the month is paced; without a month, in a day."""
+        """How many calls this lane could make in a row at the month's pace; without a monthly limit, in a day."""
 
     def probe(self, lane: Lane) -> bool:
-        """Spend a permit for one call through a limiter that a 429 closed; False when that makes no sense now."""
+        """Spend a permit for one call through a limiter that a 429 closed; False if no probe is possible now."""
 
     def release(
         self,
@@ -69,8 +69,8 @@ class Limiter(Protocol):
         retry_after_ms: int | None,
         probing: bool = False,
     ) -> int:
-        """Call this once after every permit, with what the answer said; None when there was no answer.
+        """Call this once after every permit, with the limits that the answer reported; None if there was no answer.
 
-        `probing`: the permit was a probe's. If the upstream did not limit that call, the limiter opens.
-        Returns until when the limiter is closed to everybody (unix ms), a past time when it is open.
+        `probing`: the permit was for a probe. If the upstream did not limit that call, the limiter opens.
+        Returns until when the limiter is closed to all callers (unix ms); a past time if it is open.
         """

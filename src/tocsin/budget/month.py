@@ -1,24 +1,24 @@
 """The month: a hard limit, and a token bucket per lane that makes it last.
 
-**Counting.** Our own calls are counted per calendar month (UTC). The count of a month is kept after the clock has
-left it, so a clock that jumps over the end of a month and back finds its count again. What the upstream reports
-as used beyond our own count was used by others. The newest header counts, and our own count is never reduced.
+**Counting.** Our own calls are counted per calendar month (UTC). The count of a month is kept after the month has
+ended, so a clock that jumps over the end of a month and back finds its count again. If the upstream reports more calls
+as used than we counted, others made the difference. The newest header counts, and our own count is never reduced.
 
-**Rollover.** Months start with the UTC calendar until the upstream shows another day: its remaining calls rise by
-a tenth of the limit while it counts far fewer calls than we made. From then on months start at that offset. At
-most one such rollover is accepted in 27 days.
+**Rollover.** Months start with the UTC calendar until the upstream shows a different day: its remaining calls rise by
+a tenth of the limit while it counts far fewer calls than we made. From then on, months start at that offset. At most
+one such rollover is accepted in 27 days.
 
-**Pace.** A token bucket per lane, for tasks and for requests. A call takes one token of its lane. Tokens for
-all calls that are left of the month come back evenly over the time that is left. The request bucket holds at most
-the request share of the calls left; what it cannot hold goes to the task bucket, so nothing is held back at the
-end of the month. Unused tokens stay in the task bucket, so a quiet week can be made up for. Both buckets and the
-unallocated rest add up to exactly the calls that are left: the quota lasts the month by construction, and heavy
-demand uses all of it. A month begins with a day's worth of tokens, for bursts. When the request share would be
-less than two calls, both lanes use the task bucket.
+**Pace.** There is one token bucket for tasks and one for requests. A call takes one token from the bucket of its lane.
+Tokens for all calls left in the month come back evenly over the remaining time. The request bucket holds at most the
+request share of the calls left; the excess goes to the task bucket, so nothing is held back at the end of the month.
+Unused tokens stay in the task bucket, so the calls of a quiet week can be made later. Both buckets and the unallocated
+rest add up to exactly the calls left: the quota lasts the month by construction, and heavy demand uses all of it. A
+month begins with a day's worth of tokens, for bursts. If the request share would be less than two calls, both lanes
+use the task bucket.
 
-**Reported as empty.** When only the upstream says that the month is used up (others used it, or its limit is lower
-than the plan's), one call an hour still goes out to see whether that has changed. When we used up our plan
-ourselves, no call goes out before the rollover.
+**Reported as empty.** If only the upstream reports the month as used up (others used it, or its limit is lower than
+the plan's), one call an hour still goes out to check whether that has changed. If we used up our plan ourselves, no
+call goes out before the rollover.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from tocsin.moments import Moment
 DAY_MS = 86_400_000
 ROLLOVER_EVERY_MIN_MS = 27 * DAY_MS
 PROBE_MS = 3_600_000
-BACKWARDS_MS = 60_000  # a smaller step back is not a jump
+BACKWARDS_MS = 60_000  # a smaller step back is not treated as a jump
 PAST_MONTHS_MAX = 24
 WALL_MAX_MS = 4_102_444_800_000  # the year 2100: a clock beyond it is broken, and must not break us
 
@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 
 def span_of(wall_ms: int, offset_ms: int = 0) -> Span:
-    """The month around an instant, when months start `offset_ms` after the calendar's."""
+    """The month that contains an instant, if months start `offset_ms` after those of the calendar."""
     at = datetime.fromtimestamp(max(0, min(WALL_MAX_MS, wall_ms) - offset_ms) / 1000, UTC)
     start = datetime(at.year, at.month, 1, tzinfo=UTC)
     following = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
@@ -61,7 +61,7 @@ def span_of(wall_ms: int, offset_ms: int = 0) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """Calls of the current month, and the tokens for those that are left."""
+    """The calls of the current month, and the tokens for the calls left."""
 
     span: Span
     seen: Moment
@@ -69,7 +69,7 @@ class Month:
     used_by_others: int = 0
     task_tokens: float = 0.0
     request_tokens: float = 0.0
-    reported: int | None = None  # remaining calls, by the newest header
+    reported: int | None = None  # remaining calls according to the newest header
     granted_at: int | None = None
     offset_ms: int = 0
     rolled_over_at: int | None = None
@@ -77,11 +77,11 @@ class Month:
 
     @classmethod
     def begin(cls, moment: Moment, limit: int, share: float) -> "Month":
-        """A first month; of its earlier calls nothing is known."""
+        """A first month; nothing is known about its earlier calls."""
         return cls(span_of(moment.wall_ms), moment).primed(moment, limit, share)
 
     def counted(self, moment: Moment) -> "Month":
-        """The month as of now, with the right counts; its buckets are of no use."""
+        """The month as of now, with correct counts; its buckets are not updated."""
         return self if self._is_at(moment) else self._rolled_over(moment)
 
     def at(self, moment: Moment, limit: int, share: float) -> "Month":
@@ -105,7 +105,7 @@ class Month:
         return max(0, limit - self.spent - self.used_by_others)
 
     def wait_ms(self, lane: Lane, limit: int, share: float, *, probing: bool) -> int:
-        """How long until a call of this lane may go out, from `seen` on."""
+        """How long after `seen` a call of this lane may go out."""
         to_rollover_ms = max(1, self.span.ends_at - self.seen.wall_ms)
         calls_left = self.calls_left(limit)
         if calls_left == 0:
@@ -117,12 +117,12 @@ class Month:
         return _token_in_ms(self.task_tokens, unallocated * (1 - share), to_rollover_ms)
 
     def tokens(self, lane: Lane, limit: int, share: float) -> float:
-        """What the bucket of this lane holds."""
+        """The tokens in the bucket of this lane."""
         of_requests = lane is Lane.REQUEST and _effective(share, self.calls_left(limit)) > 0
         return self.request_tokens if of_requests else self.task_tokens
 
     def spend(self, lane: Lane, limit: int, share: float) -> "Month":
-        """Count one call of ours, and take its token."""
+        """Count one of our own calls, and take its token."""
         from_requests = lane is Lane.REQUEST and _effective(share, self.calls_left(limit)) > 0
         return replace(
             self,
@@ -133,7 +133,7 @@ class Month:
         )
 
     def reconcile(self, remaining: int, limit: int, share: float) -> "Month":
-        """The upstream reports how many calls remain of this month."""
+        """Apply the number of calls that the upstream reports as remaining in this month."""
         used = max(0, limit - remaining)
         month = replace(self, reported=remaining, used_by_others=max(0, used - self.spent))
         if not self._shows_rollover(remaining, used, limit):
@@ -174,10 +174,10 @@ class Month:
 
     @classmethod
     def from_stored(cls, stored: StoredMonth, moment: Moment) -> "Month":
-        """The month as stored; the time in between counts by the wall clock.
+        """The stored month; the time since then is measured by the wall clock.
 
-        An object that is built again for every run must find its buckets refilled. However far that clock may
-        have jumped, the calls left of the month are all there is to refill them with.
+        An object that is rebuilt for every run must find its buckets refilled. However far the clock jumped, the
+        buckets cannot get more tokens than there are calls left in the month.
         """
         passed_ms = max(0, moment.wall_ms - stored.seen_at)
         return cls(
@@ -235,12 +235,12 @@ class Month:
 
 
 def _effective(share: float, calls_left: int) -> float:
-    """The requests' share of the calls left; none when that would be less than two calls."""
+    """The requests' share of the calls left; 0 if that would be less than two calls."""
     return share if calls_left * share >= 2 else 0.0
 
 
 def _token_in_ms(tokens: float, unallocated: float, to_rollover_ms: int) -> int:
-    """How long until a bucket holds a token, when its part of the unallocated ones comes evenly."""
+    """How long until a bucket holds a token, if its part of the unallocated ones arrives evenly."""
     if tokens >= 1:
         return 0
     if unallocated <= 1 - tokens:

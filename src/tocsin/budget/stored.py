@@ -1,6 +1,6 @@
-"""A budget as the object stores it. Times are wall-clock; windows are monotonic and mean something within a boot.
+"""A budget as the object stores it. Times are wall-clock; windows are monotonic and valid within one boot.
 
-Reading one refuses values that no process of ours has stored, because calculating with them would fail later.
+Reading rejects values that Tocsin cannot have stored, because calculations with them would fail later.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class StoredBudget(Shape):
     limited_in_a_row: int
     low_in: str | None
     saved_monotonic_ms: int = 0
-    boot_id: str = ""  # in which the buckets' numbers and `saved_monotonic_ms` mean something
+    boot_id: str = ""  # the boot in which the buckets' numbers and `saved_monotonic_ms` are valid
     call_rate: list[list[int]] = field(default_factory=list)  # marks: `[at, calls since]`
 
     @classmethod

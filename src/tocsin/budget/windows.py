@@ -1,7 +1,7 @@
-"""A sliding window: at most `limit` calls in any stretch of its length, wherever the stretch begins.
+"""A sliding window: at most `limit` calls in any period of its length, whenever the period begins.
 
-Calls are counted in buckets that are a fraction of the window long. A bucket counts for as long as any part of it
-lies in the window. So the count may be too high by up to one bucket, and is never too low.
+Calls are counted in buckets, each a fraction of the window long. A bucket counts for as long as any part of it lies in
+the window. So the count may be too high by up to one bucket, and is never too low.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from tocsin.budget.limiter import Lane
 
 
 class LaneCounts(NamedTuple):
-    """Calls in a window: by tasks, by requests, and by others as far as the upstream reported them."""
+    """Calls in a window: by tasks, by requests, and by others if the upstream reported them."""
 
     tasks: int
     requests: int
@@ -48,7 +48,7 @@ class SlidingWindow:
         return replace(self, buckets=(*live, (number, tasks, requests, others)))
 
     def wait_ms(self, lane: Lane, limit: int, lane_max: int, monotonic_ms: int) -> int:
-        """How long until a call of this lane fits into the limit, and into the lane's part of it."""
+        """How long until a call of this lane fits into the limit and into the lane's part of it."""
         column = 1 if lane is Lane.TASK else 2
         live = self._live(monotonic_ms)
         of_lane = sum(bucket[column] for bucket in live)
@@ -63,12 +63,12 @@ class SlidingWindow:
         return wait_ms
 
     def reconcile(self, limit: int, remaining: int, monotonic_ms: int) -> "SlidingWindow":
-        """The upstream reports the calls that remain. If they are fewer than we counted, others made the rest."""
+        """Apply the remaining calls that the upstream reports. If more were used than we counted, others made them."""
         unknown = limit - remaining - sum(self.counts(monotonic_ms))
         return self.plus(monotonic_ms, others=unknown) if unknown > 0 else self
 
     def restarted(self, monotonic_ms: int) -> "SlidingWindow":
-        """After a reboot it is unknown how much time has passed, so every call counts as just made."""
+        """The window after a reboot: the elapsed time is unknown, so every call counts as just made."""
         tasks = sum(bucket[1] for bucket in self.buckets)
         requests = sum(bucket[2] for bucket in self.buckets)
         others = sum(bucket[3] for bucket in self.buckets)
@@ -82,10 +82,10 @@ class SlidingWindow:
 
 
 def reserve_of(limit: int, share: float) -> int:
-    """How many of `limit` calls are kept for requests: at least one of two, never all."""
+    """How many of `limit` calls are reserved for requests: at least one if the limit is two or more, never all."""
     return min(limit - 1, max(1, int(limit * share))) if share > 0 else 0
 
 
 def lane_max(lane: Lane, limit: int, share: float) -> int:
-    """How many of `limit` calls a lane may have: tasks all but the reserve, requests half of it."""
+    """How many of `limit` calls a lane may make: tasks all but the reserve, requests half of the limit, rounded up."""
     return limit - reserve_of(limit, share) if lane is Lane.TASK else limit - limit // 2

@@ -1,4 +1,4 @@
-"""The periodic jobs, one file each. To add one: its file, and its line in `tasks()`; see docs/tasks.md."""
+"""The tasks, one file each. To add one, write its file and add a line to `tasks()`; see docs/tasks.md."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from tocsin.tasks.watch_chainhook import watch_chainhook_tasks
 
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
-    """All jobs, as the settings want them."""
+    """All tasks, configured by the settings."""
     rules = rules_of(settings)
     return (
         publishing(refresh_prices_task(settings), rules, always=True),
@@ -31,7 +31,7 @@ def tasks(settings: Settings) -> tuple[Task, ...]:
 
 
 def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
-    """What the object does for requests, by name."""
+    """The request jobs, by name."""
     rules = rules_of(settings)
     jobs = dict(competition_jobs(rules))
     for name, changed in ((SUBMIT, _is_recorded), (RECHECK, _is_answered), (VERIFY_QUEUED, _is_verified)):

@@ -1,4 +1,4 @@
-"""The task `feed`: follows the network's list of transactions. It exists unless the settings switch it off."""
+"""The task `feed` follows the network's list of transactions. It exists unless the settings switch it off."""
 
 from tocsin.competition.feed import PAGES_MAX, QUIET_MS, follow_network
 from tocsin.competition.feed_report import EMPTY_RESULT
@@ -10,11 +10,11 @@ from tocsin.settings import Settings
 
 MONTH_MS = 30 * 86_400_000
 LONGEST_RUN_MS = 240_000
-OVERDUE_SWEEPS = 2  # a swap is then as late as it would be without the feed
+OVERDUE_SWEEPS = 2  # by then a swap is as late as it would be without the feed
 
 
 def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tuple[Task, ...]:
-    """The task under the rules of the settings, or under others; nothing when it is switched off."""
+    """The task under the rules of the settings, or under the given rules; empty if it is switched off."""
     if not (settings.feed_enabled and settings.sweep_enabled):
         return ()
     in_force = rules_of(settings) if rules is None else rules
@@ -28,7 +28,7 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
         upstream="hiro",
         cadence_ms=cadence_ms,
         slice_ms=min(LONGEST_RUN_MS, cadence_ms * 5 // 6),
-        calls_per_run=1.0,  # one page; swaps to verify show in the calls that runs really make
+        calls_per_run=1.0,  # one page; the calls that verify swaps are measured
         calls_per_run_max=float(PAGES_MAX),
         run=run,
         overdue_after_ms=OVERDUE_SWEEPS * sweep_ms,

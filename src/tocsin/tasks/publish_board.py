@@ -1,7 +1,7 @@
 """Publishes the board after a run or a request that may have changed it.
 
-Until the end of the competition it is valued at current prices, from then on at the prices of the end: those do not
-change any more, and neither does what they give.
+Until the end of the competition the board uses current prices. From then on it uses the prices of the end, which no
+longer change.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -39,10 +39,10 @@ from tocsin.scheduler.task import RequestJob, Task, TaskResult
 from tocsin.scheduler.work_context import TaskContext, WorkContext
 from tocsin.shapes.pool_floors import PoolFloors
 
-CHANGES = ("inserted", "withdrawn")  # counters of swaps that came or went
-ROUND_PAUSE_MS = 1  # for each swap of a round: one of a million is read every 17 minutes
+CHANGES = ("inserted", "withdrawn")  # counters of swaps that were added or removed
+ROUND_PAUSE_MS = 1  # per swap of a round: a round of a million swaps is read every 17 minutes
 PAST_AGE_MAX_MS = HOUR_MS
-FOLLOW_MAX = 10_000  # swaps of which the capital used is found out in one run
+FOLLOW_MAX = 10_000  # swaps that one run adds to the capital used
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _ClosingPrice:
 
 @dataclass(frozen=True, slots=True)
 class _BoardPrices:
-    """What the board is valued at. `thin` tokens do not count."""
+    """The prices of the board. `thin` tokens do not count."""
 
     prices: Mapping[str, PricedToken]
     thin: frozenset[str]
@@ -62,12 +62,12 @@ class _BoardPrices:
 
     @property
     def counted_units(self) -> dict[str, float]:
-        """USD for each smallest unit of the tokens that count."""
+        """USD per smallest unit, for the tokens that count."""
         return {token: usd for token, usd in unit_prices(self.prices).items() if token not in self.thin}
 
 
 async def board_at(db: Database, kv: KV, now: int, rules: Rules, *, follow_max: int = 0) -> PublishedBoard:
-    """The board as it is now. With `follow_max` the capital used is brought up to date first."""
+    """The board as it is now. With `follow_max`, the capital used is brought up to date first."""
     return await _board(db, now, await _prices_at(db, kv, now, rules.end_s, rules.floors), follow_max)
 
 
@@ -77,7 +77,7 @@ async def _board(db: Database, now: int, valued: _BoardPrices, follow_max: int) 
 
 
 async def _prices_at(db: Database, kv: KV, now: int, end_s: int | None, floors: PoolFloors) -> _BoardPrices:
-    """Those of the end, when that is over; before it, those of now."""
+    """The prices of the end if that has passed, otherwise current prices."""
     token_ids = tracked_tokens(await traded_tokens(db))
     final = None
     if end_s is not None and now >= end_s * 1000:
@@ -99,7 +99,7 @@ async def _current_prices(kv: KV, token_ids: tuple[str, ...], now: int, floors: 
 async def _final_prices(
     db: Database, token_ids: tuple[str, ...], end_s: int, floors: PoolFloors
 ) -> _BoardPrices | None:
-    """The prices of the end; None when no price was kept then, because the series began later."""
+    """The prices of the end; None if no price was recorded then, because the price series began later."""
     closing = await closing_prices(db, token_ids, end_s)
     if all(price.source == "peg" for price in closing):
         return None
@@ -118,7 +118,7 @@ def _usd(text: str | None) -> float | None:
 
 
 async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int = 0) -> None:
-    """Publish the board. With `follow_max`, everything that is found out beside it, too."""
+    """Publish the board. With `follow_max`, also update the capital used and publish the board of the round."""
     db, kv, now = context.db, context.kv, context.clock.now()
     valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
     board = await _board(db, now, valued, follow_max)
@@ -138,7 +138,7 @@ async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int =
 async def _is_due(
     db: Database, past: BoardPast | None, now: int, counted: Collection[str], *, in_task: bool
 ) -> bool:
-    """Whether the past must be found out again: a task does it once an hour, others leave it for a while."""
+    """Whether to compute the board's past again: a task does it once an hour, a request job tolerates an older one."""
     if past is None:
         return in_task
     age_ms = now // HOUR_MS * HOUR_MS - past.hour_at
@@ -146,15 +146,15 @@ async def _is_due(
 
 
 async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
-    """The board of the round that runs, or of the last one. A result is published once.
+    """Publish the board of the current round, or of the last one. A result is published once.
 
-    All swaps of the round are read, so the more it has, the longer is the pause to the next time.
+    This reads all swaps of the round, so the pause before the next time grows with their number.
     """
     now = board.as_of
     round_ = await round_in_force(db, now)
     known = await BoardReader(kv, ROUND_KEY).read()
     if round_ is None:
-        if known is not None:  # of a round that was made void
+        if known is not None:  # the board of a round that was made void
             await kv.delete(ROUND_KEY)
         return
     shown, is_final = board_round(round_), has_result(round_)
@@ -174,9 +174,9 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
 
 
 def publishing(task: Task, rules: Rules, *, always: bool) -> Task:
-    """The task, which publishes the board after each run, or after those that recorded or withdrew a swap.
+    """Make a task publish the board after each run, or only after runs that recorded or withdrew a swap.
 
-    Before that it values the swaps that are new.
+    It values the new swaps before that.
     """
 
     async def run(context: TaskContext) -> TaskResult:
@@ -194,7 +194,7 @@ def publishing(task: Task, rules: Rules, *, always: bool) -> Task:
 
 
 def publishing_job(job: RequestJob, rules: Rules, changed: Callable[[JSON], bool]) -> RequestJob:
-    """The job, which publishes the board when its answer says that something changed."""
+    """Make a request job publish the board if its answer shows a change."""
 
     async def run(context: WorkContext, argument: JSON) -> JSON:
         answer = await job(context, argument)

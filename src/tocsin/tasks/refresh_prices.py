@@ -1,4 +1,4 @@
-"""The task `tenero`: refreshes the price of every tracked token."""
+"""The task `tenero` refreshes the price of every tracked token."""
 
 from tocsin.competition.rules import floors_of
 from tocsin.competition.totals import traded_tokens
@@ -24,7 +24,7 @@ def refresh_prices_task(settings: Settings) -> Task:
         upstream="tenero",
         cadence_ms=settings.tenero_cadence,
         slice_ms=settings.tenero_slice,
-        calls_per_run=1.0,  # one page of the list; what it lacks shows in the calls that runs really make
+        calls_per_run=1.0,  # one page of the list; the calls for tokens it lacks are measured
         calls_per_run_max=options.pages_max + options.singles_max,
         run=run,
         enabled=settings.tenero_enabled,

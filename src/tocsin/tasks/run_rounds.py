@@ -1,6 +1,6 @@
-"""The task `rounds`: closes, captures and finalizes rounds when their time has come. It calls no upstream.
+"""The task `rounds` closes, captures and finalizes rounds when they are due. It calls no upstream.
 
-Emits what the steps emit, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
+Emits the events of the steps, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
 """
 
 from collections.abc import Collection
@@ -27,8 +27,8 @@ from tocsin.shapes.round_views import RoundRow, RoundRule
 
 LOOK_EVERY_MS = 300_000
 LONGEST_RUN_MS = 240_000
-PROBLEM_MAX = 300  # characters of it that are kept
-STEPS_MAX = 4  # from open to finalized, and one look more
+PROBLEM_MAX = 300  # characters of a problem to keep
+STEPS_MAX = 4  # from open to finalized, and one more check
 EMPTY_RESULT: FreeForm = {
     "added": 0,
     "closed": 0,
@@ -44,7 +44,7 @@ def feed_runs(settings: Settings) -> bool:
 
 
 def rounds_task(settings: Settings, rules: Rules | None = None) -> Task:
-    """The task under the rules of the settings, or under others."""
+    """The task under the rules of the settings, or under the given rules."""
     in_force = rules_of(settings) if rules is None else rules
     followed = feed_runs(settings)
 
@@ -59,12 +59,12 @@ def rounds_task(settings: Settings, rules: Rules | None = None) -> Task:
         run=run,
         overdue_after_ms=TOO_LONG_MS - WAIT_MS,
         empty_result=EMPTY_RESULT,
-        why="a round that waits goes on within 5 minutes of what it waits for; the alarm rings at its very end, too",
+        why="a waiting round continues at most 5 minutes after it can; the alarm also rings at the end of each round",
     )
 
 
 class RoundsRun:
-    """One run: every round as far as it goes."""
+    """One run: advances every round as far as possible."""
 
     def __init__(self, context: TaskContext, work: RoundWork) -> None:
         self._context = context
@@ -88,7 +88,7 @@ class RoundsRun:
         await self._note_discrepancies()
         left, now = await round_store.load_unfinished(db), clock.now()
         if await self._prepare([each for each in left.rounds if may_be_prepared(each, now)]):
-            # It took long. A round that an operator added or changed meanwhile must not wait for the next slot.
+            # That takes long. A round that an operator added or changed during it must not wait for the next slot.
             left = await round_store.load_unfinished(db)
         self._counters["waiting"] = {
             each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason
@@ -97,13 +97,13 @@ class RoundsRun:
         return TaskResult(
             self._counters,
             incomplete=_to_be_told(left.rounds, now, self._stuck),
-            wake_at=next_look(left.rounds, now, next_start),  # also for a grace that has ended since
+            wake_at=next_look(left.rounds, now, next_start),  # also for a grace that has ended by now
         )
 
     async def _follow_rule(self, rule: RoundRule, set_at_s: int) -> bool:
-        """Add the rounds that the rule wants, so that the next one is known before it starts.
+        """Add the rounds of the rule, so that the next one exists before it starts.
 
-        Returns whether there were any.
+        Returns whether there were any to add.
         """
         db, now = self._work.db, self._work.clock.now()
         now_s = now // 1000
@@ -117,7 +117,7 @@ class RoundsRun:
         return bool(wanted)
 
     async def _try_to_advance(self, round_: RoundRow) -> None:
-        """A round that cannot go on holds up none of the others: its problem is what it waits for."""
+        """Advance a round. If a step fails, its error becomes the round's waiting reason; other rounds continue."""
         try:
             await self._advance(round_)
         except (StoreError, RunStopped, BindingMissing):
@@ -127,7 +127,7 @@ class RoundsRun:
             await note_waiting(self._work, round_, f"its next step failed: {error}"[:PROBLEM_MAX])
 
     async def _prepare(self, rounds: list[RoundRow]) -> bool:
-        """Returns whether any was tried. One that fails is no problem yet: the step that needs it will tell."""
+        """Prepare these rounds; returns whether any was tried. A failure does no harm: a later step would report it."""
         tried = False
         for each, found in await to_prepare(self._work, rounds):
             try:
@@ -170,6 +170,6 @@ class RoundsRun:
 
 
 def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str | None:
-    """What an operator must know: rounds that are stuck, or wait longer than what they wait for usually takes."""
+    """What to report to an operator: rounds that are stuck, or that wait longer than usual."""
     late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]
     return "; ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None

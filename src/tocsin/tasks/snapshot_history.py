@@ -1,4 +1,4 @@
-"""The task `snapshot`: appends the board to the history every hour, and thins out what is old."""
+"""The task `snapshot` appends the board to the history every hour, and thins out old points."""
 
 from tocsin.competition.news_reader import trim_news
 from tocsin.competition.published_board import BoardReader
@@ -33,7 +33,7 @@ def snapshot_task(settings: Settings) -> Task:
             "daysThinned": thinned.days,
             "pricesThinned": thinned.prices,
         }
-        # Soon after a start, or after the hour, a board may still be published.
+        # Shortly after a start or after the full hour, the board may not be published yet.
         soon = board is None or now % EVERY_MS < LOOK_AGAIN_MS
         return TaskResult(counters, wake_at=now + LOOK_AGAIN_MS if soon and not is_current else None)
 
@@ -43,5 +43,5 @@ def snapshot_task(settings: Settings) -> Task:
         slice_ms=LONGEST_RUN_MS,
         run=run,
         empty_result=EMPTY_RESULT,
-        why="one point of each agent an hour; no call to an upstream",
+        why="one point per agent and hour; no call to an upstream",
     )

@@ -1,4 +1,4 @@
-"""The task `sweep`: finds and verifies the competition's swaps."""
+"""The task `sweep` finds and verifies the competition's swaps."""
 
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.competition.sweep import sweep
@@ -9,11 +9,11 @@ from tocsin.scheduler.work_context import TaskContext
 from tocsin.settings import Settings
 
 MONTH_MS = 30 * 86_400_000
-OTHER_CALLS = 6.0  # of a run, besides one per contract: wallets' lists, new swaps, pending ones
+OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
 
 
 def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
-    """The task under the rules of the settings, or under others."""
+    """The task under the rules of the settings, or under the given rules."""
     in_force = rules_of(settings) if rules is None else rules
     cadence_ms, contracts = settings.sweep_cadence, len(in_force.allowlist.contracts)
     feed_ms = settings.feed_cadence if settings.feed_enabled else None

@@ -1,4 +1,4 @@
-"""The task `chainhook`: watches our hook at Hiro. It exists when the settings name a hook."""
+"""The task `chainhook` watches our hook at Hiro. It exists if the settings name a hook."""
 
 from tocsin.competition.hook_watch import EMPTY_RESULT, watch_hook
 from tocsin.scheduler.task import Task, TaskResult
@@ -10,7 +10,7 @@ LONGEST_RUN_MS = 120_000
 
 
 def watch_chainhook_tasks(settings: Settings) -> tuple[Task, ...]:
-    """The task, or nothing when no hook is to be watched."""
+    """The task; empty if there is no hook to watch."""
     path, reenable = settings.chainhook_id, settings.chainhook_reenable
     if path is None:
         return ()
@@ -26,6 +26,6 @@ def watch_chainhook_tasks(settings: Settings) -> tuple[Task, ...]:
         calls_per_run=1.0,
         run=run,
         empty_result=EMPTY_RESULT,
-        why="one call an hour: the sweep finds everything meanwhile",
+        why="one call an hour: while the hook is down, the sweep finds everything",
     )
     return (task,)

@@ -1,15 +1,15 @@
 """Every call to an upstream ends as exactly one of these. Callers `match` on the class.
 
 Ok            the value
-NotFound      the upstream answered: there is no such thing (now)
-Limited       too many calls, by the upstream or by our own budget; `until` says when to ask again
+NotFound      the upstream answered that the resource does not exist (now)
+Limited       refused by the upstream or by our own budget: too many calls; `until` is when to ask again
 Unauthorised  our key was refused: nothing will work until somebody fixes it
-BadRequest    any other 4xx, an unknown route, a redirect to another host: a defect or a wrong setting of ours
-Gone          the endpoint was switched off for good
-Unavailable   5xx, no connection, no answer in time: says nothing about the thing asked for
+BadRequest    any other 4xx, an unknown route, a redirect to another host: a bug or a wrong setting on our side
+Gone          the endpoint was switched off permanently
+Unavailable   5xx, no connection, no answer in time: nothing is known about the resource
 Malformed     an answer that breaks the upstream's own contract
 
-Only `Ok` and `NotFound` are facts. Everything else is "unknown", and must never be read as "empty".
+Only `Ok` and `NotFound` are facts. Everything else means "unknown", and must never be read as "empty".
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Ok(Generic[T_co]):
-    """The answer."""
+    """The requested value."""
 
     kind: ClassVar[str] = "ok"
     value: T_co
@@ -31,7 +31,7 @@ class Ok(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T_co]):
-    """A value and its ETag. None when it is still what that ETag stood for."""
+    """A value and its ETag. The value is None if it has not changed since that ETag."""
 
     value: T_co | None
     etag: str | None
@@ -39,14 +39,14 @@ class Versioned(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The upstream says that there is no such thing."""
+    """The upstream answered that the resource does not exist."""
 
     kind: ClassVar[str] = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """Not now: ask again at `until` (unix ms). `by_budget`: our own budget said so, and no call was made."""
+    """Not now: ask again at `until` (unix ms). `by_budget`: our own budget refused it, and no call was made."""
 
     kind: ClassVar[str] = "limited"
     until: int
@@ -64,7 +64,7 @@ class Unauthorised:
 
 @dataclass(frozen=True, slots=True)
 class BadRequest:
-    """We asked wrongly. `message` is what the upstream said about it."""
+    """Our request was wrong. `message` is the upstream's explanation."""
 
     kind: ClassVar[str] = "bad_request"
     reason: str
@@ -74,7 +74,7 @@ class BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The endpoint does not exist any more."""
+    """The endpoint no longer exists."""
 
     kind: ClassVar[str] = "gone"
     reason: str
@@ -90,11 +90,11 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An answer, but not one that the contract allows."""
+    """An answer that breaks the contract."""
 
     kind: ClassVar[str] = "malformed"
     reason: str
-    too_large: bool = False  # more bytes than we read: asking for less may help
+    too_large: bool = False  # more bytes than the limit: asking for less may help
 
 
 Failure: TypeAlias = Limited | Unauthorised | BadRequest | Gone | Unavailable | Malformed

@@ -1,7 +1,7 @@
-"""Which class of answer an HTTP response is. Pure; one table for all upstreams.
+"""Assigns an HTTP response to a class of answer. Pure; one table for all upstreams.
 
-A 404 is `NotFound` only when the API itself says so. An unknown route or an HTML page is a bad request or a
-malformed answer: read as "not found" it would turn every price and every swap into nothing.
+A 404 is `NotFound` only if it comes from the API itself. An unknown route or an HTML page is a bad request or a
+malformed answer: as "not found", it would make every price and every swap disappear.
 """
 
 import re
@@ -41,7 +41,7 @@ _UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORE
 def classify(  # noqa: PLR0911 - one return per row of the table
     response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
 ) -> NotFound | Moved | Failure | None:
-    """None means: parse the body. `closed_until` is when a limited caller may ask again."""
+    """The class of a response. None means: parse the body. `closed_until` is when a limited caller may ask again."""
     status = response.status
     match status:
         case 200:
@@ -59,10 +59,10 @@ def classify(  # noqa: PLR0911 - one return per row of the table
         case 408 | 425:
             return Unavailable(f"{name} answered {status}")
     if 400 <= status < 500:
-        return BadRequest(f"{name} does not accept what we asked ({status})", status, _message(response.body))
+        return BadRequest(f"{name} rejects our request ({status})", status, _message(response.body))
     if 500 <= status < 600:
         return Unavailable(f"{name} answered {status}")
-    return Malformed(f"{name} answered {status}, which means nothing here")
+    return Malformed(f"{name} answered {status}, which is not expected here")
 
 
 def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound | BadRequest | Malformed:
@@ -71,7 +71,7 @@ def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound
     try:
         decode(response.body)
     except MalformedBody:
-        return Malformed(f"{name} answered 404 with something that is not its JSON: check {url_setting}")
+        return Malformed(f"{name} answered 404 without its usual JSON: check {url_setting}")
     message = _message(response.body)
     if _UNKNOWN_ROUTE.match(message):
         return BadRequest(f"{name} does not know this route: check {url_setting}", 404, message)
@@ -79,7 +79,7 @@ def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound
 
 
 def _message(body: bytes) -> str:
-    """The upstream's message about an error, if there is one in JSON."""
+    """The upstream's error message, if the body is JSON and has one."""
     try:
         value = decode(body)
     except MalformedBody:

@@ -1,9 +1,9 @@
-"""The only way out. One guarded call: permit, attempt, classification, log line, retry.
+"""All calls to upstreams go through this client: permit, attempt, classification, log line, retry.
 
-Before every attempt the client acquires a permit of the upstream's limiter, and releases it with what the answer's
-headers said. So retries and redirects are spent like any call. A 429 closes the limiter for everybody and the
-retry waits there; 5xx and silence back off with full jitter. A call takes at most the session's patience plus one
-attempt's timeout, whatever the upstream does.
+Before every attempt the client acquires a permit from the upstream's limiter, and releases it with the limits in the
+answer's headers. So retries and redirects cost as much as any call. A 429 closes the limiter for all callers, and the
+retry waits there; after a 5xx or no answer, the client backs off with full jitter. A call takes at most the session's
+patience plus one attempt's timeout, whatever the upstream does.
 
 Emits `upstream.attempt_failed` for every failed attempt, `upstream.call_withheld` when no permit came in time,
 `upstream.answer_refused` when pages contradict each other, `upstream.rows_refused` when some rows cannot be read,
@@ -45,8 +45,8 @@ from tocsin.upstream.retry import RetryPolicy
 T = TypeVar("T")
 
 REDIRECTS_MAX = 3
-BODY_START = 200  # characters of a failed answer that the log shows
-TEXT_START_BYTES = 16 * 1024  # more than those and any form of a key need
+BODY_START = 200  # characters of a failed answer to log
+TEXT_START_BYTES = 16 * 1024  # enough for those characters and any form of a key
 LIMIT_HEADERS_MAX = 20
 
 DEFAULT_POLICY = RetryPolicy()
@@ -56,9 +56,9 @@ _URL = re.compile(r"[!-~]{1,2048}")
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What a client must know about an upstream; sentences that ask for a fix name the `*_setting`.
+    """What a client must know about an upstream. Messages that ask for a fix name the `*_setting`.
 
-    `wrap` makes the client that tasks use, with methods of its own, out of the plain one.
+    `wrap` turns the generic client into the one that tasks use, with methods of its own.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Upstream:
 
 
 class UpstreamClient:
-    """Makes the calls of one upstream. Raises nothing of its own: every call ends as an `Answer`."""
+    """Makes the calls to one upstream. It raises no errors of its own: every call ends as an `Answer`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class UpstreamClient:
         policy: RetryPolicy = DEFAULT_POLICY,
         on_key_ignored: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`on_key_ignored` is called when a key is configured and the upstream treats us as anonymous."""
+        """`on_key_ignored` is called if a key is configured but the upstream treats us as anonymous."""
         self._upstream = upstream
         self._fetch = fetch
         self._limiter = limiter
@@ -118,14 +118,14 @@ class UpstreamClient:
         if upstream.key is not None:
             self._headers[upstream.key_header] = upstream.key
         self._on_key_ignored = on_key_ignored
-        self.limits = LimitReading()  # what the newest answer's headers said
+        self.limits = LimitReading()  # from the newest answer's headers
 
     def now(self) -> int:
-        """The time in ms, to check times in answers against."""
+        """The current time in ms, to validate times in answers."""
         return self._clock.now()
 
     def calls_left(self, lane: Lane) -> float:
-        """How many calls this lane has left at the moment; see `Limiter`."""
+        """How many calls this lane has left now; see `Limiter`."""
         return self._limiter.calls_left(lane)
 
     async def get(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
@@ -142,9 +142,9 @@ class UpstreamClient:
         return await self._call(Call(target, self._base + target, read, session, deadline, etag=etag))
 
     async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
-        """Change `target`. The change must be idempotent: it is tried again like a question.
+        """Change `target`. The change must be idempotent, because it is retried like a GET.
 
-        A redirect is not followed. What the upstream answers to a change that it made is not read.
+        A redirect is not followed. The body of the answer to a successful change is not read.
         """
         deadline, body = session.deadline(self._clock.monotonic()), json.dumps(change).encode()
         url = self._base + target
@@ -156,14 +156,14 @@ class UpstreamClient:
         session = call.session
         if session.given_up:
             return Unavailable(
-                f"{self._upstream.name} gave no answer {session.unanswered} times in a row: not asked again"
+                f"{self._upstream.name} gave no answer {session.unanswered} times in a row: no call was made"
             )
         answer = await self._try(call)
         session.call_ended(limited=isinstance(answer, Limited), answered=not isinstance(answer, Unavailable))
         return answer
 
     def contract_broken(self, target: str, reason: str, session: CallSession) -> Malformed:
-        """Good answers that contradict each other: logged like any other failure."""
+        """Log answers that contradict each other, like any other failure."""
         reason = f"{self._upstream.name} broke its contract: {reason}"
         session.logger.error(
             "upstream.answer_refused", upstream=self._upstream.name, path=target[:300], reason=reason
@@ -171,7 +171,7 @@ class UpstreamClient:
         return Malformed(reason)
 
     def rows_refused(self, target: str, reasons: Sequence[str], session: CallSession) -> None:
-        """Rows of a good answer that cannot be read: one line for all of them."""
+        """Log the unreadable rows of a good answer, in one line."""
         if reasons:
             session.logger.warn(
                 "upstream.rows_refused",
@@ -199,7 +199,7 @@ class UpstreamClient:
                 return answer
 
     async def _permit(self, call: Call[T]) -> Denial | None:
-        """A permit, or why there is none. An operator's run may send one call through a closed limiter."""
+        """Get a permit, or why there is none. An operator's run may send one call through a closed limiter."""
         call.probing = call.session.may_probe and self._limiter.probe(call.session.lane)
         call.session.may_probe = False
         if call.probing:
@@ -211,7 +211,7 @@ class UpstreamClient:
         return Limited(denial.until, f"{self._upstream.name}: {denial.reason}; {again}", denial.by_budget)
 
     async def _attempt(self, call: Call[T]) -> Answer[T] | Moved:
-        """One exchange. The permit is released in every case, even when the caller is cancelled."""
+        """Make one attempt. The permit is always released, even if the caller is cancelled."""
         call.attempt += 1
         call.session.calls += 1
         response: FetchResponse | None = None
@@ -294,13 +294,13 @@ class UpstreamClient:
         )
 
     async def _wait_to_retry(self, call: Call[T], answer: Answer[T]) -> bool:
-        """Wait, if the call may be tried again within its own, its session's and its patience's bounds."""
+        """Wait if the call may be retried within its own limit, its session's limit and its patience."""
         left_s = self._patience_left(call)
         match answer:
             case Limited(until=until):
                 call.limited += 1
                 allowed = call.limited <= self._policy.limited_max
-                wait_s = 0.0  # the limiter is closed until then, and lets retries in one by one
+                wait_s = 0.0  # the limiter is closed until then, and admits retries one by one
                 left_s -= max(0, until - self._clock.now()) / 1000
             case Unavailable():
                 call.unavailable += 1
@@ -315,7 +315,7 @@ class UpstreamClient:
         return True
 
     def _failed(self, call: Call[T], answer: Answer[T], response: FetchResponse | None) -> Answer[T]:
-        """The log line of a failed attempt: enough to name the cause without asking again."""
+        """Log a failed attempt, with enough detail to find the cause without another call."""
         fields: dict[str, JSON] = {
             **self._where(call),
             "attempt": call.attempt,
@@ -377,9 +377,9 @@ class UpstreamClient:
         return self._shown(raw[:TEXT_START_BYTES].decode(errors="replace"))
 
     def _shown(self, text: str) -> str:
-        """Text from outside, fit for a log line: short, printable, and without our key."""
+        """External text made safe for a log line: short, printable, and without our key."""
         forms = forms_of([self._upstream.key or ""])
         start = text[: BODY_START + len(max(forms, key=len, default=""))]
-        # A mask has the length of what it hides, so that no part of a key at the cut moves into view.
+        # A mask is as long as the key that it hides, so that no part of a key becomes visible at the cut.
         masked = pattern_of(forms).sub(lambda found: "*" * len(found[0]), start)
         return printable(masked[:BODY_START], BODY_START)

@@ -1,8 +1,8 @@
-"""Bytes from outside to values we can use: bounded JSON, and readers that check every field. Pure.
+"""Decodes external bytes into values: bounded JSON, and readers that validate every field. Pure.
 
-A reader takes a JSON object and a field's name, and returns the value or raises `MalformedBody` with the field's
-name in it. Nothing is coerced, defaulted or guessed. Every reader looks a field up with `get`, so that a test can
-observe which fields are read.
+A reader takes a JSON object and a field's name, and returns the value or raises `MalformedBody`, which names the
+field. Nothing is coerced, defaulted or guessed. Every reader looks a field up with `get`, so that a test can observe
+which fields are read.
 """
 
 import json
@@ -15,12 +15,12 @@ from tocsin.errors import MalformedBody
 
 T = TypeVar("T")
 
-JsonObject: TypeAlias = dict[str, Any]  # from outside: every reader checks what it finds
+JsonObject: TypeAlias = dict[str, Any]  # external: every reader validates what it finds
 
-# Three bytes of JSON can become a hundred bytes of objects; counting separators first bounds that.
+# Three bytes of JSON can become a hundred bytes of objects; counting separators first limits that.
 STRUCTURE_MAX = 200_000
 TEXT_MAX = 512  # a cursor may hold a whole asset id
-WHOLE_MAX = 10**9  # of a count, a height or an index: at a block every five seconds, 158 years
+WHOLE_MAX = 10**9  # for a count, a height or an index: 158 years at a block every five seconds
 
 _AMOUNT = re.compile(r"-?[0-9]{1,39}")  # 2^128 - 1, the chain's largest integer, has 39 digits
 
@@ -33,13 +33,13 @@ def decode(body: bytes) -> JSON:
         value: JSON = json.loads(body.decode())
     except RecursionError:
         raise MalformedBody("JSON nested too deeply") from None
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are both one
+    except ValueError as error:  # the base of UnicodeDecodeError and JSONDecodeError
         raise MalformedBody(f"not JSON: {error}") from None
     return value
 
 
 def printable(text: str, length_max: int) -> str:
-    """Text from outside, fit for a log line: control characters become `·`."""
+    """External text made safe for a log line: control characters become `·`."""
     return "".join(c if c.isprintable() else "·" for c in text[:length_max])
 
 
@@ -73,7 +73,7 @@ def each(row: JsonObject, key: str, parse: Callable[[JsonObject], T]) -> tuple[T
 
 
 def text(row: JsonObject, key: str) -> str:
-    """Printable ASCII without blanks: a name, an id, a hash or a cursor."""
+    """Printable ASCII without spaces: a name, an id, a hash or a cursor."""
     value = row.get(key)
     if (
         type(value) is not str
@@ -87,7 +87,7 @@ def text(row: JsonObject, key: str) -> str:
 
 
 def optional_text(row: JsonObject, key: str) -> str | None:
-    """The same; null, empty and missing are None."""
+    """The same as `text`, but null, empty and missing become None."""
     value = row.get(key)
     return None if value is None or value == "" else text(row, key)
 
@@ -100,7 +100,7 @@ def flag(row: JsonObject, key: str) -> bool:
 
 
 def whole(row: JsonObject, key: str, low: int = 0, high: int = WHOLE_MAX) -> int:
-    """A count, height or index; a time with bounds of its own."""
+    """A count, height or index, or a time with its own bounds."""
     value = row.get(key)
     if type(value) is not int or not low <= value <= high:
         raise _wrong(key, f"a whole number from {low} to {high}", value)
@@ -132,7 +132,7 @@ def _wrong(key: str, expected: str, value: object) -> MalformedBody:
 
 
 def _is_small(value: object) -> bool:
-    """Whether its repr is short: a hostile number or container may have megabytes of it."""
+    """Whether its repr is short: that of a hostile number or container may be megabytes long."""
     if isinstance(value, bool | float):
         return True
     return (isinstance(value, str) and len(value) <= 1000) or (isinstance(value, int) and abs(value) < 10**30)

@@ -1,7 +1,7 @@
 """The Hiro Stacks API: v3 endpoints, and `tx/multiple` for what v3 does not have.
 
-v3 lists canonical transactions only. What is pending, dropped or reorged is asked of `tx/multiple`, the one v1
-endpoint that is not deprecated; it also returns many transactions in one call.
+v3 lists canonical transactions only. Pending, dropped and reorged ones come from `tx/multiple`, the only v1 endpoint
+that is not deprecated; it also returns many transactions in one call.
 
 Emits `upstream.amounts_ignored`.
 """
@@ -41,14 +41,14 @@ ANONYMOUS_MINUTE_MAX = 50  # calls a minute that Hiro grants to a client without
 NO_QUOTA = Quota()
 MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
 EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
-AHEAD_MAX_S = 86_400  # a block's time may be hours ahead of ours; later than this is no time in seconds
-PAGES_MAX = 50  # of one transaction's events or one batch's balance changes
+AHEAD_MAX_S = 86_400  # a block's time may be hours ahead of ours; a later time is not in seconds
+PAGES_MAX = 50  # for one transaction's events or one batch's balance changes
 EVENTS_MAX = PAGES_MAX * EVENTS_PAGE  # of one transaction, read page by page
 NO_EVENTS = EventPage(0, 0, ())
 
 
 def hiro_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
-    """Hiro, as a client must know it."""
+    """What a client must know about Hiro."""
     return Upstream(
         "hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro_limits, HiroClient, quota
     )
@@ -74,7 +74,7 @@ def _window(headers: Mapping[str, str], name: str) -> WindowReading:
 
 
 class HiroClient:
-    """What Tocsin asks of Hiro. Every method ends as an `Answer`."""
+    """The calls that Tocsin makes to Hiro. Every method returns an `Answer`."""
 
     def __init__(self, client: UpstreamClient) -> None:
         self.client = client
@@ -82,10 +82,10 @@ class HiroClient:
     async def transactions_with_events(
         self, txids: Sequence[str], session: CallSession, *, arguments: bool = False
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        """Up to 20 transactions of any senders in one call, with all events of most and the first 100 of the others.
+        """Get up to 20 transactions of any senders in one call, each with its first 100 events.
 
-        With `arguments`, those of their calls as well, which makes the answer longer.
-        An answer that is too large is asked for in halves, and one of a single transaction with its first event only.
+        With `arguments`, also get the arguments of their calls, which makes the answer longer. If the answer is too
+        large, the batch is split in halves; a single transaction is then requested with its first event only.
 
         A transaction whose row cannot be read is missing: nothing is known about it, so ask again later.
         """
@@ -95,11 +95,11 @@ class HiroClient:
     async def all_events(
         self, found: Sequence[TransactionWithEvents], session: CallSession
     ) -> Answer[dict[str, tuple[TransferEvent, ...] | None]]:
-        """Every transfer, mint and burn of up to 20 transactions: their first events are known, the others are read.
+        """Get all transfers, mints and burns of up to 20 transactions whose first events are known.
 
-        A call reads the next 100 events of each. None where it shows the transaction in another state than before: it
-        was reorged meanwhile, so ask for it again later. Those with more than `EVENTS_MAX` events are missing, and
-        those with events that cannot be read; if the latter are all, the answer is `Malformed`.
+        Each call reads the next 100 events of each. A value is None if the transaction has changed: it was reorged in
+        between, so ask for it again later. Transactions with more than `EVENTS_MAX` events are missing, and so are
+        those with unreadable events. If there is no result because of unreadable events, the answer is `Malformed`.
         """
         before = {each.transaction.tx_id: each.transaction for each in found}
         unread = {
@@ -125,7 +125,7 @@ class HiroClient:
                 if now is None or now.transaction != before[txid]:
                     whole[txid] = None
                 elif now.page is None or not _follows(known, now.page, count or 0):
-                    reason = f"{txid}: its events from {offset} on are not all there, once and readable"
+                    reason = f"{txid}: its events from {offset} on are missing, repeated or unreadable"
                     refused = self.client.contract_broken(_events_target(asked, offset), reason, session)
                 elif now.page.stop == count:
                     whole[txid] = known.transfers + now.page.transfers
@@ -136,7 +136,7 @@ class HiroClient:
     async def last_events(
         self, found: TransactionWithEvents, session: CallSession
     ) -> tuple[TransferEvent, ...] | None:
-        """The transfers, mints and burns among the last 100 events of a long route, or None if they cannot be had."""
+        """The transfers, mints and burns among the last 100 events of a long route; None if they are unavailable."""
         txid, count = found.transaction.tx_id, found.transaction.event_count or 0
         answer = await self._in_halves((txid,), count - EVENTS_PAGE, session)
         last = answer.value.get(txid) if isinstance(answer, Ok) else None
@@ -148,7 +148,7 @@ class HiroClient:
     async def _in_halves(
         self, asked: Sequence[str], offset: int, session: CallSession, *, arguments: bool = False
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        """With a page of their events, in one call, or in more if its answer is too large."""
+        """Get transactions with a page of their events in one call, or in several if the answer is too large."""
         answer = await self._with_events(_events_target(asked, offset, arguments), asked, session)
         if not (isinstance(answer, Malformed) and answer.too_large):
             return answer
@@ -179,7 +179,7 @@ class HiroClient:
     async def call_argument(
         self, txids: Sequence[str], name: str, session: CallSession
     ) -> Answer[dict[str, str | None]]:
-        """One argument of up to 50 contract calls, as Clarity prints it; None where a call has no such argument.
+        """Get one argument of up to 50 contract calls, as Clarity prints it; None if a call has no such argument.
 
         Only v1 has the names of arguments.
         """
@@ -188,7 +188,7 @@ class HiroClient:
         return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), session)
 
     async def _multiple(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
-        """It says of each transaction whether it is known. A 404 of the endpoint itself says nothing about any."""
+        """Call `tx/multiple`. It reports unknown transactions one by one, so a 404 of the endpoint is no answer."""
         answer = await self.client.get(target, parse, session)
         if isinstance(answer, NotFound):
             return self.client.contract_broken(target, "tx/multiple itself was not found", session)
@@ -197,10 +197,10 @@ class HiroClient:
     async def principal_transactions(
         self, principal: str, session: CallSession, cursor: str | None = None
     ) -> Answer[Page[Transaction]]:
-        """A page of a wallet's or contract's canonical transactions, newest first.
+        """Get a page of a wallet's or contract's canonical transactions, newest first.
 
-        A cursor names a position and includes it, so pages may overlap by one row but leave none out. Rows that
-        cannot be read are named by their ids.
+        A cursor points at a row and includes it, so pages may overlap by one row but skip none. Unreadable rows are
+        reported by their ids.
         """
         target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={LIST_PAGE}"
         if cursor is not None:
@@ -214,9 +214,9 @@ class HiroClient:
     async def network_transactions(
         self, session: CallSession, cursor: str | None = None, etag: str | None = None
     ) -> Answer[Versioned[Page[Transaction]]]:
-        """A page of all canonical transactions, newest first: as `principal_transactions`, for everybody.
+        """Get a page of all canonical transactions, newest first: like `principal_transactions`, but of everybody.
 
-        With the ETag of an earlier answer there is no page while no block was mined since.
+        Given the ETag of an earlier answer, there is no page unless a block has been mined since.
         """
         target = f"/extended/v3/transactions?limit={LIST_PAGE}"
         if cursor is not None:
@@ -233,7 +233,7 @@ class HiroClient:
     async def balance_changes(
         self, principal: str, txids: Sequence[str], session: CallSession
     ) -> Answer[tuple[BalanceChange, ...]]:
-        """What up to 20 transactions did to a principal's STX and fungible balances, on all pages."""
+        """Get the changes of a principal's STX and fungible balances by up to 20 transactions, from all pages."""
         asked = _batch(txids, BALANCE_TXIDS_MAX)
         target = (
             f"/extended/v3/principals/{quote(principal, safe='')}/balance-changes"
@@ -249,7 +249,7 @@ class HiroClient:
         return answer
 
     async def hook_status(self, path: str, session: CallSession) -> Answer[HookStatus]:
-        """How one of our hooks is; `path` is its own, such as /chainhooks/v1/me/UUID."""
+        """Get the status of one of our hooks; `path` is the hook's path, such as /chainhooks/v1/me/UUID."""
         return await self.client.get(path, hiro_parse.hook_status, session)
 
     async def enable_hook(self, path: str, session: CallSession) -> Answer[None]:
@@ -259,7 +259,7 @@ class HiroClient:
         return self.client.now() // 1000 + AHEAD_MAX_S
 
     def _readable(self, answer: Answer[Parsed[T]], target: str, session: CallSession) -> Answer[T]:
-        """What could be read of an answer; the rest is logged."""
+        """The readable part of an answer; the rest is logged."""
         if not isinstance(answer, Ok):
             return answer
         parsed = answer.value
@@ -271,7 +271,7 @@ class HiroClient:
     async def _all_pages(
         self, target: str, parse: Callable[[JSON], Counted[T]], session: CallSession
     ) -> Answer[tuple[T, ...]]:
-        """All rows of a paged list; `Malformed` when their number is not what the list itself says."""
+        """Get all rows of a paged list; `Malformed` if their number differs from the list's own total."""
         items: list[T] = []
         rows = 0
         cursor: str | None = None
@@ -295,7 +295,7 @@ class HiroClient:
 
 
 def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session: CallSession) -> None:
-    """Amounts between strangers that cannot be read change no verdict: one line for all of them."""
+    """Log unreadable amounts in one line. They move between other accounts, so no verdict depends on them."""
     count = sum(event.amount is None for event in events)
     if count:
         session.logger.warn("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
@@ -311,12 +311,12 @@ def _events_target(
 
 
 def _follows(known: EventPage, page: EventPage, count: int) -> bool:
-    """Whether it is the next page: it begins where the known events end, and is as long as it can be."""
+    """Whether this is the next page: it begins where the known events end, and is as long as possible."""
     return (page.start, page.stop) == (known.stop, min(known.stop + EVENTS_PAGE, count))
 
 
 def _batch(txids: Sequence[str], count_max: int) -> tuple[str, ...]:
-    """Distinct ids in canonical spelling, in the order given."""
+    """Distinct ids in canonical form, in the given order."""
     asked = tuple(dict.fromkeys(canonical_txid(txid) for txid in txids))
     if not 0 < len(asked) <= count_max:
         raise UsageError(f"Ask for 1 to {count_max} transactions at once, not {len(asked)}.")

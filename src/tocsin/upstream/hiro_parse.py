@@ -1,10 +1,10 @@
-"""Hiro's bodies to our types: v3, and v1 for `tx/multiple`, which has no successor. Pure.
+"""Parses Hiro's bodies into our types: v3, and v1 for `tx/multiple`, which has no successor. Pure.
 
-v3 has other names than v1 (`ft_asset` for `fungible_token_asset`, `bitcoin_block.time` for `burn_block_time`) and
+v3 uses other names than v1 (`ft_asset` for `fungible_token_asset`, `bitcoin_block.time` for `burn_block_time`) and
 lists canonical rows only; v1 has `canonical` and `microblock_canonical`.
 
-A row that breaks the contract is left out and named, so that it does not hide the others. `latest_s` is the latest
-second that a block may have; it tells a time in milliseconds from one in seconds.
+A row that breaks the contract is skipped and reported, so that it does not hide the others. `latest_s` is the latest
+time that a block may have, in seconds; it also rejects times in milliseconds.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,7 +48,7 @@ from tocsin.upstream.stx_payments import received, transferred
 
 T = TypeVar("T")
 
-# Hiro's word today, and those it used before.
+# Hiro's current word, and earlier ones.
 STX_EVENTS = frozenset({"stx_asset", "stx_transfer_event", "stx_transfer"})
 TOKEN_EVENTS = frozenset({"fungible_token_asset", "ft_transfer_event"})
 OTHER_EVENTS = frozenset(
@@ -56,7 +56,7 @@ OTHER_EVENTS = frozenset(
 )
 
 FIRST_BITCOIN_BLOCK_S = 1_231_006_505  # no block is older
-SAVED_TIME_MAX_S = 10**15  # in files, where people may write what they like
+SAVED_TIME_MAX_S = 10**15  # in files, which people may edit
 
 _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "burn": "burn"}
 
@@ -67,12 +67,12 @@ class Counted(Generic[T]):
 
     page: Page[T]
     total: int
-    rows: int  # on this page, including those we have no use for
+    rows: int  # on this page, including those we do not use
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed(Generic[T]):
-    """What an answer holds, and by transaction why some of its rows cannot be read."""
+    """The value of an answer, and for each unreadable row, by transaction, the reason."""
 
     value: T
     refused: Mapping[str, str]
@@ -90,7 +90,7 @@ def _summary_v3(
     nonces: tuple[AccountNonce, ...] = (),
     payment: StxPayment | None = None,
 ) -> Transaction:
-    """A transaction as v3 has it in its own answer and, without the number of events, in lists."""
+    """A transaction in the form of v3's own answer or, without the number of events, of its lists."""
     block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
     mined = None
     if block is not None:
@@ -143,21 +143,21 @@ def transaction_v1(body: JSON, latest_s: int | None = None) -> Transaction:
 
 
 def _block_time(row: JsonObject, key: str, latest_s: int | None) -> int:
-    """The second of a Bitcoin block: none is older than the first, or much later than now."""
+    """The time of a Bitcoin block in seconds: not before the first block, and not much later than now."""
     if latest_s is None:
         return whole(row, key, high=SAVED_TIME_MAX_S)
     return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)
 
 
 def principal_page_v3(body: JSON, latest_s: int, principal: str) -> Parsed[Page[Transaction]]:
-    """A page of a list. A row whose id cannot be read spoils the page: it may be any transaction."""
+    """A page of a list. A row with an unreadable id invalidates the page: it may be any transaction."""
     row = as_record(body, "body")
     rows = each(row, "results", lambda item: (record(item, "transaction"), received(item, principal)))
     return _page_v3(row, rows, latest_s)
 
 
 def network_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
-    """A page of the list of all transactions. Its rows are those of a principal's list, without its part in them."""
+    """A page of the list of all transactions. Its rows are like those of a principal's list, without its payments."""
     row = as_record(body, "body")
     parsed = _page_v3(row, each(row, "results", lambda item: (item, transferred(item))), latest_s)
     return replace(parsed, value=replace(parsed.value, total=whole(row, "total")))
@@ -202,9 +202,9 @@ def _nonces(row: JsonObject) -> tuple[AccountNonce, ...]:
 
 
 def events_v3(body: JSON, sender: str | None = None) -> tuple[tuple[int, TransferEvent | None], ...]:
-    """Every event's index, and the event itself where it moved STX or a fungible token.
+    """Every event's index, and the event itself if it moved STX or a fungible token.
 
-    With the transaction's `sender`, an amount between others need not be readable.
+    If the transaction's `sender` is given, amounts between others need not be readable.
     """
     row = as_record(body, "body")
     return each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item, sender)))
@@ -226,9 +226,9 @@ def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceCha
 def transactions_with_events_v1(
     body: JSON, asked: Collection[str], latest_s: int
 ) -> Parsed[dict[str, TransactionWithEvents | None]]:
-    """What was asked for, None where Hiro does not know it; with those events that the body has.
+    """The requested transactions, with the events in the body; None for one that Hiro does not know.
 
-    A row that cannot be read is missing, which does not mean that Hiro does not know the transaction.
+    An unreadable row is missing, which does not mean that Hiro does not know the transaction.
     """
     rows = as_record(body, "body")
     found: dict[str, TransactionWithEvents | None] = {}
@@ -250,7 +250,7 @@ def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str
 
 
 def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T | None:
-    """An entry of `tx/multiple`, checked to be the one that its key names; None when it is not found."""
+    """An entry of `tx/multiple`, after checking that its id matches its key; None if it is not found."""
     entry = record(rows, tx_id)
     if not flag(entry, "found"):
         return None
@@ -261,7 +261,7 @@ def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T 
 
 
 def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionWithEvents:
-    """A transaction with its events, or with a page of them, which is left out if it cannot be read."""
+    """A transaction with its events, or with a page of them. Unreadable events are left out."""
     transaction = transaction_v1(row, latest_s)
     if transaction.mined is None:
         return TransactionWithEvents(transaction, None)
@@ -285,7 +285,7 @@ def _event_page(row: JsonObject, indexes: Sequence[int], sender: str) -> EventPa
 
 
 def _arguments(row: JsonObject) -> dict[str, str] | None:
-    """The arguments of a call by name, as Clarity prints them; None where the row has none."""
+    """The arguments of a call by name, as Clarity prints them; None if the row has none."""
     call = optional_record(row, "contract_call")
     listed = None if call is None else call.get("function_args")
     if not isinstance(listed, list):
@@ -319,7 +319,7 @@ def _event_v1(row: JsonObject, sender: str | None) -> TransferEvent | None:
 
 
 def _check_irrelevant(kind: str, asset: JSON) -> None:
-    """An event that moves an amount must not be skipped because its name is new."""
+    """Raise if an event of an unknown type moves an amount: it must not be skipped."""
     if kind not in OTHER_EVENTS and isinstance(asset, dict) and asset.get("amount") is not None:
         raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 

@@ -1,6 +1,6 @@
-"""Reading rate-limit headers: numbers that may be nonsense, and `Retry-After` in both its forms. Pure.
+"""Reads rate-limit headers: numbers that may be nonsense, and `Retry-After` in both its forms. Pure.
 
-What the headers of one upstream mean is in its own module (`hiro.py`, `tenero.py`).
+The module of each upstream (`hiro.py`, `tenero.py`) interprets its own headers.
 """
 
 import re
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-NUMBER_MAX = 10**9  # a limit beyond this is noise
+NUMBER_MAX = 10**9  # a larger limit is noise
 RETRY_AFTER_MAX_MS = 31 * 86_400_000
 
-# Headers worth a place in a failure's log line.
+# Headers that the log line of a failure includes.
 LOGGED = re.compile(r"(?:x-)?ratelimit-[a-z-]{1,40}|retry-after")
 
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -19,7 +19,7 @@ _DIGITS = re.compile(r"[0-9]{1,10}")
 
 
 def header_number(headers: Mapping[str, str], name: str) -> int | None:
-    """A count in a header; None when it is missing or not a plausible number."""
+    """A count in a header; None if it is missing or not a plausible number."""
     value = headers.get(name, "").strip()
     if _DIGITS.fullmatch(value) is None:
         return None
@@ -28,9 +28,9 @@ def header_number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def read_retry_after(headers: Mapping[str, str], now: int) -> int | None:
-    """How long to wait, in ms: `Retry-After` as seconds or as a date; None when there is none.
+    """How long to wait, in ms: `Retry-After` as seconds or as a date; None if there is none.
 
-    A date is measured from the answer's own `Date` where there is one, so our clock may be wrong.
+    A date is relative to the answer's own `Date` if there is one, so our clock may be wrong.
     """
     value = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(value):

@@ -1,4 +1,4 @@
-"""Every upstream by name. To add one: its own module, and its line here."""
+"""Every upstream by name. To add one, write its module and add a line here."""
 
 from tocsin.budget.budget import Quota
 from tocsin.settings import Settings

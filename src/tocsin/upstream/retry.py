@@ -1,11 +1,11 @@
-"""How often one call is tried again, and how long to wait in between. Pure."""
+"""How often one call is retried, and how long to wait in between. Pure."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Extra attempts of one call, counted apart for 429 and for 5xx, timeouts and cut connections."""
+    """Extra attempts of one call, counted separately for 429, and for 5xx, timeouts and lost connections."""
 
     limited_max: int = 2
     unavailable_max: int = 2

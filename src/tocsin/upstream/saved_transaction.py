@@ -1,7 +1,7 @@
-"""A transaction out of a file, in any form that Hiro sends: v1, v3, an entry of `tx/multiple`, or wrapped. Pure.
+"""Reads a transaction from a file, in any form that Hiro sends: v1, v3, an entry of `tx/multiple`, or wrapped. Pure.
 
-This is for bodies that people saved (`tocsin explain --file`); a client knows what it asked for. `hiro_parse` reads
-the fields.
+This is for bodies that people saved (`tocsin explain --file`); the client knows which form to expect. `hiro_parse`
+reads the fields.
 """
 
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ V3_EVENTS = frozenset({"stx_asset", "ft_asset"})
 
 @dataclass(frozen=True, slots=True)
 class SavedTransaction:
-    """A transaction as a file holds it. `events` are None unless all of them are there and usable."""
+    """A transaction from a file. `events` is None unless all of them are present and usable."""
 
     transaction: Transaction
     events: tuple[TransferEvent, ...] | None
-    unusable: str | None = None  # the sender's amount that is not a number, if there is one
-    unreadable: str | None = None  # what else is wrong with an event
+    unusable: str | None = None  # an amount of the sender that is not a number, if any
+    unreadable: str | None = None  # another problem with an event
 
 
 def any_transaction(body: JSON) -> SavedTransaction:
-    """The transaction and its events. Fields that are missing from a shortened body are filled in."""
+    """The transaction and its events. Fields missing from a shortened body are filled in."""
     row, events = as_record(body, "body"), None
     for _ in range(WRAPPED_MAX):
         events = row.get("events", events)
@@ -63,7 +63,7 @@ def any_transaction(body: JSON) -> SavedTransaction:
 
 
 def _without_missing_call(row: JsonObject) -> tuple[JsonObject, str | None]:
-    """A call whose contract cannot be read is a call of nothing: the row without it, and what it really is."""
+    """If the contract of a call cannot be read, give the row a type without one. Returns the row and its real type."""
     field = "tx_type" if "tx_type" in row else "type"
     if row.get(field) != CALL:
         return row, None
@@ -77,7 +77,7 @@ def _without_missing_call(row: JsonObject) -> tuple[JsonObject, str | None]:
 
 
 def _with_id(row: JsonObject) -> tuple[JsonObject, str]:
-    """Any text may name a saved transaction; only on chain must it be an id."""
+    """The row with a valid id, and its own id: a saved transaction may have any text as its id."""
     tx_id = text(row, "tx_id")
     try:
         return row, canonical_txid(tx_id)
@@ -86,7 +86,7 @@ def _with_id(row: JsonObject) -> tuple[JsonObject, str]:
 
 
 def _completed(row: JsonObject, events: list[JsonObject], *, complete: bool) -> JsonObject:
-    """Fill in what Hiro always sends: canonical, unless the transaction is in the mempool."""
+    """Fill in the fields that Hiro always sends; canonical, unless the transaction is in the mempool."""
     status = text(row, "tx_status")
     listed = [{"event_index": number, **event} for number, event in enumerate(events)]
     whole: JsonObject = {"sponsored": False, "fee_rate": "0", **row, "events": listed}
@@ -100,7 +100,7 @@ def _completed(row: JsonObject, events: list[JsonObject], *, complete: bool) -> 
 
 
 def _unusable_amount(events: list[JsonObject], sender: str) -> str | None:
-    """Why an amount of the sender is not one; what others did need not be readable."""
+    """Why an amount of the sender is unusable; amounts of others need not be readable."""
     for event in events:
         kind = event.get("event_type", event.get("type"))
         if not isinstance(kind, str) or kind not in STX_EVENTS | TOKEN_EVENTS | V3_EVENTS:
@@ -115,7 +115,7 @@ def _unusable_amount(events: list[JsonObject], sender: str) -> str | None:
 
 
 def _inside(row: JsonObject) -> JsonObject:
-    """The content of a wrapper. In `tx/multiple` the id itself is the name of the entry."""
+    """The content of a wrapper. In `tx/multiple`, the id is the name of the entry."""
     if row.get("found") is False:
         raise MalformedBody("found: Hiro did not know this transaction")
     names = [name for name in WRAPPERS if isinstance(row.get(name), dict)] or (
@@ -127,7 +127,7 @@ def _inside(row: JsonObject) -> JsonObject:
 
 
 def _list(events: JSON) -> list[JsonObject]:
-    """A list of events, or the page that they came on; empty where the body has none."""
+    """The events of a list or of a page; empty if the body has none."""
     page = events if isinstance(events, dict) else {}
     listed = page.get("results", page.get("events", [] if events is None else events))
     if not isinstance(listed, list):
@@ -140,5 +140,5 @@ def _events_v3(transaction: Transaction, listed: list[JsonObject]) -> tuple[Tran
     if len(found) != transaction.event_count:
         return None
     if sorted(index for index, _ in found) != list(range(len(found))):
-        raise MalformedBody("events: some are there twice")
+        raise MalformedBody("events: some are listed twice")
     return tuple(event for _, event in found if event is not None)

@@ -1,6 +1,6 @@
-"""STX that listed transactions brought somebody, where Hiro's rows tell. Pure.
+"""STX that somebody received by listed transactions, if Hiro's rows show it. Pure.
 
-It is evidence of who funded a wallet, and nothing else rests on it: what cannot be read is none.
+It is evidence of who funded a wallet, and nothing else depends on it: an unreadable payment counts as none.
 """
 
 from tocsin.chain_model import StxPayment
@@ -9,7 +9,7 @@ from tocsin.upstream.decode import JsonObject, amount, record, text
 
 
 def transferred(row: JsonObject) -> StxPayment | None:
-    """What a plain transfer of STX brought its recipient."""
+    """The payment of a plain STX transfer."""
     if row.get("type") != "token_transfer" or row.get("status") != "success":
         return None
     try:
@@ -20,7 +20,7 @@ def transferred(row: JsonObject) -> StxPayment | None:
 
 
 def received(row: JsonObject, principal: str) -> StxPayment | None:
-    """What a transaction brought the principal in whose list it is, be it by a transfer or by a contract."""
+    """The STX that the principal received by a transaction in its list, by a transfer or by a contract."""
     try:
         gotten = amount(record(record(row, "balance_changes"), "stx"), "received")
     except MalformedBody:

@@ -1,6 +1,6 @@
-"""The Tenero API: token prices. The list first, single tokens only for what the list lacks.
+"""The Tenero API: token prices. Reads the list first, and single tokens only if the list lacks them.
 
-One page of the list prices a hundred tokens for one call of the budget. A list that failed is not
+One page of the list has the prices of a hundred tokens and costs one call of the budget. If the list fails, it is not
 replaced by a call per token: that would multiply the load on an upstream that is already in trouble.
 """
 
@@ -30,7 +30,7 @@ _MISSING = object()
 
 
 def tenero_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
-    """Tenero, as a client must know it. The header of its key is a guess, made only here."""
+    """What a client must know about Tenero. The name of the key's header is a guess, made only here."""
     return Upstream(
         "tenero",
         base_url,
@@ -45,7 +45,7 @@ def tenero_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> 
 
 
 def read_tenero_limits(headers: Mapping[str, str]) -> LimitReading:
-    """Tenero reports what remains of the minute and the month, and for which account; never a limit."""
+    """Tenero reports the remaining calls of the minute and the month, and the account type, but no limit."""
     account = headers.get("x-ratelimit-type")
     return LimitReading(
         minute=WindowReading(remaining=header_number(headers, "x-ratelimit-minute-remaining")),
@@ -56,12 +56,12 @@ def read_tenero_limits(headers: Mapping[str, str]) -> LimitReading:
 
 @dataclass(frozen=True, slots=True)
 class PriceAnswers:
-    """Prices by the id that was asked for. Every id is in exactly one of the first three."""
+    """Prices by requested id. Every id is in exactly one of the first three fields."""
 
     prices: dict[str, TokenPrice]
     failures: dict[str, Failure]
-    unasked: tuple[str, ...]  # not in the list, and no single call was left for them
-    pages: int = 0  # of the list that were read
+    unasked: tuple[str, ...]  # not in the list, and no single calls were left for them
+    pages: int = 0  # of the list, read so far
     unlisted: frozenset[str] = frozenset()  # known not to be in the list
     seen_at: dict[str, int] = field(default_factory=dict)  # when each price arrived
 
@@ -75,7 +75,7 @@ class _ListPage:
 
 @dataclass(frozen=True, slots=True)
 class _UnreadableRow:
-    """A row that was left out: its address, if that can be read, and why."""
+    """A row that was skipped: its address, if readable, and the reason."""
 
     address: str | None
     reason: str
@@ -90,12 +90,12 @@ class _Listing:
     failure: Failure | None = None
 
     def lacks(self, address: str) -> bool:
-        """Whether an address that was not found is not in the list: a row that cannot be read may be its own."""
+        """Whether an address that was not found is certainly not in the list: an unreadable row may be its own."""
         return self.failure is None and self.pages > 0 and not self.refused & {address, None}
 
 
 class TeneroClient:
-    """What Tocsin asks of Tenero. Every method ends as an `Answer`, or holds one per token."""
+    """The calls that Tocsin makes to Tenero. Every method returns an `Answer`, or one per token."""
 
     def __init__(self, client: UpstreamClient) -> None:
         self.client = client
@@ -103,7 +103,7 @@ class TeneroClient:
     async def prices(
         self, token_ids: Sequence[str], session: CallSession, *, pages_max: int = 3, singles_max: int = 10
     ) -> PriceAnswers:
-        """Prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
+        """Get the prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
         missing = {token_id: token_address(token_id) for token_id in token_ids}
         result = PriceAnswers({}, {}, ())
         listing = await self._take_from_list(missing, result, session, pages_max)
@@ -129,7 +129,7 @@ class TeneroClient:
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, session: CallSession | None = None
     ) -> Answer[TokenPrice]:
-        """One token's price and decimals. A token that Tenero does not know has no price: that is `Ok`."""
+        """Get one token's price and decimals. A token that Tenero does not know has no price; that is `Ok` too."""
         answer: Answer[TokenPrice] = await self._price(asset_id, session or task_session(logger))
         return answer
 
@@ -142,7 +142,7 @@ class TeneroClient:
     async def _take_from_list(
         self, missing: dict[str, str], result: PriceAnswers, session: CallSession, pages_max: int
     ) -> _Listing:
-        """Move from `missing` to the result what the list prices; stop as soon as nothing is missing."""
+        """Move the tokens that the list prices from `missing` to the result; stop when nothing is missing."""
         cursor: str | None = None
         listing = _Listing()
         while missing and listing.pages < pages_max:
@@ -173,7 +173,7 @@ class TeneroClient:
 
 
 def token_address(token_id: str) -> str:
-    """What Tenero calls a token: its contract, without `::asset`."""
+    """Tenero's name of a token: its contract, without `::asset`."""
     if not is_token_id(token_id):
         raise UsageError(f"A token id is `{STX}` or `contract::asset`, not {token_id[:80]!r}.")
     return token_id.partition("::")[0]
@@ -187,7 +187,7 @@ def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
 
 
 def list_page(body: JSON) -> _ListPage:
-    """A page of the list. A row that cannot be read is left out and reported; if none can, it is an error."""
+    """A page of the list. Unreadable rows are skipped and reported; if all are unreadable, it is an error."""
     data = record(as_record(body, "body"), "data")
     rows = data.get("rows")
     if not isinstance(rows, list):
@@ -228,7 +228,7 @@ def _price_usd(row: JsonObject) -> float | None:
 
 
 def _decimals(row: JsonObject) -> int | None:
-    """Decimals as a number or text; None when there are none: never a guess."""
+    """Decimals as a number or text; None if there are none. They are never guessed."""
     value = row.get("decimals")
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,2}", value):
         value = int(value)
@@ -238,7 +238,7 @@ def _decimals(row: JsonObject) -> int | None:
 
 
 def _pool_usd(value: JSON) -> float | None:
-    """What a pool holds or trades. Whatever it cannot be is not known: the price beside it is good all the same."""
+    """What a pool holds or trades. An implausible value counts as unknown: the price in the same row is still good."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
