@@ -1,4 +1,4 @@
-"""What an agent asks about itself and its transactions."""
+"""Answers to an agent's questions about itself and its transactions."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -15,8 +15,8 @@ KnownFrom: TypeAlias = Literal["record", "refusal", "queue", "chain"]
 class TradeVerdict(SnakeShape):
     """Whether a transaction counts, and why, step by step.
 
-    `known_from` says what the verdict rests on: our record, a stored refusal, our queue, or the chain, which was asked
-    for this. `sentence` says what can be done. `trade` is the recorded swap.
+    `known_from` is the source of the verdict: our record, a stored refusal, our queue, or a new query of the chain.
+    `sentence` explains what can be done. `trade` is the recorded swap.
     """
 
     txid: str
@@ -36,7 +36,7 @@ class TradeVerdict(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class VerdictAnswer(Shape):
-    """What the object makes of a question for a verdict. Without a verdict, the code says why."""
+    """The object's answer to a request for a verdict. If there is no verdict, the code gives the reason."""
 
     verdict: TradeVerdict | None
     code: str | None = None
@@ -46,7 +46,7 @@ class VerdictAnswer(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RecentRefusal(Shape):
-    """A transaction that does not count. `sentence` says what can be done."""
+    """A transaction that does not count. `sentence` explains what can be done."""
 
     txid: str
     code: str
@@ -61,7 +61,7 @@ class RecentRefusal(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RefusalPage(Shape):
-    """A page of refusals, newest first; `next` is the cursor of the page after it."""
+    """A page of refusals, newest first; `next` is the cursor of the next page."""
 
     refusals: list[RecentRefusal]
     next: str | None
@@ -81,8 +81,8 @@ class AgentPrize(Shape):
 class AgentRound(Shape):
     """How an agent did in a round that has a result. `ends_at` is in unix seconds, as in the round.
 
-    `pnl_usd` and `volume_usd` are null when none of its trades had a price. `pnl_percent` is a fraction of the volume,
-    as in the round. `flags` are those that are not cleared.
+    `pnl_usd` and `volume_usd` are null if none of its trades had a price. `pnl_percent` is a fraction of the volume,
+    as in the round. `flags` has only flags that are not cleared.
     """
 
     round_id: str
@@ -99,11 +99,11 @@ class AgentRound(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AgentView(Shape):
-    """What is known about one wallet. `missing` says what is left to do before its swaps count.
+    """What is known about one wallet. `missing` lists what is left to do before its swaps count.
 
-    `ranks` has its rank in every order of the board, of `ranked` agents; null without a trade that counts.
+    `ranks` has its rank among `ranked` agents in every order of the board; null without a trade that counts.
     `period_ranks` has the same for each period, without the orders in which it has no value. `row` is its row of the
-    board, under the wallet that traded last. `rounds` are its latest rounds with a result, newest first.
+    board, under the wallet that traded last. `rounds` has its latest rounds with a result, newest first.
     """
 
     address: str

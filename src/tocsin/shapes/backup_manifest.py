@@ -1,4 +1,4 @@
-"""The manifest of a backup: what it holds, and how to tell that it is whole."""
+"""The manifest of a backup: what it holds, and how to verify that it is complete."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class BackupFile(Shape):
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest(Shape):
-    """`format` is the layout of the archive, `version` the release that made it, `taken_at` the instant it shows."""
+    """`format` is the layout of the archive, `version` the release that made it, `taken_at` the time of its data."""
 
     format: int
     version: str

@@ -1,7 +1,7 @@
 """What all shapes share: JSON in both directions, and JSON Schema.
 
-A shape is a frozen dataclass with slots. Its JSON has camelCase names (`Shape`) or the names as they are
-(`SnakeShape`, for the parts of the API that the site published that way). mashumaro writes the conversion code on
+A shape is a frozen dataclass with slots. Its JSON has camelCase names (`Shape`) or the field names unchanged
+(`SnakeShape`, for the parts of the API that the site published that way). mashumaro generates the conversion code on
 first use.
 """
 
@@ -34,8 +34,9 @@ def camel_case(name: str) -> str:
 class SnakeShape(DataClassDictMixin):
     """A shape whose JSON names are the field names.
 
-    `ALIASES` gives single fields another name. `MERGED` names fields whose content stands beside the others in
-    JSON, and `PATTERNS` describes it for the JSON Schema. `CONSTRAINTS` adds keywords to the schemas of single fields.
+    `ALIASES` gives single fields another name. `MERGED` names fields whose content is merged into the object in JSON,
+    and `PATTERNS` describes that content for the JSON Schema. `CONSTRAINTS` adds keywords to the schemas of single
+    fields.
     """
 
     ALIASES: ClassVar[Mapping[str, str]] = {}
@@ -53,8 +54,8 @@ class SnakeShape(DataClassDictMixin):
         class Config(SnakeShape.Config):
             aliases = aliased
 
-        cls.Config = Config  # type: ignore[misc]  # made for each class: its names differ
-        if "__dataclass_fields__" in vars(cls):  # slots: a shape is made twice, first without its fields
+        cls.Config = Config  # type: ignore[misc]  # one per class: the names differ
+        if "__dataclass_fields__" in vars(cls):  # slots: a class is created twice, first without fields
             super().__init_subclass__(**kwargs)
 
     @classmethod
@@ -66,7 +67,7 @@ class SnakeShape(DataClassDictMixin):
 
     @classmethod
     def from_json(cls, value: JSON) -> Self:
-        """Read a shape; raises `MalformedShape` with the name of the field that does not fit."""
+        """Read a shape; raises `MalformedShape`, which names the invalid field."""
         if not isinstance(value, dict):
             raise MalformedShape(f"{cls.__name__}: expected an object, found {type(value).__name__}")
         try:
@@ -90,18 +91,18 @@ class Shape(SnakeShape):
 
 
 def without_nulls(json: dict[Any, Any]) -> dict[Any, Any]:
-    """For shapes whose optional fields are left out instead of being null."""
+    """Remove nulls, for shapes whose optional fields are omitted instead of being null."""
     return {name: value for name, value in json.items() if value is not None}
 
 
 def schemas_of(shapes: Iterable[type[SnakeShape]]) -> dict[str, JSON]:
-    """JSON Schemas of these shapes and of all that they refer to, by class name."""
-    # Not at import time: it draws random numbers, which Cloudflare forbids there.
+    """The JSON Schemas of these shapes and of all shapes that they refer to, by class name."""
+    # Not at import time: it generates random numbers, which Cloudflare forbids there.
     from mashumaro.jsonschema import OPEN_API_3_1, JSONSchemaBuilder
 
     builder = JSONSchemaBuilder(OPEN_API_3_1, ref_prefix=SCHEMA_PREFIX)
     for shape in shapes:
-        if shape.__name__ not in builder.context.definitions:  # another shape that refers to it has added it
+        if shape.__name__ not in builder.context.definitions:  # already added by a shape that refers to it
             builder.build(shape)
     schemas: dict[str, dict[str, Any]] = builder.get_definitions().to_dict()
     classes = {cls.__name__: cls for cls in _all_shapes(SnakeShape)}
@@ -109,7 +110,7 @@ def schemas_of(shapes: Iterable[type[SnakeShape]]) -> dict[str, JSON]:
 
 
 def _finished(schema: dict[str, Any], cls: type[SnakeShape]) -> dict[str, JSON]:
-    """The schema with the docstring, and with the names that the JSON really has."""
+    """The schema with the docstring, and with the actual names of the JSON."""
     merged = {_json_name(cls, name) for name in cls.MERGED}
     schema.pop("additionalProperties", None)  # a client must accept fields that a later version adds
     schema["description"] = re.sub(

@@ -7,18 +7,18 @@ from tocsin.shapes.base import Shape
 
 @dataclass(frozen=True, slots=True)
 class QuotaStatus(Shape):
-    """Calls per window, null where there is no such window, and the share that is kept for requests."""
+    """Calls per window, null for a window without a limit, and the share that is reserved for requests."""
 
     second: int | None
     minute: int | None
     month: int | None
     request_share: float
-    is_cap: bool = False  # never more than this, whatever an upstream reports
+    is_cap: bool = False  # never exceeded, whatever the upstream reports
 
 
 @dataclass(frozen=True, slots=True)
 class SpentCalls(Shape):
-    """Calls in the current windows. `month` includes those that others made with the same key."""
+    """Calls in the current windows. `month` includes calls that others made with the same key."""
 
     second: int
     minute: int
@@ -28,14 +28,14 @@ class SpentCalls(Shape):
 
 @dataclass(frozen=True, slots=True)
 class CallsLeft(Shape):
-    """Calls left of the month, null without a monthly limit."""
+    """Calls left in the month; null without a monthly limit."""
 
     month: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedLimits(Shape):
-    """What the upstream's newest headers reported; null where they said nothing."""
+    """The limits in the upstream's newest headers; null for those that they did not report."""
 
     minute_remaining: int | None
     month_remaining: int | None
@@ -44,7 +44,7 @@ class ReportedLimits(Shape):
 
 @dataclass(frozen=True, slots=True)
 class WaitingCallers(Shape):
-    """Callers that wait for a permit, by lane."""
+    """The number of callers that are waiting for a permit, by lane."""
 
     task: int
     request: int
@@ -52,10 +52,10 @@ class WaitingCallers(Shape):
 
 @dataclass(frozen=True, slots=True)
 class BudgetForecast(Shape):
-    """How the month ends at the call rate of about the last day.
+    """How the month will end at the call rate of about the last day.
 
-    `per_day` counts our own calls since `since`, and what others use of the same month. `used_at_end` is what would be
-    used when the month ends. `runs_out_at` is when the limit would be reached; null when it is not.
+    `per_day` includes our own calls since `since`, and the calls of others in the same month. `used_at_end` is the
+    expected use at the end of the month. `runs_out_at` is when the limit would be reached; null if it is not.
     """
 
     since: int
@@ -68,7 +68,7 @@ class BudgetForecast(Shape):
 class BudgetStatus(Shape):
     """One upstream's budget: `plan` as configured, `limits` as corrected by headers.
 
-    `forecast` is null until calls were counted for an hour: a first burst says nothing about a month.
+    `forecast` is null until calls have been counted for an hour: a first burst does not predict a month.
     """
 
     plan: QuotaStatus

@@ -1,4 +1,4 @@
-"""The competition as agents and visitors see it. Trades have the names that the site published."""
+"""The competition as agents and visitors see it. Trades use the names that the site published."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -17,17 +17,16 @@ _AMOUNTS = {"amount_in": {"pattern": "^[0-9]+$"}, "amount_out": {"pattern": "^[0
 
 @dataclass(frozen=True, slots=True)
 class BoardRow(Shape):
-    """One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first.
+    """One agent on the board. `wallets` has all addresses whose trades count in the row, newest first.
 
-    `pnl_usd` is unrealised: what was received less what was given, all of it at the prices of the board.
-    `pnl_at_trade_usd` takes each trade at the prices of its own time, for the `valued_trade_count` trades whose prices
-    are known. `pnl_percent` is per cent of `capital_usd`, the capital used: for each token the largest net amount that
-    was given at any time. `thin_tokens` have a price at which hardly anybody could trade: trades with them do not count
-    in USD, nor do those with `unpriced_tokens`; `uncounted_trade_count` of them are left out. `volume_at_trade_usd` is
-    to `volume_usd` what `pnl_at_trade_usd` is to `pnl_usd`.
+    `pnl_usd` is unrealised: what was received less what was given, all at the prices of the board. `pnl_at_trade_usd`
+    and `volume_at_trade_usd` value each trade at the prices of its own time, for the `valued_trade_count` trades whose
+    prices are known. `pnl_percent` is a percentage of `capital_usd`, the capital used: for each token, the largest net
+    amount given at any time. `thin_tokens` have a price at which hardly anybody could trade. Trades with them or with
+    `unpriced_tokens` do not count in USD; `uncounted_trade_count` is the number of these trades.
 
-    `rank_change` is how many places by P&L the agent has won (above 0) or lost in 24 hours, null where that is not
-    known. `sparkline` is its P&L every six hours of the last seven days, oldest first, and now; null is a gap.
+    `rank_change` is how many places by P&L the agent gained (above 0) or lost in 24 hours; null if that is not known.
+    `sparkline` is its P&L every six hours over the last seven days, oldest first, and now; null is a gap.
     """
 
     rank: int
@@ -57,7 +56,7 @@ class BoardRow(Shape):
 class BoardRound(Shape):
     """The round of a board (times in unix ms). `final`: it has a result, which `rows` show.
 
-    The floors are those of its prize for the best return.
+    The minimums apply to its prize for the best return.
     """
 
     round_id: str
@@ -70,7 +69,7 @@ class BoardRound(Shape):
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress(Shape):
-    """How many of the lists that a sweep reads were read so far."""
+    """How many of its lists a sweep has read so far."""
 
     done: int
     total: int
@@ -78,15 +77,15 @@ class SweepProgress(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Board(Shape):
-    """A page of the board; `next` is the cursor of the page after it.
+    """A page of the board; `next` is the cursor of the next page.
 
-    `swept_at` is when the chain was last read completely, null if that is not known. `service` says how the service
-    is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the competition
-    has ended, and the board is valued at the prices of its end. `sweep_complete`: the newest look for swaps found all;
-    `first_sweep` is how far the first one is, null when it has ended.
+    `swept_at` is when the chain was last read completely; null if that is not known. `service` is the health of the
+    service, as in `/readyz`. `complete` shows up to which block the record is proven complete. `final`: the competition
+    has ended, and the board uses the prices of its end. `sweep_complete`: the newest search for swaps was complete.
+    `first_sweep` is the progress of the first one; null once it has ended.
 
-    `period` is what the figures are of, from `since` on; null: from the start, or not known yet. A figure of a period
-    is null where nothing was kept near its start. `round` is there when the period is a round.
+    The figures cover `period`, which starts at `since`; null: from the start, or not known yet. A figure of a period is
+    null if no point was kept near its start. `round` is present if the period is a round.
     """
 
     rows: list[BoardRow]
@@ -95,7 +94,7 @@ class Board(Shape):
     next: str | None
     swept_at: int | None
     service: Health
-    complete: Completeness | None = None  # null: of an older service
+    complete: Completeness | None = None  # null: from an older service
     final: bool = False
     sweep_complete: bool = False
     first_sweep: SweepProgress | None = None
@@ -106,7 +105,7 @@ class Board(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Trade(SnakeShape):
-    """A recorded swap. `tx_status` and the two scores are there because the site's clients read them."""
+    """A recorded swap. `tx_status` and the two scores exist because the site's clients read them."""
 
     CONSTRAINTS: ClassVar = _AMOUNTS
 
@@ -150,7 +149,7 @@ class TradeCounts(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class AllowedContract(SnakeShape):
-    """A contract, the DEX that it belongs to, and its functions that count."""
+    """A contract, its DEX, and its functions that count."""
 
     contract_id: str
     functions: list[str]
@@ -159,7 +158,7 @@ class AllowedContract(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class AllowListView(SnakeShape):
-    """The contracts and functions that count; `protocols` says how many contracts each DEX has.
+    """The contracts and functions that count; `protocols` has the number of contracts of each DEX.
 
     The version changes whenever the list does.
     """
@@ -185,7 +184,7 @@ class TrackedTokens(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PushCounts(Shape):
-    """What became of a Chainhook push. `refused`: the queue has no room for them."""
+    """The result of a Chainhook push. `refused`: transactions for which the queue has no room."""
 
     queued: int
     already_known: int
@@ -196,7 +195,7 @@ class PushCounts(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Leg(SnakeShape):
-    """What happened to one token of the sender, net."""
+    """The net change of the sender's balance of one token."""
 
     CONSTRAINTS: ClassVar = {"amount": {"pattern": "^[0-9]+$"}}
 
@@ -207,10 +206,10 @@ class Leg(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class SubmitAnswer(Shape):
-    """What the object makes of a submitted trade. The route turns it into one of the bodies below.
+    """The object's answer to a submitted trade. The route turns it into one of the bodies below.
 
-    `obstacle` says why a pending trade would not count; it is queued when there is none. `trade` is the recorded
-    swap, whether this submission recorded it or an earlier one, and `legs` are its legs, null if an older release
+    `obstacle` explains why a pending trade would not count; without one, the trade is queued. `trade` is the recorded
+    swap, whether this submission recorded it or an earlier one. `legs` has its legs; null if an older release
     recorded it.
     """
 
@@ -227,7 +226,7 @@ class SubmitAnswer(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PendingTrade(SnakeShape):
-    """A submitted trade that is not mined yet. Not `accepted`: it would not count, and `note` says why."""
+    """A submitted trade that is not mined yet. Not `accepted`: it would not count, and `note` explains why."""
 
     accepted: bool
     note: str
@@ -238,7 +237,7 @@ class PendingTrade(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RefusedTrade(SnakeShape):
-    """A submitted trade that was not recorded now; `existing_row` is the one that was recorded before."""
+    """A submitted trade that was not recorded now; `existing_row` is the trade that was recorded earlier."""
 
     error: str
     code: str
@@ -261,7 +260,7 @@ class TradeSubmission(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class ExplainStep(SnakeShape):
-    """One check of the verifier. `code` is there when it failed."""
+    """One check of the verifier. `code` is present if the check failed."""
 
     name: str
     ok: bool
@@ -286,10 +285,10 @@ class SwapAmounts(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(SnakeShape):
-    """What the verifier makes of a transaction, step by step.
+    """The verifier's judgement of a transaction, step by step.
 
-    `legs` are null where what moved is not known. `unknown`: a saved body does not show it, and `code` and `reason`
-    say what is missing.
+    `legs` is null if it is not known what moved. `unknown`: a saved body does not show whether it counts, and `code`
+    and `reason` explain what is missing.
     """
 
     status: Literal["verified", "pending", "rejected", "unknown"]

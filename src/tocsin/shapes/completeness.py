@@ -7,10 +7,10 @@ from tocsin.shapes.base import Shape
 
 @dataclass(frozen=True, slots=True)
 class Completeness(Shape):
-    """Until which block the record is proven complete; null: that is not proven.
+    """Up to which block the record is proven complete; null: that is not proven.
 
-    `as_of` is when the list that proves it was last read completely. `obstacle` says what keeps the block from being
-    the newest one, null if nothing does. `missing_nonces` are transactions of eligible wallets that no list has shown.
+    `as_of` is when the list that proves it was last read completely. `obstacle` explains why the block is not the
+    newest one; null if it is. `missing_nonces` counts transactions of eligible wallets that no list has shown.
     """
 
     until_block: int | None

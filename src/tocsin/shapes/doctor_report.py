@@ -1,4 +1,4 @@
-"""What `tocsin doctor` found."""
+"""The report of `tocsin doctor`."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ Verdict: TypeAlias = Literal["ok", "warning", "problem", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck(Shape):
-    """One thing that was looked at. The sentence says what is there, or what is wrong and how to fix it."""
+    """One check. The sentence describes what was found, or what is wrong and how to fix it."""
 
     name: str
     verdict: Verdict
@@ -19,7 +19,7 @@ class DoctorCheck(Shape):
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport(Shape):
-    """`ok` when nothing is a problem; warnings do not count."""
+    """`ok` is true if there is no problem; warnings do not count."""
 
     ok: bool
     checks: list[DoctorCheck]

@@ -1,4 +1,4 @@
-"""How agents did over time, as visitors see it."""
+"""The history of agents, as visitors see it."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ Period: TypeAlias = Literal["24h", "7d", "30d", "90d", "all"]
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint(Shape):
-    """The board's row of an agent at a time (unix ms), in USD to the cent; null where it was not known then."""
+    """An agent's row of the board at a time (unix ms), in USD to the cent; null for values not known then."""
 
     at: int
     rank: int
@@ -30,9 +30,9 @@ class AgentHistory(Shape):
 
 @dataclass(frozen=True, slots=True)
 class HistoryView(Shape):
-    """An agent's points of a period, oldest first: one for each hour, of days long ago the last one.
+    """An agent's points in a period, oldest first: one per hour, and only the last one of each day long ago.
 
-    An hour without a point is a gap, and stays one. The agent is null for an address without an identity.
+    An hour without a point stays a gap. The agent is null for an address without an identity.
     """
 
     address: str
@@ -44,7 +44,7 @@ class HistoryView(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AgentCurve(Shape):
-    """The P&L of one agent, in USD: one for each day, null where none was kept."""
+    """The P&L of one agent in USD, one value per day; null if none was kept."""
 
     erc8004_agent_id: int
     stx_address: str

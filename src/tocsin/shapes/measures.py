@@ -1,4 +1,4 @@
-"""What is measured: durations, counted by how long they were."""
+"""Measurements: histograms of durations."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from tocsin.shapes.scheduler import Status
 
 @dataclass(slots=True)
 class Histogram(Shape):
-    """How many durations were at most as long as each bound (seconds), and how many were longer, in the last count.
+    """The number of durations up to each bound (seconds); the last count has the longer ones.
 
-    Unlike other shapes it changes: counting must cost next to nothing.
+    Unlike other shapes it is mutable, because counting must be cheap.
     """
 
     bounds: list[float]
@@ -27,16 +27,16 @@ class Histogram(Shape):
         self.sum += seconds
 
     def has(self, bounds: Sequence[float]) -> bool:
-        """Whether it counts by these bounds; one that another release stored may not."""
+        """Whether it uses these bounds; a histogram that another release stored may not."""
         return self.bounds == list(bounds) and len(self.counts) == len(bounds) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Measures(Shape):
-    """What the scheduler measured since its first start.
+    """What the scheduler has measured since its first start.
 
-    `run_seconds` are durations of runs by task, `call_seconds` of calls by upstream and class of answer,
-    `alarm_lateness` is how late the alarm rang.
+    `run_seconds` has the durations of runs by task, `call_seconds` those of calls by upstream and class of answer,
+    `alarm_lateness` how late the alarm rang.
     """
 
     run_seconds: dict[str, Histogram]
@@ -46,7 +46,7 @@ class Measures(Shape):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStatus(Shape):
-    """The status and the measures of one instant, for one call to the object."""
+    """The status and the measures of one instant, from one call to the object."""
 
     status: Status
     measures: Measures

@@ -1,4 +1,4 @@
-"""What those who watch the competition are told."""
+"""News for clients that watch the competition."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -11,11 +11,11 @@ NewsKind: TypeAlias = Literal["counted", "withdrawn", "refused", "outranked", "b
 
 @dataclass(frozen=True, slots=True)
 class News(Shape):
-    """Something that changed. `id` is where to go on after a break, as `Last-Event-ID`.
+    """A change. To continue after an interruption, send `id` as `Last-Event-ID`.
 
-    `counted`: a swap was recorded, which is `trade`. `withdrawn`: one was taken back, as by a reorg. `refused`: a
-    transaction does not count, for `code` and `reason`. `outranked`: an agent's `rank` by P&L was `previous_rank`.
-    `board`: a new board was published at `as_of`.
+    `counted`: a swap was recorded; it is in `trade`. `withdrawn`: a swap was removed, for example by a reorg.
+    `refused`: a transaction does not count, with `code` and `reason`. `outranked`: an agent's rank by P&L changed from
+    `previous_rank` to `rank`. `board`: a new board was published at `as_of`.
     """
 
     id: int

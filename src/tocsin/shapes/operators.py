@@ -1,4 +1,4 @@
-"""What operators do: who asks, what was done, and what a reload changed."""
+"""Actions of operators: who acts, what was done, and what a reload changed."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ AuditOutcome: TypeAlias = Literal["begun", "done", "refused", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Caller(Shape):
-    """Whose key a request has, and its role. A viewer may look and not act."""
+    """The name and the role of the key of a request. A viewer may look but not act."""
 
     name: str
     role: Literal["operator", "viewer"]
@@ -30,7 +30,7 @@ class AuditEntry(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord(Shape):
-    """One action of the audit log. While it is `begun`, nothing is known of its end: it may have been done."""
+    """One action in the audit log. While it is `begun`, its outcome is not known: it may have been done."""
 
     id: str
     at: int
@@ -55,10 +55,11 @@ class AuditList(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Reloaded(Shape):
-    """The answer to a reload, by the names of settings.
+    """The answer to a reload: lists of setting names.
 
-    `applied` changed and are in force. `needs_restart` changed too, but only a restart applies them. `overridden` stand
-    in `.env` with a value that the environment or the command line replaces, which a running process cannot see change.
+    `applied` settings changed and are in force. `needs_restart` settings changed too, but only a restart applies them.
+    `overridden` settings have a value in `.env` that the environment or the command line overrides; a running process
+    cannot see changes there.
     """
 
     name: str | None

@@ -1,7 +1,7 @@
-"""Which prices nobody could trade much at: a token is *thin* when its pools hold or trade too little. Pure.
+"""Decides which tokens are *thin*: their pools hold or trade too little for their price to count. Pure.
 
-Tenero does not tell everything about every token. Liquidity that is not told is too little, except for the core tokens,
-which everybody trades: a source that leaves them out must not empty the board. A volume that is not told says nothing.
+Tenero does not report everything about every token. Unknown liquidity counts as too little, except for the core
+tokens, which everybody trades: a source that omits them must not empty the board. An unknown volume does not matter.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ CORE_TOKENS = (
 
 @dataclass(frozen=True, slots=True)
 class PoolFloors:
-    """What a token's pools must hold, and trade in a day, so that its price counts. 0: no floor."""
+    """What a token's pools must hold, and trade in a day, for its price to count. 0: no floor."""
 
     liquidity_usd: float
     day_volume_usd: float

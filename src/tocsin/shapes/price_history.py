@@ -1,4 +1,4 @@
-"""What a token cost over time."""
+"""The price of a token over time."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ PricePeriod: TypeAlias = Literal["24h", "7d", "30d"]
 
 @dataclass(frozen=True, slots=True)
 class PastPrice(Shape):
-    """A price and when it was seen (unix ms); null: the source had none then."""
+    """A price and the time when it was seen (unix ms); null: the source had none then."""
 
     at: int
     price_usd: float | None
@@ -18,7 +18,7 @@ class PastPrice(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PriceHistory(Shape):
-    """A token's prices of a period, oldest first, a few hundred at most. A gap stays a gap."""
+    """A token's prices in a period, oldest first, a few hundred at most. Gaps are not filled."""
 
     token: str
     period: PricePeriod

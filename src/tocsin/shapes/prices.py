@@ -12,11 +12,11 @@ _CONSTRAINTS = {"price_usd": {"exclusiveMinimum": 0}, "decimals": {"minimum": 0,
 
 @dataclass(frozen=True, slots=True)
 class Price(Shape):
-    """What a token costs.
+    """The price of a token.
 
-    `price_usd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
-    amount of the token has no value: they are never guessed. `liquidity_usd` is what the token's pools hold and
-    `volume_usd` what they trade in a day, null where the source does not tell.
+    `price_usd` is null if the source has no price. A peg is never fetched. Without `decimals`, an amount of the token
+    has no value: they are never guessed. `liquidity_usd` is what the token's pools hold and `volume_usd` what they
+    trade in a day; null if the source does not report it.
     """
 
     CONSTRAINTS: ClassVar = _CONSTRAINTS
@@ -32,7 +32,7 @@ class Price(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PriceList(Shape):
-    """Prices by token id. `missing` tokens were never priced."""
+    """Prices by token id. `missing` has the tokens that were never priced."""
 
     prices: dict[str, Price]
     missing: list[str]
@@ -41,7 +41,7 @@ class PriceList(Shape):
 
 @dataclass(frozen=True, slots=True)
 class OnePrice(Shape):
-    """The price of one token; `stale` and `source` are there when it was priced."""
+    """The price of one token; `stale` and `source` are present if it was priced."""
 
     CONSTRAINTS: ClassVar = _CONSTRAINTS
 

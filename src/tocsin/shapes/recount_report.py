@@ -1,4 +1,4 @@
-"""What `tocsin recount` says about the file of a round."""
+"""The report of `tocsin recount` about the file of a round."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from tocsin.shapes.rounds import AgentFlag, AgentResult, RoundReward
 
 @dataclass(frozen=True, slots=True)
 class RecountDifference(SnakeShape):
-    """A value that the file states and that its inputs do not give. Both are JSON text; null: it is not there."""
+    """A value in the file that differs from the one computed from its inputs. Both are JSON text; null: missing."""
 
     where: str
     in_file: str | None
@@ -17,7 +17,7 @@ class RecountDifference(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RecountReport(SnakeShape):
-    """What the inputs of a file give, and where the file states something else."""
+    """The result computed from the inputs of a file, and where the file differs from it."""
 
     round_id: str
     digest: str

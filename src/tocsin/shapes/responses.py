@@ -1,4 +1,4 @@
-"""The service itself: is it alive, is it ready, what went wrong with a request."""
+"""Answers about the service itself: whether it is alive, whether it is ready, and errors of requests."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tocsin.shapes.base import FreeForm, Shape, SnakeShape
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody(Shape):
-    """Every error: a sentence that says how to fix it, a code, and whether trying again may help.
+    """Every error has a sentence that explains how to fix it, a code, and whether a retry may help.
 
     Some errors have further fields.
     """
@@ -19,7 +19,7 @@ class ErrorBody(Shape):
 
 @dataclass(frozen=True, slots=True)
 class ParameterDescription(Shape):
-    """What a caller may send."""
+    """A parameter that a caller may send."""
 
     name: str
     place: str
@@ -29,7 +29,7 @@ class ParameterDescription(Shape):
 
 @dataclass(frozen=True, slots=True)
 class MethodDescription(Shape):
-    """One method of a route. `responses` says what each status means."""
+    """One method of a route. `responses` explains each status."""
 
     method: str
     summary: str
@@ -41,7 +41,7 @@ class MethodDescription(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RouteDescription(Shape):
-    """What `?docs=1` answers: a route in its own words. `openapi` has all routes."""
+    """The answer to `?docs=1`: a description of one route. `openapi` has all routes."""
 
     route: str
     methods: list[MethodDescription]
@@ -69,7 +69,7 @@ class CronDescription(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AgentSkill(Shape):
-    """One thing that a program can ask for: a route, and what it answers."""
+    """One thing that a program can request: a route, and what it returns."""
 
     id: str
     description: str
@@ -79,7 +79,7 @@ class AgentSkill(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AgentCard(Shape):
-    """What the service offers to programs. Addresses are relative to the service's own."""
+    """What the service offers to programs. Addresses are relative to that of the service."""
 
     name: str
     description: str
@@ -91,7 +91,7 @@ class AgentCard(Shape):
 
 @dataclass(frozen=True, slots=True)
 class McpMessage(SnakeShape):
-    """A response of JSON-RPC: it has a `result` or an `error`, and the `id` of its request."""
+    """A JSON-RPC response: it has a `result` or an `error`, and the `id` of its request."""
 
     jsonrpc: str
     id: int | str | None = None

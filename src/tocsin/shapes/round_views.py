@@ -1,4 +1,4 @@
-"""Rounds as the routes show them. Names and numbers are those that the site published; what is exact is text."""
+"""Rounds as the routes show them. Names and numbers are those that the site published; exact values are text."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -20,10 +20,10 @@ DiscrepancyKind: TypeAlias = Literal["late", "withdrawn", "changed", "agent_inel
 
 @dataclass(frozen=True, slots=True)
 class RoundRow(SnakeShape):
-    """A round. `rules` are all its rules, exact. `version` counts its results: reopening it makes the next one.
+    """A round. `rules` has all its rules, exact. `version` counts its results: reopening it starts the next one.
 
-    `digest` is the SHA-256 of its file. `waiting_reason` says why a round that is over has no result yet; it waits
-    since `waiting_since` (unix ms). `note` says why it was made void or opened again.
+    `digest` is the SHA-256 of its file. `waiting_reason` explains why a round that is over has no result yet; it has
+    waited since `waiting_since` (unix ms). `note` explains why it was made void or reopened.
     """
 
     round_id: str
@@ -49,7 +49,7 @@ class RoundRow(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class Pagination(Shape):
-    """Where a page is in its list."""
+    """The position of a page in its list."""
 
     limit: int
     offset: int
@@ -58,7 +58,7 @@ class Pagination(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RoundWinner(SnakeShape):
-    """Who won a category of a round."""
+    """The winner of a category of a round."""
 
     category: RewardCategory
     stx_address: str
@@ -78,10 +78,10 @@ class RoundPage(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundResultRow(SnakeShape):
-    """How an agent did in a round. `pnl_percent` is a fraction of the volume, null without one.
+    """The result of an agent in a round. `pnl_percent` is a fraction of the volume; null without volume.
 
-    `result_json` is JSON text, as the site has it: `source_counts` and `unpriced_tokens`. `exact` has the same result
-    with exact sums, and what the site does not have.
+    `result_json` is JSON text, as on the site: `source_counts` and `unpriced_tokens`. `exact` has the same result with
+    exact sums, and fields that the site does not have.
     """
 
     round_id: str
@@ -121,7 +121,7 @@ class RewardRow(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy(SnakeShape):
-    """Something that differs today from what the result was computed from. It does not change the result."""
+    """Something that now differs from the data that the result was computed from. It does not change the result."""
 
     subject: str  # a transaction or an address
     kind: DiscrepancyKind
@@ -173,10 +173,10 @@ class LatestRound(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class CurrentRounds(SnakeShape):
-    """What runs at `now` (unix seconds): of several rounds the one that ends first.
+    """The round that runs at `now` (unix seconds); if there are several, the one that ends first.
 
-    `next` is the one that starts next, `latest` the newest one with a result. `waiting` are
-    rounds that are over and have no result yet.
+    `next` is the one that starts next, `latest` the newest one with a result. `waiting` has the rounds that are over
+    but have no result yet.
     """
 
     now: int
@@ -188,7 +188,7 @@ class CurrentRounds(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundRule(SnakeShape):
-    """Rounds that follow each other without a gap, the first one from `first_starts_at` on (unix seconds)."""
+    """Rounds that follow each other without a gap; the first starts at `first_starts_at` (unix seconds)."""
 
     first_starts_at: int
     prefix: str = "week"
@@ -220,7 +220,7 @@ class RoundList(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundAnswer(SnakeShape):
-    """What became of an operator's action. `outcome` is the result that was computed, if one was."""
+    """The answer to an operator's action. `outcome` is the computed result, if there is one."""
 
     ok: bool
     action: str
@@ -237,7 +237,7 @@ class RoundAnswer(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundAction(Shape):
-    """What an operator wants to be done with a round. Each action needs some of the fields, and refuses the others."""
+    """An operator's action on a round. Each action needs some of the fields and refuses the others."""
 
     CONSTRAINTS: ClassVar = {"round_id": {"pattern": "^[a-z0-9][a-z0-9-]{0,63}$"}}
 

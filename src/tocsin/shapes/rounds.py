@@ -1,7 +1,7 @@
-"""Rounds: the rules of one, what went into its result, and the result. Money is decimal text, exact.
+"""Rounds: their rules, the inputs of their results, and the results. Money is exact decimal text.
 
-Names are those that the site published, where it has them. Times are unix seconds; those that end with `_at` of what
-the service did are ISO 8601 in UTC.
+Names are those that the site published, if it has them. Times are unix seconds; times of the service's own actions,
+whose names end with `_at`, are ISO 8601 in UTC.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ RewardCategory: TypeAlias = Literal["overall_pnl", "volume", "return"]
 RewardStatus: TypeAlias = Literal["pending", "paid", "failed", "void"]
 PriceSource: TypeAlias = Literal["tenero", "peg", "manual_admin"]
 FlagKind: TypeAlias = Literal["churn", "ring", "shared_funder", "shared_owner", "dust", "operator"]
-Usd: TypeAlias = str  # a decimal number, exact
+Usd: TypeAlias = str  # an exact decimal number
 
 CATEGORIES: tuple[RewardCategory, ...] = ("overall_pnl", "volume", "return")
 
@@ -27,9 +27,9 @@ CATEGORIES: tuple[RewardCategory, ...] = ("overall_pnl", "volume", "return")
 class RoundRules(SnakeShape):
     """The rules of a round. They are part of its result, and do not change once it has begun.
 
-    A token is thin, and counts like one without a price, when its liquidity or its volume of a day is below the floor,
-    or when its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not count
-    towards `min_priced_trade_count`. `rewards` are sats.
+    A token is thin, and counts like one without a price, if its liquidity or its daily volume is below the floor, or
+    if its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not count
+    towards `min_priced_trade_count`. `rewards` are in sats.
     """
 
     round_id: str
@@ -54,7 +54,7 @@ class RoundAgent(SnakeShape):
     erc8004_agent_id: int
     display_name: str | None = None
     owner: str | None = None
-    first_funder: str | None = None  # who sent it its first STX, where that was seen
+    first_funder: str | None = None  # who sent it its first STX, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class RoundPrice(SnakeShape):
 
 
 class RoundSwap(NamedTuple):
-    """A swap that counted, as it was when the round was captured. A tuple, because there may be a million."""
+    """A swap that counted, as it was when the round was captured. It is a tuple, because there may be a million."""
 
     txid: str
     sender: str
@@ -101,9 +101,9 @@ class RoundRefusal(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class FlagDecision(SnakeShape):
-    """What an operator decided about an agent.
+    """An operator's decision about an agent.
 
-    `clear` takes a flag's effect away, `exclude` excludes from all prizes.
+    `clear` removes a flag's effect, `exclude` excludes the agent from all prizes.
     """
 
     erc8004_agent_id: int
@@ -130,9 +130,9 @@ class RoundInputs(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class AgentFlag(SnakeShape):
-    """Something about an agent's trades, for everybody to see.
+    """A public remark about an agent's trades.
 
-    `excludes_from` are the prizes that it cannot win because of it.
+    `excludes_from` lists the prizes that the agent cannot win because of it.
     """
 
     erc8004_agent_id: int
@@ -145,7 +145,7 @@ class AgentFlag(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class AgentResult(SnakeShape):
-    """How one agent did. `stx_address` is the wallet that traded last; `wallets` are all that count here.
+    """The result of one agent. `stx_address` is the wallet that traded last; `wallets` has all that count here.
 
     `pnl_percent` is a fraction of the volume, as the site published it. `capital_usd` is the capital used.
     """
@@ -172,7 +172,7 @@ class AgentResult(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundReward(SnakeShape):
-    """Who wins a category; no row where nobody does."""
+    """The winner of a category; there is no row if nobody wins."""
 
     category: RewardCategory
     rank: int
@@ -183,7 +183,7 @@ class RoundReward(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome(SnakeShape):
-    """What the inputs give."""
+    """The result computed from the inputs."""
 
     results: list[AgentResult]
     rewards: list[RoundReward]

@@ -7,7 +7,7 @@ from tocsin.shapes.base import Shape
 
 @dataclass(frozen=True, slots=True)
 class TaskTotals(Shape):
-    """One task's runs of a day. `items` are the units of work that they finished, as their progress counts them."""
+    """One task's runs of a day. `items` is the number of finished units of work, as the runs reported them."""
 
     runs: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ class RunLine(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RunLines(Shape):
-    """The first lines of a run and its last ones; `left_out` is how many there were in between."""
+    """The first and the last lines of a run; `left_out` is the number of lines in between."""
 
     lines: list[RunLine] = field(default_factory=list)
     left_out: int = 0
@@ -27,7 +27,7 @@ class RunLines(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RunDetail(Shape):
-    """A run and its lines. `progress` is null unless it runs. `name` is the scheduler instance."""
+    """A run and its lines. `progress` is null unless it is running. `name` is the scheduler instance."""
 
     name: str | None
     run: RunRecord

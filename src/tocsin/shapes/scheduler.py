@@ -17,7 +17,7 @@ ServiceState: TypeAlias = Literal[
     "ready", "starting", "partial", "limited", "paused", "overdue", "failing", "disabled", "broken"
 ]
 
-# Of runs that ended.
+# Outcomes of runs that ended.
 OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "limited", "failed", "stopped", "interrupted")
 TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
@@ -53,7 +53,7 @@ class LastError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord(Shape):
-    """What is kept of a run. `reason` says why a run that did not fail is not complete."""
+    """The stored record of a run. `reason` explains why a run that did not fail is not complete."""
 
     id: int
     task: str
@@ -64,11 +64,11 @@ class RunRecord(Shape):
     ended_at: int | None = None
     duration_ms: int | None = None
     outcome: Outcome = "running"
-    result: FreeForm = field(default_factory=dict)  # each task has counters of its own
+    result: FreeForm = field(default_factory=dict)  # each task has its own counters
     error: RunError | None = None
     reason: str | None = None
     calls: int = 0  # to its upstream, retries included
-    done: int = 0  # units of work, of `total`, as it reported its progress
+    done: int = 0  # units of work out of `total`, as it reported them
     total: int = 0
 
     def ended(
@@ -97,7 +97,7 @@ class RunRecord(Shape):
         )
 
     def summary(self) -> FreeForm:
-        """The result with the run's own times, which are right even when the run was cut off."""
+        """The result with the run's own times, which are correct even if the run was cut off."""
         return {**self.result, "startedAt": self.started_at, "durationMs": self.duration_ms or 0}
 
 
@@ -125,7 +125,7 @@ class TaskStatus(Shape):
     """One task.
 
     `cadence_reason` explains the effective cadence, `cadence_why` the configured one. `last_success_at` is the end of
-    its last complete run. `condition` says how it is, `problem` why the service is not ready because of it.
+    its last complete run. `condition` is its health; `problem` explains why it makes the service not ready.
     """
 
     enabled: bool
@@ -146,15 +146,15 @@ class TaskStatus(Shape):
     condition: Condition
     sentence: str
     problem: str | None
-    overdue_after_ms: int = 0  # without a complete run for so long it is overdue, and not before two cadences
+    overdue_after_ms: int = 0  # overdue after this long without a complete run, or two cadences if longer
 
 
 @dataclass(frozen=True, slots=True)
 class Status(Shape):
     """Everything the scheduler knows about itself.
 
-    In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them. `last_job_at` is
-    when each request job last succeeded: `receive` is a push of Chainhook.
+    In JSON, each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them. `last_job_at` is
+    when each request job last succeeded; `receive` is a Chainhook push.
     """
 
     MERGED: ClassVar = ("last_run_at", "last_result")
@@ -196,7 +196,7 @@ class Status(Shape):
 
 @dataclass(frozen=True, slots=True)
 class TaskCondition(Shape):
-    """What a `TaskStatus` says about the service's health."""
+    """The part of a `TaskStatus` that determines the service's health."""
 
     condition: Condition
     sentence: str
@@ -205,7 +205,7 @@ class TaskCondition(Shape):
 
 @dataclass(frozen=True, slots=True)
 class StatusCondition(Shape):
-    """What a `Status` says about the service's health."""
+    """The part of a `Status` that determines the service's health."""
 
     next_alarm_at: int | None
     tasks: dict[str, TaskCondition]
@@ -233,7 +233,7 @@ class RefreshRun(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult(Shape):
-    """What a refresh returns: in JSON the run's counters, and `run` besides them."""
+    """The result of a refresh: in JSON the run's counters, and `run` next to them."""
 
     MERGED: ClassVar = ("summary",)
 
@@ -253,7 +253,7 @@ class RefreshResult(Shape):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerEvent(Shape):
-    """One event of the stream: in JSON its fields stand besides `seq`, `at` and `event`."""
+    """One event of the stream: in JSON its fields are next to `seq`, `at` and `event`."""
 
     MERGED: ClassVar = ("fields",)
 
@@ -274,7 +274,7 @@ class SchedulerEvent(Shape):
 
 @dataclass(frozen=True, slots=True)
 class EventBatch(Shape):
-    """Events after a number, and the number to ask with next."""
+    """Events after a number, and the number to use in the next request."""
 
     events: list[SchedulerEvent]
     next: int
@@ -298,7 +298,7 @@ class Resumed(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Armed(Shape):
-    """When the alarm rings next; null for an instance that is not the active one."""
+    """When the alarm rings next; null for an instance that is not active."""
 
     name: str | None
     next_alarm_at: int | None
@@ -315,9 +315,9 @@ class Refreshed(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Health(Shape):
-    """How the service is, in one word and in sentences.
+    """The health of the service, in one word and in sentences.
 
-    `reasons` are why it is not ready, `notes` what else an operator should know.
+    `reasons` explain why it is not ready, `notes` what else an operator should know.
     """
 
     ready: bool
@@ -330,9 +330,10 @@ class Health(Shape):
 class SchedulerOverview(Shape):
     """What the console reads.
 
-    `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
-    end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until which
-    block the record is proven complete. `simulator` is where the simulator of a demo is; null in every real service.
+    `refusals` counts those of the last 24 hours by code. `lists` has the time when each contract's list was last read
+    to its end, oldest first; null if never. Both are null while the database does not answer. `complete` shows up to
+    which block the record is proven complete. `simulator` is the address of a demo's simulator; null in every real
+    service.
     """
 
     name: str | None
@@ -341,5 +342,5 @@ class SchedulerOverview(Shape):
     refusals: dict[str, int] | None
     lists: dict[str, int | None] | None
     caller: Caller | None = None  # whose key asked
-    complete: Completeness | None = None  # null: of an older service
+    complete: Completeness | None = None  # null: from an older service
     simulator: str | None = None

@@ -13,7 +13,7 @@
  */
 
 /**
- * One action of the audit log. While it is `begun`, nothing is known of its end: it may have been done.
+ * One action in the audit log. While it is `begun`, its outcome is not known: it may have been done.
  *
  * @typedef {{
  *   id: string,
@@ -31,19 +31,19 @@
  */
 
 /**
- * A page of the board; `next` is the cursor of the page after it.
+ * A page of the board; `next` is the cursor of the next page.
  *
- * `sweptAt` is when the chain was last read completely, null if that is not known. `service` says how the
- * service
- * is, as `/readyz` does. `complete` says until which block the record is proven complete. `final`: the
+ * `sweptAt` is when the chain was last read completely; null if that is not known. `service` is the health of
+ * the
+ * service, as in `/readyz`. `complete` shows up to which block the record is proven complete. `final`: the
  * competition
- * has ended, and the board is valued at the prices of its end. `sweepComplete`: the newest look for swaps found
- * all;
- * `firstSweep` is how far the first one is, null when it has ended.
+ * has ended, and the board uses the prices of its end. `sweepComplete`: the newest search for swaps was
+ * complete.
+ * `firstSweep` is the progress of the first one; null once it has ended.
  *
- * `period` is what the figures are of, from `since` on; null: from the start, or not known yet. A figure of a
- * period
- * is null where nothing was kept near its start. `round` is there when the period is a round.
+ * The figures cover `period`, which starts at `since`; null: from the start, or not known yet. A figure of a
+ * period is
+ * null if no point was kept near its start. `round` is present if the period is a round.
  *
  * @typedef {{
  *   rows: BoardRow[],
@@ -65,7 +65,7 @@
 /**
  * The round of a board (times in unix ms). `final`: it has a result, which `rows` show.
  *
- * The floors are those of its prize for the best return.
+ * The minimums apply to its prize for the best return.
  *
  * @typedef {{
  *   roundId: string,
@@ -78,19 +78,19 @@
  */
 
 /**
- * One agent on the board. `wallets` are all addresses whose trades count in the row, the newest first.
+ * One agent on the board. `wallets` has all addresses whose trades count in the row, newest first.
  *
- * `pnlUsd` is unrealised: what was received less what was given, all of it at the prices of the board.
- * `pnlAtTradeUsd` takes each trade at the prices of its own time, for the `valuedTradeCount` trades whose prices
- * are known. `pnlPercent` is per cent of `capitalUsd`, the capital used: for each token the largest net amount
- * that
- * was given at any time. `thinTokens` have a price at which hardly anybody could trade: trades with them do not
- * count
- * in USD, nor do those with `unpricedTokens`; `uncountedTradeCount` of them are left out. `volumeAtTradeUsd` is
- * to `volumeUsd` what `pnlAtTradeUsd` is to `pnlUsd`.
+ * `pnlUsd` is unrealised: what was received less what was given, all at the prices of the board. `pnlAtTradeUsd`
+ * and `volumeAtTradeUsd` value each trade at the prices of its own time, for the `valuedTradeCount` trades whose
+ * prices are known. `pnlPercent` is a percentage of `capitalUsd`, the capital used: for each token, the largest
+ * net
+ * amount given at any time. `thinTokens` have a price at which hardly anybody could trade. Trades with them or
+ * with
+ * `unpricedTokens` do not count in USD; `uncountedTradeCount` is the number of these trades.
  *
- * `rankChange` is how many places by P&L the agent has won (above 0) or lost in 24 hours, null where that is not
- * known. `sparkline` is its P&L every six hours of the last seven days, oldest first, and now; null is a gap.
+ * `rankChange` is how many places by P&L the agent gained (above 0) or lost in 24 hours; null if that is not
+ * known.
+ * `sparkline` is its P&L every six hours over the last seven days, oldest first, and now; null is a gap.
  *
  * @typedef {{
  *   rank: number,
@@ -118,11 +118,10 @@
  */
 
 /**
- * How the month ends at the call rate of about the last day.
+ * How the month will end at the call rate of about the last day.
  *
- * `perDay` counts our own calls since `since`, and what others use of the same month. `usedAtEnd` is what would
- * be
- * used when the month ends. `runsOutAt` is when the limit would be reached; null when it is not.
+ * `perDay` includes our own calls since `since`, and the calls of others in the same month. `usedAtEnd` is the
+ * expected use at the end of the month. `runsOutAt` is when the limit would be reached; null if it is not.
  *
  * @typedef {{
  *   since: number,
@@ -135,7 +134,7 @@
 /**
  * One upstream's budget: `plan` as configured, `limits` as corrected by headers.
  *
- * `forecast` is null until calls were counted for an hour: a first burst says nothing about a month.
+ * `forecast` is null until calls have been counted for an hour: a first burst does not predict a month.
  *
  * @typedef {{
  *   plan: QuotaStatus,
@@ -152,7 +151,7 @@
  */
 
 /**
- * Whose key a request has, and its role. A viewer may look and not act.
+ * The name and the role of the key of a request. A viewer may look but not act.
  *
  * @typedef {{
  *   name: string,
@@ -161,7 +160,7 @@
  */
 
 /**
- * Calls left of the month, null without a monthly limit.
+ * Calls left in the month; null without a monthly limit.
  *
  * @typedef {{
  *   month: number | null,
@@ -169,12 +168,10 @@
  */
 
 /**
- * Until which block the record is proven complete; null: that is not proven.
+ * Up to which block the record is proven complete; null: that is not proven.
  *
- * `asOf` is when the list that proves it was last read completely. `obstacle` says what keeps the block from
- * being
- * the newest one, null if nothing does. `missingNonces` are transactions of eligible wallets that no list has
- * shown.
+ * `asOf` is when the list that proves it was last read completely. `obstacle` explains why the block is not the
+ * newest one; null if it is. `missingNonces` counts transactions of eligible wallets that no list has shown.
  *
  * @typedef {{
  *   untilBlock: number | null,
@@ -185,10 +182,11 @@
  */
 
 /**
- * What runs at `now` (unix seconds): of several rounds the one that ends first.
+ * The round that runs at `now` (unix seconds); if there are several, the one that ends first.
  *
- * `next` is the one that starts next, `latest` the newest one with a result. `waiting` are
- * rounds that are over and have no result yet.
+ * `next` is the one that starts next, `latest` the newest one with a result. `waiting` has the rounds that are
+ * over
+ * but have no result yet.
  *
  * @typedef {{
  *   now: number,
@@ -218,7 +216,7 @@
  */
 
 /**
- * Every error: a sentence that says how to fix it, a code, and whether trying again may help.
+ * Every error has a sentence that explains how to fix it, a code, and whether a retry may help.
  *
  * Some errors have further fields.
  *
@@ -230,9 +228,9 @@
  */
 
 /**
- * How the service is, in one word and in sentences.
+ * The health of the service, in one word and in sentences.
  *
- * `reasons` are why it is not ready, `notes` what else an operator should know.
+ * `reasons` explain why it is not ready, `notes` what else an operator should know.
  *
  * @typedef {{
  *   ready: boolean,
@@ -272,7 +270,7 @@
  */
 
 /**
- * Where a page is in its list.
+ * The position of a page in its list.
  *
  * @typedef {{
  *   limit: number,
@@ -282,7 +280,7 @@
  */
 
 /**
- * A price and when it was seen (unix ms); null: the source had none then.
+ * A price and the time when it was seen (unix ms); null: the source had none then.
  *
  * @typedef {{
  *   at: number,
@@ -291,11 +289,12 @@
  */
 
 /**
- * What a token costs.
+ * The price of a token.
  *
- * `priceUsd` is null when the source says that it has no price. A peg was never fetched. Without decimals an
- * amount of the token has no value: they are never guessed. `liquidityUsd` is what the token's pools hold and
- * `volumeUsd` what they trade in a day, null where the source does not tell.
+ * `priceUsd` is null if the source has no price. A peg is never fetched. Without `decimals`, an amount of the
+ * token
+ * has no value: they are never guessed. `liquidityUsd` is what the token's pools hold and `volumeUsd` what they
+ * trade in a day; null if the source does not report it.
  *
  * @typedef {{
  *   priceUsd: number | null,
@@ -309,7 +308,7 @@
  */
 
 /**
- * A token's prices of a period, oldest first, a few hundred at most. A gap stays a gap.
+ * A token's prices in a period, oldest first, a few hundred at most. Gaps are not filled.
  *
  * @typedef {{
  *   token: string,
@@ -320,7 +319,7 @@
  */
 
 /**
- * Prices by token id. `missing` tokens were never priced.
+ * Prices by token id. `missing` has the tokens that were never priced.
  *
  * @typedef {{
  *   prices: Record<string, Price>,
@@ -341,7 +340,7 @@
  */
 
 /**
- * Calls per window, null where there is no such window, and the share that is kept for requests.
+ * Calls per window, null for a window without a limit, and the share that is reserved for requests.
  *
  * @typedef {{
  *   second: number | null,
@@ -353,7 +352,7 @@
  */
 
 /**
- * A transaction that does not count. `sentence` says what can be done.
+ * A transaction that does not count. `sentence` explains what can be done.
  *
  * @typedef {{
  *   txid: string,
@@ -369,7 +368,7 @@
  */
 
 /**
- * What a refresh returns: in JSON the run's counters, and `run` besides them.
+ * The result of a refresh: in JSON the run's counters, and `run` next to them.
  *
  * @typedef {{
  *   run: RefreshRun,
@@ -391,7 +390,7 @@
  */
 
 /**
- * A page of refusals, newest first; `next` is the cursor of the page after it.
+ * A page of refusals, newest first; `next` is the cursor of the next page.
  *
  * @typedef {{
  *   refusals: RecentRefusal[],
@@ -400,7 +399,7 @@
  */
 
 /**
- * What the upstream's newest headers reported; null where they said nothing.
+ * The limits in the upstream's newest headers; null for those that they did not report.
  *
  * @typedef {{
  *   minuteRemaining: number | null,
@@ -448,11 +447,11 @@
  */
 
 /**
- * A round. `rules` are all its rules, exact. `version` counts its results: reopening it makes the next one.
+ * A round. `rules` has all its rules, exact. `version` counts its results: reopening it starts the next one.
  *
- * `digest` is the SHA-256 of its file. `waiting_reason` says why a round that is over has no result yet; it
- * waits
- * since `waiting_since` (unix ms). `note` says why it was made void or opened again.
+ * `digest` is the SHA-256 of its file. `waiting_reason` explains why a round that is over has no result yet; it
+ * has
+ * waited since `waiting_since` (unix ms). `note` explains why it was made void or reopened.
  *
  * @typedef {{
  *   round_id: string,
@@ -478,7 +477,7 @@
  */
 
 /**
- * Rounds that follow each other without a gap, the first one from `first_starts_at` on (unix seconds).
+ * Rounds that follow each other without a gap; the first starts at `first_starts_at` (unix seconds).
  *
  * @typedef {{
  *   first_starts_at: number,
@@ -495,11 +494,11 @@
 /**
  * The rules of a round. They are part of its result, and do not change once it has begun.
  *
- * A token is thin, and counts like one without a price, when its liquidity or its volume of a day is below the
- * floor,
- * or when its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not
+ * A token is thin, and counts like one without a price, if its liquidity or its daily volume is below the floor,
+ * or
+ * if its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not
  * count
- * towards `min_priced_trade_count`. `rewards` are sats.
+ * towards `min_priced_trade_count`. `rewards` are in sats.
  *
  * @typedef {{
  *   round_id: string,
@@ -517,7 +516,7 @@
  */
 
 /**
- * Who won a category of a round.
+ * The winner of a category of a round.
  *
  * @typedef {{
  *   category: "overall_pnl" | "volume" | "return",
@@ -529,7 +528,7 @@
  */
 
 /**
- * A run and its lines. `progress` is null unless it runs. `name` is the scheduler instance.
+ * A run and its lines. `progress` is null unless it is running. `name` is the scheduler instance.
  *
  * @typedef {{
  *   name: string | null,
@@ -560,7 +559,7 @@
  */
 
 /**
- * The first lines of a run and its last ones; `leftOut` is how many there were in between.
+ * The first and the last lines of a run; `leftOut` is the number of lines in between.
  *
  * @typedef {{
  *   lines?: RunLine[],
@@ -579,7 +578,7 @@
  */
 
 /**
- * What is kept of a run. `reason` says why a run that did not fail is not complete.
+ * The stored record of a run. `reason` explains why a run that did not fail is not complete.
  *
  * @typedef {{
  *   id: number,
@@ -601,7 +600,7 @@
  */
 
 /**
- * One event of the stream: in JSON its fields stand besides `seq`, `at` and `event`.
+ * One event of the stream: in JSON its fields are next to `seq`, `at` and `event`.
  *
  * @typedef {{
  *   seq: number,
@@ -614,10 +613,12 @@
 /**
  * What the console reads.
  *
- * `refusals` are those of the last 24 hours by code. `lists` says when each contract's list was last read to its
- * end, the oldest first; null if never. Both are null while the database does not answer. `complete` says until
- * which
- * block the record is proven complete. `simulator` is where the simulator of a demo is; null in every real
+ * `refusals` counts those of the last 24 hours by code. `lists` has the time when each contract's list was last
+ * read
+ * to its end, oldest first; null if never. Both are null while the database does not answer. `complete` shows up
+ * to
+ * which block the record is proven complete. `simulator` is the address of a demo's simulator; null in every
+ * real
  * service.
  *
  * @typedef {{
@@ -633,7 +634,7 @@
  */
 
 /**
- * Calls in the current windows. `month` includes those that others made with the same key.
+ * Calls in the current windows. `month` includes calls that others made with the same key.
  *
  * @typedef {{
  *   second: number,
@@ -646,9 +647,9 @@
 /**
  * Everything the scheduler knows about itself.
  *
- * In JSON each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them. `lastJobAt`
+ * In JSON, each task's last run is `last<Task>RunAt` and `last<Task>Result`, as the site named them. `lastJobAt`
  * is
- * when each request job last succeeded: `receive` is a push of Chainhook.
+ * when each request job last succeeded; `receive` is a Chainhook push.
  *
  * @typedef {{
  *   name: string | null,
@@ -667,7 +668,7 @@
  */
 
 /**
- * How many of the lists that a sweep reads were read so far.
+ * How many of its lists a sweep has read so far.
  *
  * @typedef {{
  *   done: number,
@@ -679,7 +680,7 @@
  * One task.
  *
  * `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one. `lastSuccessAt` is the end of
- * its last complete run. `condition` says how it is, `problem` why the service is not ready because of it.
+ * its last complete run. `condition` is its health; `problem` explains why it makes the service not ready.
  *
  * @typedef {{
  *   enabled: boolean,
@@ -705,7 +706,7 @@
  */
 
 /**
- * One task's runs of a day. `items` are the units of work that they finished, as their progress counts them.
+ * One task's runs of a day. `items` is the number of finished units of work, as the runs reported them.
  *
  * @typedef {{
  *   runs?: number,
@@ -718,7 +719,7 @@
  */
 
 /**
- * A recorded swap. `tx_status` and the two scores are there because the site's clients read them.
+ * A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
  *
  * @typedef {{
  *   txid: string,
@@ -749,7 +750,7 @@
  */
 
 /**
- * Callers that wait for a permit, by lane.
+ * The number of callers that are waiting for a permit, by lane.
  *
  * @typedef {{
  *   task: number,
